@@ -30,7 +30,7 @@ def _score(options: argparse.Namespace) -> int:
     config, permissions = ppo_only(configuration_of(options)), permissions_of(options)
     before_torch()
     from rlhf_studio.jobs.scoring.command import score_text  # torch and transformers load here, after the cheap checks
-    from rlhf_studio.jobs.scoring.one_text import Text
+    from rlhf_studio.jobs.scoring.one_text import TextToScore
 
-    text = Text(options.prompt, options.response, options.reference, not options.cut_off)
+    text = TextToScore(options.prompt, options.response, options.reference, not options.cut_off)
     return score_text(config, text, permissions, as_json=options.json)

@@ -1,7 +1,7 @@
-"""The queue: which run may start now, and the thread of the app that starts it and reaps ended engines.
+"""The queue: which run may start now, and the thread of the app that starts it and notes ended engines.
 
-All decisions are taken inside one exclusive transaction on ``studio.db``, and all facts come from the kernel's locks and from the
-runs themselves, so that it does not matter which app asks, how many there are, or whether one of them was killed.
+All decisions are made inside one exclusive transaction on ``studio.db``. All facts come from the kernel's locks and from the runs
+themselves. So it does not matter which app asks, how many apps there are, or whether one of them was killed.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
         ticket = liveness.StartTicket(folder)
         ticket.take()
         if state == "finished" and not _has_more_steps(reader, seq, ticket):
-            studio.set_entry(connection, entry.run_id, "done", seq=seq)  # an app was killed before it changed the settings, or after it
+            studio.set_entry(connection, entry.run_id, "done", seq=seq)  # an app was killed while it changed the settings
             return None
-    except AlreadyRunning:  # at this moment deleted, or started by hand: it keeps its place
+    except AlreadyRunning:  # it is being deleted or started by hand: it stays in the queue
         return None
     except StoreError as error:  # one damaged run must not hold up the others
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
@@ -83,7 +83,10 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
 
 
 def _has_more_steps(reader: RunReader, seq: int, ticket: liveness.StartTicket) -> bool:
-    """Asked with the ticket in hand: until then the settings may still be changed. It is given back unless there are more."""
+    """Whether the settings ask for more steps than are done. Called with the ticket taken, since settings may change until then.
+
+    Closes the ticket where there are no more steps.
+    """
     more = False
     try:
         more = waits_for_more_steps(reader, seq)
@@ -118,11 +121,11 @@ def settle(workspace: Workspace, connection: sqlite3.Connection) -> bool:
     busy = False
     for entry in studio.load_entries(connection).values():
         if entry.state == "claimed":
-            busy = _settle_one(workspace, connection, entry) or busy
+            busy = _settle_claim(workspace, connection, entry) or busy
     return busy
 
 
-def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: studio.QueueEntry) -> bool:
+def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.QueueEntry) -> bool:
     try:
         folder = workspace.run_dir(entry.run_id)
         what, seq = outcome(folder, entry)
@@ -137,7 +140,7 @@ def _settle_one(workspace: Workspace, connection: sqlite3.Connection, entry: stu
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))
         else:
             studio.set_entry(connection, entry.run_id, "done", seq=seq)
-    except StoreError as error:  # removed or damaged behind our back
+    except StoreError as error:  # somebody removed or damaged it meanwhile
         studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
     return False
 
@@ -149,7 +152,7 @@ def outcome(run_dir: Path, entry: studio.QueueEntry) -> tuple[Literal["busy", "e
     never-started: the app ended between claiming the run and starting its engine. Raises StoreError when the run cannot be read.
     """
     locks = status.look_at_locks(run_dir)
-    seq = RunReader(run_dir).stored()[1]  # after the locks: what an engine wrote before it let go is in it
+    seq = RunReader(run_dir).stored()[1]  # read after the locks: it includes what an engine wrote before it released its lock
     if locks.alive:
         return "busy", seq
     if seq > entry.seq:
@@ -189,7 +192,7 @@ class Dispatcher:
         self.workspace = workspace
         self.interval = interval
         self.problem: str = ""
-        """Why the queue stands still, for people; empty when all is well."""
+        """Why the queue stands still, for people; empty while it works."""
         self._start_engine = start
         self._children: dict[str, Process] = {}
         self._tick_lock = threading.Lock()
@@ -228,7 +231,7 @@ class Dispatcher:
                     logger.warning("The queue stands still: %s", error)
                 self.problem = str(error)
             except Exception as error:
-                # A mistake in here must not end the thread: nothing would ever start again and nobody would know why.
+                # An error in the program must not end the thread: no run would start any more, and nobody would know why.
                 logger.exception("The dispatcher failed")
                 self.problem = f"The queue stands still because of an error in the program: {error}"
             self._wake.wait(self.interval)
@@ -249,8 +252,8 @@ class Dispatcher:
     def run_until_ended(self, run_ids: Iterable[str], at_each_look: Callable[[], None] = lambda: None) -> Iterator[RunStatus]:
         """Start these queued runs, and no others, in this thread, without :meth:`start`; gives the status of each when it has ended.
 
-        Others wait for an app, which may have permissions for them. Another app may start these ones, too.
-        An engine that was started here counts as ended when its exit code is known. ``at_each_look`` is called between two looks.
+        Other queued runs wait for an app, which may have permissions for them. Another app may start the given runs, too.
+        An engine of this dispatcher counts as ended when its exit code is known. ``at_each_look`` is called between two looks.
         Raises StoreError, also for a run that is deleted meanwhile.
         """
         waiting = list(run_ids)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rlhf_studio.analysis.doctor.judges import Series, sureness
+from rlhf_studio.analysis.doctor.judges import ScoreSeries, sureness
 from rlhf_studio.analysis.trend import LIKELY, SURE, _spread, trend, variance_of_mean
 
 SHAPES = {
@@ -58,7 +58,7 @@ def test_what_it_says_of_a_step_does_not_depend_on_later_ones() -> None:
 def rises_by(values: np.ndarray, known: bool) -> np.ndarray:
     """How surely the verdict takes a score for rising, at each step; with errors of 1 where they are known."""
     errors = np.ones(len(values)) if known else np.full(len(values), np.nan)
-    return sureness(Series("score", "objective/scores", values, errors, spread=1.0, first_steps=1, by_steps=not known))[0]
+    return sureness(ScoreSeries("score", "objective/scores", values, errors, spread=1.0, first_steps=1, by_steps=not known))[0]
 
 
 def shares(known: bool, alike: float | None, steps: int, tries: int) -> tuple[float, float, float]:

@@ -22,7 +22,7 @@ from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
 from rlhf_studio.inputs.models.reward_models import read_reward_file
 from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.jobs.export.card import _scoring
-from rlhf_studio.jobs.scoring.look import Question, look
+from rlhf_studio.jobs.scoring.look import ProbedResponse, look
 from tests.cases.chat_judge import END, PlainScores, answers_of, chat_of, ppo_settings
 
 CPU = Compute(torch.device("cpu"), torch.float32)
@@ -48,9 +48,9 @@ def changed_judge(chat_judge: Path, tmp_path: Path) -> Iterator[Callable[..., Pa
     def change(template: str = "", **record: Any) -> Path:
         folder = tmp_path / f"judge-{len(list(tmp_path.iterdir()))}"
         shutil.copytree(chat_judge, folder)
-        told = json.loads((folder / "reward_model.json").read_text())
-        told["trained_on"] = {**told["trained_on"], **record} if record else told["trained_on"]
-        (folder / "reward_model.json").write_text(json.dumps(told))
+        result = json.loads((folder / "reward_model.json").read_text())
+        result["trained_on"] = {**result["trained_on"], **record} if record else result["trained_on"]
+        (folder / "reward_model.json").write_text(json.dumps(result))
         if template:
             (folder / "chat_template.jinja").write_text(template)
         return folder
@@ -91,9 +91,9 @@ def test_every_other_reader(chat_judge: Path) -> None:
     plain, (good, bad) = PlainScores(chat_judge), answers_of(3)
     prompt = written(chat_judge, 3)
     scorer = scorer_of(chat_judge).components[0].models[0]
-    told = look(scorer, Question("what is the capital of France 3?", good))
-    assert told["score"] == pytest.approx(plain(prompt + good + END), abs=1e-4)
-    assert "".join(told["pieces"][told["first"] :]).startswith(good)
+    result = look(scorer, ProbedResponse("what is the capital of France 3?", good))
+    assert result["score"] == pytest.approx(plain(prompt + good + END), abs=1e-4)
+    assert "".join(result["pieces"][result["first"] :]).startswith(good)
     [pair] = label_by_model({prompt: [bad, good]}, str(chat_judge), CPU, silent).pairs
     assert (pair.chosen, pair.margin) == (good, pytest.approx(plain(prompt + good + END) - plain(prompt + bad + END), abs=1e-4))
     with pytest.raises(RewardError, match="data.chat_template"):
@@ -154,9 +154,9 @@ def test_a_form_that_it_was_not_trained_on_is_refused_at_the_door(
 
 def test_a_model_without_the_record_reads_the_policys_text(chat_judge: Path, tmp_path: Path) -> None:
     shutil.copytree(chat_judge, tmp_path / "judge")
-    told = json.loads((tmp_path / "judge" / "reward_model.json").read_text())
-    del told["trained_on"]
-    (tmp_path / "judge" / "reward_model.json").write_text(json.dumps(told))
+    result = json.loads((tmp_path / "judge" / "reward_model.json").read_text())
+    del result["trained_on"]
+    (tmp_path / "judge" / "reward_model.json").write_text(json.dumps(result))
     prompt, (good, _) = written(chat_judge, 3), answers_of(3)
     [score] = scorer_of(tmp_path / "judge")(Episodes([prompt], [good], [True], [8], None, [chat_of(3)])).raw.tolist()
     assert score == pytest.approx(PlainScores(chat_judge)(prompt + good), abs=1e-4)

@@ -23,7 +23,7 @@ from rlhf_studio.engine.compute.ranks import Ranks
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.stages.evaluating import loading
-from rlhf_studio.engine.stages.evaluating.questions import text_tokens
+from rlhf_studio.engine.stages.evaluating.prompts import text_tokens
 from rlhf_studio.engine.stages.evaluating.stage import EvaluationStage, ppo_settings
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.runs.checkpoints import CheckpointError
@@ -42,8 +42,8 @@ def quiet(text: str, fraction: float | None) -> None:
 @functools.cache
 def _models() -> tempfile.TemporaryDirectory[str]:
     """Two whole models, and two adapters on the first."""
-    kept = tempfile.TemporaryDirectory()
-    folder = Path(kept.name)
+    folders = tempfile.TemporaryDirectory()
+    folder = Path(folders.name)
     start = Path(small_config(folder).model.policy)
     save_policy(folder / "other", "gpt2", scale=6.0, seed=5)
     for seed in (1, 2):
@@ -54,7 +54,7 @@ def _models() -> tempfile.TemporaryDirectory[str]:
             if "lora_" in name:
                 torch.nn.init.normal_(parameter, std=0.5)
         model.save_pretrained(folder / f"adapter{seed}")
-    return kept
+    return folders
 
 
 def setup(folder: Path) -> dict[str, str]:
@@ -86,10 +86,10 @@ def build(config: EvaluationRunConfig) -> EvaluationStage:
 
 
 def answers_of(stage: EvaluationStage) -> list[Answer]:
-    found: list[Answer] = []
+    answers: list[Answer] = []
     while not stage.finished:
-        found += [answer for answer in stage.step().rollouts if isinstance(answer, Answer)]
-    return found
+        answers += [answer for answer in stage.step().rollouts if isinstance(answer, Answer)]
+    return answers
 
 
 def test_each_policy_answers_as_it_would_alone(tmp_path: Path) -> None:
@@ -98,20 +98,20 @@ def test_each_policy_answers_as_it_would_alone(tmp_path: Path) -> None:
     config = evaluation(tmp_path, lines, evaluation={"seed": 1})
     stage = build(config)
     assert (stage.total_steps, stage.step_number) == (2, 0)
-    found = answers_of(stage)
-    assert list(dict.fromkeys(answer.policy for answer in found)) == ["policy", "other", "adapter1", "adapter2"]
-    assert len(found) == 4 * 2 * len(PROMPTS)
+    answers = answers_of(stage)
+    assert list(dict.fromkeys(answer.policy for answer in answers)) == ["policy", "other", "adapter1", "adapter2"]
+    assert len(answers) == 4 * 2 * len(PROMPTS)
     for name in ("policy", "other", "adapter2"):
         alone = small_config(tmp_path, model={"policy": policies[name]})
         trainer = build_trainer(alone, choose_compute(alone), quiet)[0]
         for step, prompts in enumerate((PROMPTS[:4], PROMPTS[4:])):
-            places = [PROMPTS.index(prompt) for prompt in prompts]
+            rows = [PROMPTS.index(prompt) for prompt in prompts]
             generator = torch.Generator().manual_seed(1_000_003 + step)
-            tokens, _ = generate(trainer.models, trainer.prompts.batch(places).repeat(2), alone.generation, generator)
-            own = [answer for answer in found if answer.policy == name and answer.place in places]
+            tokens, _ = generate(trainer.models, trainer.prompts.batch(rows).repeat(2), alone.generation, generator)
+            own = [answer for answer in answers if answer.policy == name and answer.place in rows]
             assert [answer.response for answer in own] == decode_responses(trainer.models, tokens), name
-            assert [(answer.place, answer.draw) for answer in own] == [(place, draw) for place in places for draw in (0, 1)]
-    assert len({answer.response for answer in found}) > len(found) / 2  # the policies do differ
+            assert [(answer.place, answer.draw) for answer in own] == [(index, draw) for index in rows for draw in (0, 1)]
+    assert len({answer.response for answer in answers}) > len(answers) / 2  # the policies do differ
 
 
 @functools.lru_cache(maxsize=2)
@@ -126,7 +126,7 @@ def plain_logprob(path: str, prompt: str, response: str, stopped: bool) -> float
     ids = before + tokenizer(response, add_special_tokens=False)["input_ids"] + ([tokenizer.eos_token_id] if stopped else [])
     with torch.no_grad():
         logprobs = model(torch.tensor([ids])).logits[0].log_softmax(dim=-1)
-    return float(sum(logprobs[place - 1, ids[place]] for place in range(len(before), len(ids))))
+    return float(sum(logprobs[index - 1, ids[index]] for index in range(len(before), len(ids))))
 
 
 def test_kl_and_reference_are_those_of_transformers(tmp_path: Path) -> None:
@@ -147,12 +147,12 @@ def test_kl_and_reference_are_those_of_transformers(tmp_path: Path) -> None:
 def test_temperature_and_another_reference(tmp_path: Path) -> None:
     policies = setup(tmp_path)
     changes: dict[str, Any] = {"evaluation": {"samples": 1, "reference": policies["other"]}, "generation": {"temperature": 0.5}}
-    found = answers_of(build(evaluation(tmp_path, [policies["policy"], policies["other"]], **changes)))
-    for answer in found:
+    answers = answers_of(build(evaluation(tmp_path, [policies["policy"], policies["other"]], **changes)))
+    for answer in answers:
         expected = plain_logprob(policies["other"], answer.prompt, answer.response, False)
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3)  # perplexity is at temperature 1, whatever was sampled at
-    assert all(abs(answer.kl) < 1e-3 for answer in found if answer.policy == "other")
-    assert any(abs(answer.kl) > 0.1 for answer in found if answer.policy == "policy")
+    assert all(abs(answer.kl) < 1e-3 for answer in answers if answer.policy == "other")
+    assert any(abs(answer.kl) > 0.1 for answer in answers if answer.policy == "policy")
 
 
 def test_scores_parts_judge_and_gold(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_held_out_text_is_read_by_each_policy(tmp_path: Path) -> None:
 def test_every_token_of_a_long_text_is_predicted_once(tmp_path: Path) -> None:
     """In windows, each of which begins with the last token of the one before."""
     tokenizer = AutoTokenizer.from_pretrained(setup(tmp_path)["policy"])
-    words = [f"w{1 + place}" for place in range(10)]
+    words = [f"w{1 + index}" for index in range(10)]
     tokens = text_tokens([" ".join(words), "w3", "w4 w5"], tokenizer, 4, torch.device("cpu"))
     assert tokens is not None and tokens.prompt_ids.shape == (4, 1)
     predicted = [ids[mask].tolist() for ids, mask in zip(tokens.response_ids, tokens.mask, strict=True)]
@@ -244,23 +244,23 @@ def run_dir_for(config: EvaluationRunConfig, folder: Path) -> Path:
 def test_a_run_goes_on_where_it_was_bit_for_bit(tmp_path: Path) -> None:
     policies = setup(tmp_path)
     config = evaluation(tmp_path, [policies["other"], policies["adapter1"]], evaluation={"batch_size": 2})
-    whole = build(config)
+    uninterrupted = build(config)
     run = run_dir_for(config, tmp_path / "run")
     with RunWriter(run) as writer:
-        writer.commit_step(whole.step())
-        whole.save(run)
+        writer.commit_step(uninterrupted.step())
+        uninterrupted.save(run)
         resumed = build(config)
         assert resumed.go_on_from(run, 1) == []
         assert resumed.step_number == 1
         for _ in range(2):
-            expected, found = whole.step(), resumed.step()
-            assert found.rollouts == expected.rollouts
-            writer.commit_step(found)
-        assert resumed.finished and whole.finished
+            expected, answers = uninterrupted.step(), resumed.step()
+            assert answers.rollouts == expected.rollouts
+            writer.commit_step(answers)
+        assert resumed.finished and uninterrupted.finished
         resumed.save(run)
     assert [checkpoint.step for checkpoint in RunReader(run).checkpoints()] == [1, 3]
     recorded = RunReader(run).answers()
-    assert [answer.place for answer in recorded if answer.policy == "other"] == [place for place in range(6) for _ in (0, 1)]
+    assert [answer.place for answer in recorded if answer.policy == "other"] == [index for index in range(6) for _ in (0, 1)]
 
 
 def test_a_run_whose_prompts_or_settings_changed_does_not_go_on(tmp_path: Path) -> None:
@@ -286,8 +286,8 @@ def completions(folder: Path, rows: list[dict[str, Any]]) -> str:
 def test_a_file_of_completions_is_a_policy(tmp_path: Path) -> None:
     policies = setup(tmp_path)
     rows = [{"prompt": prompt, "completions": [" w1 w2", ""]} for prompt in PROMPTS]
-    found = answers_of(build(evaluation(tmp_path, [policies["policy"], completions(tmp_path, rows)])))
-    own = [answer for answer in found if answer.policy == "theirs"]
+    answers = answers_of(build(evaluation(tmp_path, [policies["policy"], completions(tmp_path, rows)])))
+    own = [answer for answer in answers if answer.policy == "theirs"]
     assert len(own) == 2 * len(PROMPTS)
     for answer in own:
         assert math.isnan(answer.kl) and answer.stopped is None
@@ -303,8 +303,8 @@ def test_a_policy_with_other_tokens_is_read_as_text(tmp_path: Path) -> None:
     first, second = "w1", "w2"  # two words change places: the same texts, other ids
     words[first], words[second] = words[second], words[first]
     (tmp_path / "foreign" / "tokenizer.json").write_text(json.dumps(vocabulary))
-    found = answers_of(build(evaluation(tmp_path, [policies["policy"], str(tmp_path / "foreign")], evaluation={"samples": 1})))
-    foreign = [answer for answer in found if answer.policy == "foreign"]
+    answers = answers_of(build(evaluation(tmp_path, [policies["policy"], str(tmp_path / "foreign")], evaluation={"samples": 1})))
+    foreign = [answer for answer in answers if answer.policy == "foreign"]
     assert len(foreign) == len(PROMPTS)
     for answer in foreign:
         assert math.isnan(answer.kl)

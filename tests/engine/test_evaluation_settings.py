@@ -12,7 +12,7 @@ from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages.evaluating import loading
-from rlhf_studio.engine.stages.evaluating.questions import NOT_HELD_OUT, learned_from, read_questions, read_texts
+from rlhf_studio.engine.stages.evaluating.prompts import NOT_HELD_OUT, learned_from, read_evaluation_prompts, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -44,9 +44,9 @@ def test_so_many_prompts_are_answered(tmp_path: Path) -> None:
     """Spread evenly over those that are held out; 0: all."""
     policy = setup(tmp_path)["policy"]
     tokenizer = AutoTokenizer.from_pretrained(policy)
-    for count, expected in ((3, PROMPTS[::2]), (4, [PROMPTS[place] for place in (0, 1, 3, 4)]), (0, PROMPTS), (99, PROMPTS)):
+    for count, expected in ((3, PROMPTS[::2]), (4, [PROMPTS[row] for row in (0, 1, 3, 4)]), (0, PROMPTS), (99, PROMPTS)):
         config = evaluation(tmp_path, [policy], evaluation={"prompts": count})
-        assert read_questions(config, ppo_settings(config), tokenizer, quiet).texts() == expected, count
+        assert read_evaluation_prompts(config, ppo_settings(config), tokenizer, quiet).texts() == expected, count
 
 
 def test_prompts_that_are_held_out_themselves_need_no_warning(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_prompts_that_are_held_out_themselves_need_no_warning(tmp_path: Path) ->
 
     def warned(prompts: str, trained_on: set[str]) -> bool:
         data = config.data.model_copy(update={"prompts": prompts, "column": "prompt", "max_prompts": 8})
-        asked = config.model_copy(update={"data": data})
-        return NOT_HELD_OUT in read_questions(asked, ppo_settings(asked), tokenizer, quiet, trained_on).notes
+        changed = config.model_copy(update={"data": data})
+        return NOT_HELD_OUT in read_evaluation_prompts(changed, ppo_settings(changed), tokenizer, quiet, trained_on).notes
 
     ours = "bundled/world-prompts-heldout"
     assert not warned(ours, {resolve("bundled/world-prompts")})
@@ -74,9 +74,9 @@ def test_what_the_runs_of_policies_learned_from(tmp_path: Path) -> None:
 
 def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) -> None:
     other = setup(tmp_path)["other"]
-    found = answers_of(build(evaluation(tmp_path, [], model={"policy": other})))
-    assert {answer.policy for answer in found} == {"other"} and len(found) == 2 * len(PROMPTS)
-    for answer in found:
+    answers = answers_of(build(evaluation(tmp_path, [], model={"policy": other})))
+    assert {answer.policy for answer in answers} == {"other"} and len(answers) == 2 * len(PROMPTS)
+    for answer in answers:
         expected = plain_logprob(other, answer.prompt, answer.response, False)  # the end token is no text
         assert answer.ref_logprob == pytest.approx(expected, abs=1e-3) and answer.kl == pytest.approx(0.0, abs=1e-4)
 
@@ -85,13 +85,13 @@ def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) ->
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A hub with one model of two revisions, which are different models."""
     policies = setup(tmp_path)
-    places = {("lab/model", "v1"): policies["policy"], ("lab/model", "v2"): policies["other"]}
+    folders = {("lab/model", "v1"): policies["policy"], ("lab/model", "v2"): policies["other"]}
 
     def fetch(name: str, revision: str, *rest: Any, **more: Any) -> Path:
-        return Path(places.get((name, revision), name))
+        return Path(folders.get((name, revision), name))
 
     def load(name: str, revision: str, *rest: Any) -> Any:
-        return load_causal_lm(places.get((name, revision), name), "main", *rest)
+        return load_causal_lm(folders.get((name, revision), name), "main", *rest)
 
     monkeypatch.setattr(loading, "fetch", fetch)
     monkeypatch.setattr(loading, "load_causal_lm", load)
@@ -123,8 +123,8 @@ def test_what_an_evaluation_was_made_from_is_on_record(tmp_path: Path) -> None:
         config = evaluation(tmp_path, [policies["policy"], policies["other"]], evaluation=settings)
         create_run(tmp_path / name, config, name=name)
         assert run_engine(tmp_path / name, mode) == DONE
-        found = sources(RunReader(tmp_path / name), hash_of, bundled_path)
-        assert [(one.setting, one.name, one.standing) for one in found if one.setting.startswith("evaluation.")] == [
+        answers = sources(RunReader(tmp_path / name), hash_of, bundled_path)
+        assert [(one.setting, one.name, one.standing) for one in answers if one.setting.startswith("evaluation.")] == [
             ("evaluation.policies", "policy", "as it was"),
             ("evaluation.policies", "other", "as it was"),
             ("evaluation.judge", str(tmp_path / "reward"), "as it was"),

@@ -16,7 +16,7 @@ from rlhf_studio.engine.stages import dpo
 from rlhf_studio.engine.stages.dpo import DPOObjective, pair_logprobs
 from rlhf_studio.engine.stages.reward_model import training as reward_training
 from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
-from rlhf_studio.engine.stages.sft import LanguageModelObjective, counted_places
+from rlhf_studio.engine.stages.sft import LanguageModelObjective, counted_positions
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
 from rlhf_studio.inputs.examples.encoded import EncodedExample, EncodedPair
@@ -106,7 +106,7 @@ def test_a_chat_counts_in_several_places() -> None:
     model = make_model()
     ids = (2, 3, 4, 5, 6, 7, 8, 9)
     item = EncodedExample(ids, (2, -100, 4, 5, -100, -100, 8, -100))
-    assert counted_places(item) == [2, 3, 6]
+    assert counted_positions(item) == [2, 3, 6]
     with torch.no_grad():
         logprobs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(dim=-1)
         expected = torch.stack([-logprobs[place - 1, ids[place]] for place in (2, 3, 6)])

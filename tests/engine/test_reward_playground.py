@@ -14,12 +14,12 @@ from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, loa
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.engine.stages.reward_model.build import build_reward_model
 from rlhf_studio.engine.stages.reward_model.finish import save_reward_model
-from rlhf_studio.jobs.scoring.look import Question, look, replaced, swaps, without, words_of
+from rlhf_studio.jobs.scoring.look import ProbedResponse, look, replaced, swaps, without, words_of
 from rlhf_studio.jobs.scoring.server import Scoring
 from tests.engine.test_reward_heads import CPU, by_hand, byte_policy, settings, silent
 from tests.engine.test_rewards_models import plain, save_encoder
 
-TEXT = Question("A good film", ", I liked it: dull.", ("superb",))
+TEXT = ProbedResponse("A good film", ", I liked it: dull.", ("superb",))
 
 
 def scorer_of(folder: Path, **options: Any) -> RewardModelScorer:
@@ -35,21 +35,21 @@ def saved(folder: Path, family: str, head: str = "linear") -> tuple[Path, Any, A
 
 def test_each_beginning_has_the_score_of_that_text_alone(tmp_path: Path) -> None:
     folder, model, tokenizer = saved(tmp_path, "llama", "hidden")
-    told = look(scorer_of(folder), TEXT)
+    result = look(scorer_of(folder), TEXT)
     ids = tokenizer(TEXT.prompt + TEXT.response)["input_ids"]
-    assert told["ids"] == ids and "".join(told["pieces"]) == TEXT.prompt + TEXT.response
-    assert "".join(told["pieces"][told["first"] :]) == TEXT.response
-    assert told["prefixes"] == pytest.approx([by_hand(model, ids[: end + 1]) for end in range(len(ids))], abs=1e-5)
-    assert told["score"] == pytest.approx(told["prefixes"][-1], abs=1e-5) and told["scored"] == len(ids) - 1
-    assert (told["cut"], told["notes"]) == (0, [])
+    assert result["ids"] == ids and "".join(result["pieces"]) == TEXT.prompt + TEXT.response
+    assert "".join(result["pieces"][result["first"] :]) == TEXT.response
+    assert result["prefixes"] == pytest.approx([by_hand(model, ids[: end + 1]) for end in range(len(ids))], abs=1e-5)
+    assert result["score"] == pytest.approx(result["prefixes"][-1], abs=1e-5) and result["scored"] == len(ids) - 1
+    assert (result["cut"], result["notes"]) == (0, [])
 
 
 def test_a_long_text_is_cut_and_an_end_token_is_shown(tmp_path: Path) -> None:
     folder, model, tokenizer = saved(tmp_path, "gpt2")
-    long = Question("x" * 70, " end")
-    told = look(scorer_of(folder), long)
+    long = ProbedResponse("x" * 70, " end")
+    result = look(scorer_of(folder), long)
     ids = tokenizer(long.prompt + long.response)["input_ids"]
-    assert told["cut"] == len(ids) - 64 and told["ids"] == ids[-64:] and "".join(told["pieces"][told["first"] :]) == " end"
+    assert result["cut"] == len(ids) - 64 and result["ids"] == ids[-64:] and "".join(result["pieces"][result["first"] :]) == " end"
     ended = look(scorer_of(folder, append_eos=True), TEXT)
     ids = [*tokenizer(TEXT.prompt + TEXT.response)["input_ids"], 0]
     assert ended["ids"] == ids and ended["score"] == pytest.approx(by_hand(model, ids), abs=1e-5)
@@ -59,9 +59,9 @@ def test_a_long_text_is_cut_and_an_end_token_is_shown(tmp_path: Path) -> None:
 
 def test_a_model_that_reads_both_ways_has_no_prefixes(tmp_path: Path) -> None:
     folder = save_encoder(tmp_path, "bert", labels=1)
-    told = look(scorer_of(folder), Question("w1 ", "w2 w3"))
-    assert told["prefixes"] is None and told["scored"] is None and "in both directions" in told["notes"][0]
-    assert told["score"] == pytest.approx(plain(folder, "w1 w2 w3", 0), abs=1e-5)
+    result = look(scorer_of(folder), ProbedResponse("w1 ", "w2 w3"))
+    assert result["prefixes"] is None and result["scored"] is None and "in both directions" in result["notes"][0]
+    assert result["score"] == pytest.approx(plain(folder, "w1 w2 w3", 0), abs=1e-5)
 
 
 def test_words_are_left_out_and_swapped(tmp_path: Path) -> None:
@@ -70,17 +70,17 @@ def test_words_are_left_out_and_swapped(tmp_path: Path) -> None:
     def score(response: str) -> float:
         return by_hand(model, tokenizer(TEXT.prompt + response)["input_ids"])
 
-    *progress, told = swaps(scorer_of(folder), TEXT)
-    assert progress[-1] == {"done": 15, "of": 15} and told["left"] == 0
-    assert [word["text"] for word in told["words"]] == [",", "I", "liked", "it", ":", "dull", "."]
+    *progress, result = swaps(scorer_of(folder), TEXT)
+    assert progress[-1] == {"done": 15, "of": 15} and result["left"] == 0
+    assert [word["text"] for word in result["words"]] == [",", "I", "liked", "it", ":", "dull", "."]
     whole = score(TEXT.response)
     expected = {",": " I liked it: dull.", "I": ", liked it: dull.", "dull": ", I liked it:.", ".": ", I liked it: dull"}
-    for word in told["words"]:
+    for word in result["words"]:
         if word["text"] in expected:
             assert word["without"] == pytest.approx(score(expected[word["text"]]) - whole, abs=2e-5), word
-    assert told["words"][5]["with"] == [pytest.approx(score(", I liked it: superb.") - whole, abs=2e-5)]
-    assert told["words"][1]["with"] == [pytest.approx(score(", Superb liked it: dull.") - whole, abs=2e-5)]
-    *_, own = swaps(scorer_of(folder), Question("", "Superb film", ("superb",)))
+    assert result["words"][5]["with"] == [pytest.approx(score(", I liked it: superb.") - whole, abs=2e-5)]
+    assert result["words"][1]["with"] == [pytest.approx(score(", Superb liked it: dull.") - whole, abs=2e-5)]
+    *_, own = swaps(scorer_of(folder), ProbedResponse("", "Superb film", ("superb",)))
     assert own["words"][0]["with"] == [None]  # the word is the candidate
     assert list(swaps(scorer_of(folder), TEXT, lambda: True)) == []
 

@@ -20,7 +20,7 @@ from rlhf_studio.engine.stages.evaluating.labelling import label_by_model
 from rlhf_studio.inputs.checks.reward_texts import RewardTextReader
 from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.jobs.scoring.command import as_table
-from rlhf_studio.jobs.scoring.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.one_text import TextScorer, TextToScore
 from tests.engine.small_models import save_reward_model
 from tests.engine.test_rewards_models import save_encoder
 
@@ -35,8 +35,8 @@ def silent(text: str, fraction: float | None) -> None:
 
 def readings(*components: dict[str, Any]) -> list[list[int]] | None:
     scorer = build_scorer(RewardConfig.model_validate({"components": list(components)}), CPU, silent)
-    actual = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [3] * 4)).reading
-    return None if actual is None else actual.tolist()
+    counts = scorer(Episodes(PROMPTS, RESPONSES, [True] * 4, [3] * 4)).reading
+    return None if counts is None else counts.tolist()
 
 
 def by_hand(folder: Path, most: int, texts: list[str]) -> list[list[int]]:
@@ -55,9 +55,11 @@ def test_what_every_reader_cuts_is_counted(tmp_path: Path) -> None:
     assert readings(own) == by_hand(gpt2, 64, texts)  # positions
     assert readings({**own, "reads": "response", "max_tokens": 8}) == by_hand(gpt2, 8, RESPONSES)
     both = {"kind": "ensemble", "models": f"{gpt2},{roberta}", "max_tokens": 16}
-    actual = readings(both)  # RoBERTa has two tokens more in every text
-    assert actual is not None and [whole - read for read, whole in actual] == [whole - read for read, whole in by_hand(roberta, 16, texts)]
-    assert readings(both, {"kind": "length"}) == actual
+    counts = readings(both)  # RoBERTa has two tokens more in every text
+    assert counts is not None and [length - read for read, length in counts] == [
+        length - read for read, length in by_hand(roberta, 16, texts)
+    ]
+    assert readings(both, {"kind": "length"}) == counts
     assert readings({"kind": "length"}) is None
     tokenizer = AutoTokenizer.from_pretrained(gpt2)
     tokenizer.model_max_length = 20
@@ -75,7 +77,7 @@ def test_a_step_says_how_many_texts_were_cut_and_which(make_trainer: Callable[..
     record = trainer.step()
     texts = [row.prompt + row.response for row in record.rollouts]
     expected = by_hand(folder, most, texts)
-    cut = [read < whole for read, whole in expected]
+    cut = [read < length for read, length in expected]
     assert any(cut) == (most == 8)
     assert record.episodes is not None
     if most == 64:
@@ -89,9 +91,9 @@ def test_a_step_says_how_many_texts_were_cut_and_which(make_trainer: Callable[..
 def test_trying_and_labelling_say_what_was_cut(tmp_path: Path) -> None:
     folder = save_reward_model(tmp_path / "judge", "gpt2")
     component = {"kind": "reward_model", "model": str(folder), "max_tokens": 8, "name": "judge"}
-    trial = Trial(Permissions(), silent)
+    scorer = TextScorer(Permissions(), silent)
     for prompt, response, cut in ((PROMPTS[0], RESPONSES[0], False), (PROMPTS[2], RESPONSES[2], True)):
-        result = trial.score(parse_ppo({"reward": {"components": [component]}}), Text(prompt, response))
+        result = scorer.score(parse_ppo({"reward": {"components": [component]}}), TextToScore(prompt, response))
         (row,) = result["components"]
         assert bool(row["cut"]) == cut and (("8" in row["cut"] and "29" in row["cut"]) or not cut)
         assert (row["cut"] in as_table(result)) and bool(result["notes"]) == cut

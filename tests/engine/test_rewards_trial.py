@@ -13,7 +13,7 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig, permissions_from_flags
 from rlhf_studio.config.io import config_to_yaml
-from rlhf_studio.jobs.scoring.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.one_text import TextScorer, TextToScore
 from tests.engine.conftest import small_config
 from tests.engine.json_server import JsonServer
 from tests.engine.small_models import save_reward_model
@@ -26,7 +26,9 @@ def config_of(tmp_path: Path, *components: dict[str, Any], **settings: Any) -> R
 
 
 def score(config: RunConfig, permissions: Permissions = NOTHING_ALLOWED, **text: Any) -> dict[str, Any]:
-    return Trial(permissions, lambda progress, fraction: None).score(config, Text(**{"prompt": "w1 ", "response": "w2 w3", **text}))
+    return TextScorer(permissions, lambda progress, fraction: None).score(
+        config, TextToScore(**{"prompt": "w1 ", "response": "w2 w3", **text})
+    )
 
 
 def test_every_component_its_weight_and_what_ppo_would_see(tmp_path: Path) -> None:
@@ -46,16 +48,16 @@ def test_every_component_its_weight_and_what_ppo_would_see(tmp_path: Path) -> No
 
 def test_a_text_that_was_cut_off(tmp_path: Path) -> None:
     config = config_of(tmp_path, LENGTH, missing_eos_penalty=3.0, missing_eos_mode="replace")
-    found = score(config, stopped=False)
-    assert (found["tokens"], found["sum"], found["final"]) == (2, 1.0, -3.0)  # no stop token to count
+    result = score(config, stopped=False)
+    assert (result["tokens"], result["sum"], result["final"]) == (2, 1.0, -3.0)  # no stop token to count
     endless = config.model_copy(update={"generation": config.generation.model_copy(update={"stop_token": "none"})})
     assert score(endless)["tokens"] == 2
 
 
 def test_clipping_holds_and_scaling_is_left_out_with_a_note(tmp_path: Path) -> None:
-    found = score(config_of(tmp_path, LENGTH, scaling="normalise", score_clip=0.5))
-    assert (found["sum"], found["final"]) == (1.5, 0.5)
-    assert found["notes"] == ["Scaling needs the scores of a run; here it is left out."]
+    result = score(config_of(tmp_path, LENGTH, scaling="normalise", score_clip=0.5))
+    assert (result["sum"], result["final"]) == (1.5, 0.5)
+    assert result["notes"] == ["Scaling needs the scores of a run; here it is left out."]
 
 
 def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
@@ -64,11 +66,11 @@ def test_a_right_answer_and_a_judge(tmp_path: Path) -> None:
     judge = {"kind": "judge", "server": "grader", "model": "m", "rubric": "{response} or {reference}?", "weight": 0.5}
     config = config_of(tmp_path, {"kind": "answer"}, judge)
     permissions = Permissions(urls={"grader": server.url})
-    found = score(config, permissions, response="w2, so 3", reference="1 + 2 is 3. The answer is 3.")
-    assert [(row["raw"], row["weighted"]) for row in found["components"]] == [(1.0, 1.0), (4.0, 2.0)] and found["final"] == 3.0
+    result = score(config, permissions, response="w2, so 3", reference="1 + 2 is 3. The answer is 3.")
+    assert [(row["raw"], row["weighted"]) for row in result["components"]] == [(1.0, 1.0), (4.0, 2.0)] and result["final"] == 3.0
     assert server.seen[0]["body"]["messages"][0]["content"].startswith("w2, so 3 or 1 + 2 is 3. The answer is 3.?")
-    found = score(config, permissions, response="3")
-    assert all("there are no reference texts" in row["error"] for row in found["components"]) and len(server.seen) == 1
+    result = score(config, permissions, response="3")
+    assert all("there are no reference texts" in row["error"] for row in result["components"]) and len(server.seen) == 1
     server.close()
 
 
@@ -83,10 +85,10 @@ def test_an_error_is_told_at_its_component_and_the_others_are_scored(tmp_path: P
         {"kind": "http", "server": "judge"},
         {"kind": "regex", "pattern": "("},
     )
-    found = score(config, permissions_from_flags([str(tmp_path / "mine.py")], []))
-    assert (found["sum"], found["final"]) == (None, None)
-    errors = {row["field"]: row["error"] for row in found["components"] if "error" in row}
-    assert found["components"][0]["raw"] == 0.75 and len(errors) == 5
+    result = score(config, permissions_from_flags([str(tmp_path / "mine.py")], []))
+    assert (result["sum"], result["final"]) == (None, None)
+    errors = {row["field"]: row["error"] for row in result["components"] if "error" in row}
+    assert result["components"][0]["raw"] == 0.75 and len(errors) == 5
     assert "there are no reference texts" in errors["reward.components.1"]
     assert "none" in errors["reward.components.2.model"]
     assert errors["reward.components.3"] == "it gave None, which is not a number"
@@ -97,42 +99,42 @@ def test_an_error_is_told_at_its_component_and_the_others_are_scored(tmp_path: P
 def test_a_policy_whose_tokens_cannot_be_counted(tmp_path: Path) -> None:
     config = config_of(tmp_path, LENGTH, {"kind": "keywords", "words": "w3"}, length_penalty=0.1)
     config = config.model_copy(update={"model": config.model.model_copy(update={"policy": str(tmp_path / "none")})})
-    found = score(config)
-    assert "tokens cannot be counted" in found["components"][0]["error"] and found["components"][1]["raw"] == 1.0
-    assert found["tokens"] is None and "length penalty is left out" in found["notes"][0]
+    result = score(config)
+    assert "tokens cannot be counted" in result["components"][0]["error"] and result["components"][1]["raw"] == 1.0
+    assert result["tokens"] is None and "length penalty is left out" in result["notes"][0]
 
 
 def test_what_stays_the_same_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    trial = Trial(NOTHING_ALLOWED, lambda text, fraction: said.append(text))
+    messages: list[str] = []
+    scorer = TextScorer(NOTHING_ALLOWED, lambda text, fraction: messages.append(text))
     model = {"kind": "reward_model", "model": str(tmp_path / "reward")}
-    first = trial.score(config_of(tmp_path, model), Text("w1 ", "w2"))
-    again = trial.score(config_of(tmp_path, {**model, "weight": 2.0, "name": "judge"}, LENGTH), Text("w1 ", "w2"))
+    first = scorer.score(config_of(tmp_path, model), TextToScore("w1 ", "w2"))
+    again = scorer.score(config_of(tmp_path, {**model, "weight": 2.0, "name": "judge"}, LENGTH), TextToScore("w1 ", "w2"))
     assert again["components"][0]["weighted"] == 2 * first["components"][0]["raw"]
-    assert said == [
+    assert messages == [
         f"Loading the reward model {tmp_path / 'reward'}",
         "Scoring with reward_model",
         "Scoring with judge",
         "Scoring with length",
     ]
-    trial.score(config_of(tmp_path, {**model, "reads": "response"}), Text("w1 ", "w2"))
-    assert said[4].startswith("Loading")
+    scorer.score(config_of(tmp_path, {**model, "reads": "response"}), TextToScore("w1 ", "w2"))
+    assert messages[4].startswith("Loading")
 
 
 def test_files_that_were_edited_are_loaded_anew(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    said: list[str] = []
-    trial = Trial(Permissions((str(file),)), lambda text, fraction: said.append(text))
+    messages: list[str] = []
+    scorer = TextScorer(Permissions((str(file),)), lambda text, fraction: messages.append(text))
     folders = [save_reward_model(tmp_path / name, seed=seed) for seed, name in enumerate(("one", "two"))]
     config = config_of(tmp_path, {"kind": "python", "file": str(file)}, {"kind": "ensemble", "models": f"{folders[0]},{folders[1]}"})
     for version in (1, 2):
         file.write_text(f"def score(p, r): return [{version}] * len(r)")
         os.utime(file, ns=(version * 10**9, version * 10**9))
-        assert trial.score(config, Text("w1 ", "w2"))["components"][0]["raw"] == version
-    assert sum(text.startswith("Loading") for text in said) == 2
+        assert scorer.score(config, TextToScore("w1 ", "w2"))["components"][0]["raw"] == version
+    assert sum(text.startswith("Loading") for text in messages) == 2
     os.utime(folders[1] / "model.safetensors", ns=(2 * 10**18, 2 * 10**18))
-    trial.score(config, Text("w1 ", "w2"))
-    assert sum(text.startswith("Loading") for text in said) == 4
+    scorer.score(config, TextToScore("w1 ", "w2"))
+    assert sum(text.startswith("Loading") for text in messages) == 4
 
 
 # --- the command -------------------------------------------------------------------------------------------------------------
@@ -148,8 +150,8 @@ def settings(tmp_path: Path) -> Path:
 def test_the_command(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start = ["score", "--config", str(settings), "--prompt", "w1 ", "--response", "w2 w3"]
     assert main([*start, "--reference", "w2", "--json", "--reward.components.0.weight", "4"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [row["weighted"] for row in found["components"]] == [3.0, pytest.approx(2 / 3)]
+    result = json.loads(capsys.readouterr().out)
+    assert [row["weighted"] for row in result["components"]] == [3.0, pytest.approx(2 / 3)]
     assert main([*start, "--cut-off"]) == 1  # rouge has nothing to compare with
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["component", "raw", "weight", "weighted"]

@@ -143,7 +143,7 @@ def _answers(stage: str, step: int) -> list[RolloutRecord]:
     if stage != "evaluation":
         return []
     policies = [answer(0, "first", place=step, gold=0.0), answer(1, "second", place=step, gold=-1.0 if step == 1 else 1.0)]
-    return [dataclasses.replace(one, response=one.policy) for one in policies]
+    return [dataclasses.replace(record, response=record.policy) for record in policies]
 
 
 def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: bool) -> int:
@@ -175,8 +175,8 @@ def _work(folder: Path, writer: RunWriter, stage: str, how: str, from_start: boo
 
 
 def _engine(folder: Path, arguments: Sequence[str], give_up_ticket: Callable[[], None]) -> int:
-    stage, said = RunReader(folder).status().stage, folder.parent / ".behaviour"
-    behaviour = json.loads(said.read_text()) if said.exists() else {}
+    stage, file = RunReader(folder).status().stage, folder.parent / ".behaviour"
+    behaviour = json.loads(file.read_text()) if file.exists() else {}
     how = behaviour.get(stage, behaviour.get("all", "train"))
     _note(folder.parent, " ".join([*arguments, stage]))
     if how == "unborn":

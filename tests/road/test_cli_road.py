@@ -21,12 +21,12 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_wrong_begins_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = ["--workspace", str(workspace)]
+    workspace_option = ["--workspace", str(workspace)]
     for arguments, words in (
-        (["world", "--rounds", "0", *here], "--rounds: should be from 1 to 9, not 0"),
-        (["world", "--seed", "-1", *here], "--seed: should be at least 0 and below 2^31, not -1"),
+        (["world", "--rounds", "0", *workspace_option], "--rounds: should be from 1 to 9, not 0"),
+        (["world", "--seed", "-1", *workspace_option], "--seed: should be at least 0 and below 2^31, not -1"),
         (["world", "--workspace", "/dev/null"], "--workspace: no road can be begun in /dev/null: "),
-        (["go", "nowhere", *here], "nowhere is not the folder of a road: "),
+        (["go", "nowhere", *workspace_option], "nowhere is not the folder of a road: "),
     ):
         assert main(["road", *arguments]) == BAD_INPUT, arguments
         out, err = capsys.readouterr()

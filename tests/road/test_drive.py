@@ -24,7 +24,7 @@ from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road import drive as driving
 from rlhf_studio.jobs.road import running
 from rlhf_studio.jobs.road.drive import drive, go_on_command
-from rlhf_studio.jobs.road.running import PartFailed, Signals, StopAsked, _Stop, run_command
+from rlhf_studio.jobs.road.running import PartFailed, RoadStopped, StopSignals, _RunStopper, run_command
 from rlhf_studio.jobs.road.state import Part, is_driven, read_road, write_road
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.liveness import EngineLock, is_locked
@@ -60,26 +60,26 @@ def under_way(folder: Path, steps: int = 2) -> bool:
 
 
 def test_all_parts_one_after_the_other_each_with_its_number(workspace: Path) -> None:
-    folder, said = new_road(workspace), list[str]()
-    assert drive(folder, workspace, said.append) == DONE
+    folder, lines = new_road(workspace), list[str]()
+    assert drive(folder, workspace, lines.append) == DONE
     began = ["train sft", "generate", "label", "train reward_model", "train ppo", "train evaluation"]
     assert journal(workspace) == began and not is_driven(folder)
     road = read_road(folder)
-    assert {one.state for one in road.parts} == {"done"} and all(one.seconds > 0 for one in road.parts)
+    assert {item.state for item in road.parts} == {"done"} and all(item.seconds > 0 for item in road.parts)
     # by hand: three steps of the stand-in; win rate of the second policy 2 of 3
-    headlines = {one.key: one.headline for one in road.parts}
+    headlines = {item.key: item.headline for item in road.parts}
     assert headlines["sft"] == "Held-out loss 3.50 → 1.50." and headlines["pairs"] == "label: 1 line"
     assert headlines["reward_model"] == "Held-out accuracy 50.0 % → 70.0 % of 9 pairs." and headlines["ppo"] == "Gold score 0.50 → 1.50."
     assert headlines["evaluation"].startswith("The last policy wins 67 % of comparisons with the first (")
     assert headlines["evaluation"].endswith(", on 3 prompts.")
-    assert [line for line in said if line.startswith("Train with PPO: done in ") and line.endswith("Gold score 0.50 → 1.50.")]
+    assert [line for line in lines if line.startswith("Train with PPO: done in ") and line.endswith("Gold score 0.50 → 1.50.")]
     pairs = part(folder, "pairs")
     assert pairs.file == str(folder / "pairs-1.jsonl") and pairs.sha256 == hash_of(folder / "pairs-1.jsonl")
     policy = reader(folder).run_dir / "checkpoints" / "step-000003" / "policy"
     assert (pairs.policy, pairs.policy_sha256) == (str(policy), hash_of(policy))
     names = {run.name: RunReader(run).status().name for run in (workspace / "runs").glob("2*")}
-    assert sorted(names) == sorted(one.run for one in road.parts if one.run)
-    assert drive(folder, workspace, said.append) == DONE and journal(workspace) == began  # nothing is left to do
+    assert sorted(names) == sorted(item.run for item in road.parts if item.run)
+    assert drive(folder, workspace, lines.append) == DONE and journal(workspace) == began  # nothing is left to do
 
 
 def stop_as_soon_as(condition: Callable[[], bool]) -> None:
@@ -110,17 +110,17 @@ def test_a_stopped_part_keeps_its_run_and_goes_on_with_it(workspace: Path) -> No
 
 
 def test_a_part_that_failed_is_begun_again_in_its_own_run(workspace: Path) -> None:
-    folder, said = new_road(workspace), list[str]()
+    folder, lines = new_road(workspace), list[str]()
     behave(workspace, sft="failing")
-    assert drive(folder, workspace, said.append) == FAILED
+    assert drive(folder, workspace, lines.append) == FAILED
     failed = part(folder)
     assert (failed.state, failed.problem) == ("failed", CAUSE) and failed.run
-    assert said[-2:] == [f"failed: {failed.title}: {CAUSE}", f"put that right, then go on with: {go_on_command(folder, workspace)}"]
+    assert lines[-2:] == [f"failed: {failed.title}: {CAUSE}", f"put that right, then go on with: {go_on_command(folder, workspace)}"]
     behave(workspace, ppo="failing")
-    assert drive(folder, workspace, said.append) == FAILED
+    assert drive(folder, workspace, lines.append) == FAILED
     assert part(folder).run == failed.run and part(folder).problem == "" and part(folder).state == "done"
     assert journal(workspace)[:2] == ["train sft", "resume --from-start sft"]
-    assert "  begun again from step 0: it has no checkpoint" in said and reader(folder).status().step == 3
+    assert "  begun again from step 0: it has no checkpoint" in lines and reader(folder).status().step == 3
 
 
 def test_an_engine_that_never_began_is_told_with_its_last_line_and_started_anew(workspace: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monke
     class Killed(BaseException):
         pass
 
-    def killed(dispatcher: Dispatcher, run_id: str, signals: Signals, say: Any) -> None:
+    def killed(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Any) -> None:
         dispatcher.tick()
         wait_until(lambda: under_way(folder))
         raise Killed
@@ -217,8 +217,8 @@ def test_a_stop_reaches_a_run_that_has_not_said_yet_that_it_goes_on(tmp_path: Pa
         with RunWriter(folder) as writer:
             writer.set_state("running")
             writer.set_state("stopped")
-        with Signals() as signals:
-            stop = _Stop(workspace, run, signals)
+        with StopSignals() as signals:
+            stop = _RunStopper(workspace, run, signals)
             signals.received = True
             stop.send()
             with RunWriter(folder) as writer:
@@ -266,25 +266,25 @@ def test_a_run_that_was_deleted_is_made_again_and_one_that_cannot_start_is_told(
 def test_a_signal_between_two_parts_stops_before_the_next(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = new_road(workspace)
 
-    def command(folder: Path, arguments: list[str], signals: Signals) -> str:
+    def command(folder: Path, arguments: list[str], signals: StopSignals) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         Path(arguments[-1]).write_text("{}\n")
         return "done all the same"
 
     monkeypatch.setattr(driving, "run_command", command)
     assert drive(folder, workspace, lambda text: None) == STOPPED
-    assert [one.state for one in read_road(folder).parts] == ["done", "done", "waiting", "waiting", "waiting"]
+    assert [item.state for item in read_road(folder).parts] == ["done", "done", "waiting", "waiting", "waiting"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_pairs_that_were_half_made_are_made_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands refuse a file that is there already; a part that goes on has written its own."""
-    folder, asked = new_road(workspace), list[list[str]]()
+    folder, received = new_road(workspace), list[list[str]]()
     behave(workspace, reward_model="failing")
 
-    def command(folder: Path, arguments: list[str], signals: Signals) -> str:
-        asked.append(arguments)
-        if arguments[0] == "label" and len(asked) == 2:
+    def command(folder: Path, arguments: list[str], signals: StopSignals) -> str:
+        received.append(arguments)
+        if arguments[0] == "label" and len(received) == 2:
             raise PartFailed("the judge is not here")
         Path(arguments[arguments.index("--out") + 1]).write_text("{}\n", encoding="utf-8")
         return "2 pairs"
@@ -292,8 +292,8 @@ def test_pairs_that_were_half_made_are_made_anew(workspace: Path, monkeypatch: p
     monkeypatch.setattr(driving, "run_command", command)
     assert drive(folder, workspace, lambda text: None) == FAILED and part(folder, "pairs").state == "failed"
     assert drive(folder, workspace, lambda text: None) == FAILED and part(folder, "pairs").state == "done"
-    read = [build_parser().parse_args(arguments) for arguments in asked]
-    assert [one.command for one in read] == ["generate", "label"] * 2 and all(one.replace for one in read)
+    read = [build_parser().parse_args(arguments) for arguments in received]
+    assert [options.command for options in read] == ["generate", "label"] * 2 and all(options.replace for options in read)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_command_gives_its_last_line_and_fails_with_it(tmp_path: Path, commands: None) -> None:
-    with Signals() as signals:
+    with StopSignals() as signals:
         assert run_command(tmp_path, ["label", "a file"], signals) == "label a file is done"
         with pytest.raises(PartFailed, match=r"^fails at once is done$"):
             run_command(tmp_path, ["fails", "at once"], signals)
@@ -325,10 +325,10 @@ def test_a_command_gives_its_last_line_and_fails_with_it(tmp_path: Path, command
 
 def test_a_command_that_outlived_its_driver_is_waited_for(tmp_path: Path, commands: None) -> None:
     """It holds a lock of the road as long as it lives: two would write the same files."""
-    with (tmp_path / "command.lock").open("w") as other, Signals() as signals:
+    with (tmp_path / "command.lock").open("w") as other, StopSignals() as signals:
         fcntl.flock(other, fcntl.LOCK_EX)
         signals.received = True
-        with pytest.raises(StopAsked):  # it would wait
+        with pytest.raises(RoadStopped):  # it would wait
             run_command(tmp_path, ["label"], signals)
         assert not (tmp_path / "road.log").exists()
         fcntl.flock(other, fcntl.LOCK_UN)
@@ -341,7 +341,7 @@ def test_a_command_holds_the_lock_as_long_as_it_lives(tmp_path: Path, commands: 
     pipe, lock = tmp_path / "pipe", tmp_path / "command.lock"
     os.mkfifo(pipe)
     (tmp_path / "python").write_text(f"#!/bin/sh\ncat '{pipe}' &\n")
-    with Signals() as signals:
+    with StopSignals() as signals:
         run_command(tmp_path, ["label"], signals)
     held = is_locked(lock)
     pipe.open("w").close()

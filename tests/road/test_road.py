@@ -66,7 +66,7 @@ def test_pairs_of_a_round_are_written_by_the_policy_of_the_round_before(tmp_path
 
 def test_the_file_gives_back_what_was_written(tmp_path: Path) -> None:
     road = made(tmp_path)
-    assert read_road(road.folder) == road and [one.id for one in list_roads(tmp_path)] == [road.id]
+    assert read_road(road.folder) == road and [listed.id for listed in list_roads(tmp_path)] == [road.id]
     assert read_road(road.folder).next_part() == road.part("sft")
     done = replace(road, parts=[replace(part, state="done") for part in road.parts])
     assert done.next_part() is None

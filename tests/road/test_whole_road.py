@@ -30,15 +30,16 @@ def test_two_rounds_to_the_end(tmp_path: Path) -> None:
     readers = {part.key: RunReader(tmp_path / "runs" / part.run) for part in road.parts if part.run}
     assert len(readers) == 6 and all(reader.status().state == "finished" for reader in readers.values())
 
-    found = {key: sources(reader, hash_of, bundled_path) for key, reader in readers.items()}
-    assert all(found.values())
-    checked = [source for own in found.values() for source in own if source.name != "bundled/world-reviews"]  # written from a seed: no file
+    by_part = {key: sources(reader, hash_of, bundled_path) for key, reader in readers.items()}
+    assert all(by_part.values())
+    # bundled/world-reviews is written from a seed: there is no file of it
+    checked = [source for own in by_part.values() for source in own if source.name != "bundled/world-reviews"]
     assert {source.standing for source in checked} == {"as it was"}
     keys = {part.run: part.key for part in road.parts if part.run}
 
     def trained(key: str) -> set[str]:
         """The parts whose models a part was made from."""
-        return {keys[source.run] for source in found[key] if source.run}
+        return {keys[source.run] for source in by_part[key] if source.run}
 
     assert trained("sft") == set()
     assert trained("reward_model") == {"sft"} and trained("reward_model-2") == {"reward_model"}
@@ -46,7 +47,7 @@ def test_two_rounds_to_the_end(tmp_path: Path) -> None:
     assert trained("evaluation") == {"sft", "ppo", "ppo-2", "reward_model-2"}
 
     def data(key: str) -> list[Source]:
-        return [source for source in found[key] if source.kind == "data"]
+        return [source for source in by_part[key] if source.kind == "data"]
 
     for key, pairs in (("reward_model", "pairs-1.jsonl"), ("reward_model-2", "pairs-2.jsonl")):
         assert pairs in {Path(source.path).name for source in data(key)}

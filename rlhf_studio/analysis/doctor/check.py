@@ -1,4 +1,4 @@
-"""What a check of the doctor is, the registry of all of them, and how what one says becomes a finding."""
+"""What a check of the doctor is, the registry of all checks, and how the result of a check becomes a finding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.records import Evidence, Finding, Level
 from rlhf_studio.config import Stage
@@ -26,10 +26,10 @@ class Course:
 
     Attributes:
         levels: shape (S,); 0 for nothing, then as in :mod:`.series`. Each step's level depends on it and earlier steps only.
-        evidence: given the indices of the first and of the last step at the finding's level, what a person can look at.
-        title, cause, advice: instead of the check's own, where more is known.
+        evidence: called with the indices of the first and the last step at the finding's level; gives what a person can look at.
+        title, cause, advice: replace the check's own texts where more is known; empty keeps them.
         changes: settings that a fork would try.
-        length: for how many steps it had been so when it was first said; a fork goes on from before them.
+        length: how many steps the check looked at before it reported; a fork starts before them.
         from_start: the settings were wrong from the beginning, so that a fork begins there.
     """
 
@@ -50,12 +50,12 @@ class Check:
     Attributes:
         name: stable and short.
         family: the file that it is in, in words.
-        title: what is the matter, when it finds something.
+        title: what is wrong, in a few words.
         rule: the threshold in words and figures.
         cause: where this usually comes from.
         advice: what to do.
         stages: the stages whose runs it looks at.
-        course: the check itself, given the run (of PPO a :class:`RunData`); None where the run lacks what it needs.
+        course: the check itself, called with the run (a :class:`RunData` for PPO); None where the run lacks what it needs.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Check:
 
 
 AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned"}
-"""Checks that hold a run against its own settings. A log that does not give them leaves these checks nothing to look at."""
+"""Checks that compare a run with its own settings. They are left out for a log that does not give the settings."""
 
 CHECKS: dict[str, Check] = {}
 """All checks by name, in the order of the docs. :mod:`.checks` fills it."""
@@ -81,7 +81,7 @@ _Function = TypeVar("_Function", bound=Callable[[Any], Course | None])
 def check(
     name: str, family: str, *, title: str, rule: str, cause: str, advice: str, stages: tuple[Stage, ...] = ("ppo",)
 ) -> Callable[[_Function], _Function]:
-    """Make a check of a function, and register it."""
+    """Turn a function into a check, and register it."""
 
     def register(function: _Function) -> _Function:
         CHECKS[name] = Check(name, family, title, rule, cause, advice, stages, function)
@@ -90,18 +90,18 @@ def check(
     return register
 
 
-def courses(run: Recorded) -> dict[str, Course]:
-    """What every check of the run's stage says of it, by the check's name; those that have nothing to look at are left out."""
+def courses(run: RecordedRun) -> dict[str, Course]:
+    """The result of every check of the run's stage, by the check's name. Checks whose data the run lacks are left out."""
     if not len(run.steps):
         return {}
-    own = {name: one for name, one in CHECKS.items() if run.config.stage in one.stages}
+    own = {name: registered for name, registered in CHECKS.items() if run.config.stage in registered.stages}
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        found = {name: one.course(run) for name, one in own.items() if run.settings_known or name not in AGAINST_SETTINGS}
-    return {name: course for name, course in found.items() if course is not None}
+        results = {name: registered.course(run) for name, registered in own.items() if run.settings_known or name not in AGAINST_SETTINGS}
+    return {name: course for name, course in results.items() if course is not None}
 
 
-def finding(run: Recorded, one: Check, course: Course) -> Finding | None:
-    """What a check says in the end; None when it found nothing at any step."""
+def finding(run: RecordedRun, registered: Check, course: Course) -> Finding | None:
+    """The finding of a check, from its result at every step; None where no step has a level above 0."""
     gravest = int(course.levels.max(initial=0))
     if gravest == 0:
         return None
@@ -113,33 +113,33 @@ def finding(run: Recorded, one: Check, course: Course) -> Finding | None:
         latest = int(run.steps[since]) - course.length
         fork_step = max((step for step in run.checkpoints if 0 < step <= latest), default=None)
     return Finding(
-        check=one.name,
+        check=registered.name,
         level=LEVELS[gravest - 1],
-        title=course.title or one.title,
+        title=course.title or registered.title,
         since=int(run.steps[since]),
-        threshold=one.rule,
+        threshold=registered.rule,
         evidence=course.evidence(since, last_gravest),
-        cause=course.cause or one.cause,
-        advice=course.advice or one.advice,
+        cause=course.cause or registered.cause,
+        advice=course.advice or registered.advice,
         changes=course.changes if run.settings_known else {},
         fork_step=fork_step,
         until=None if last == len(course.levels) - 1 else int(run.steps[last]),
     )
 
 
-def seen(run: Recorded, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
-    """Evidence from one metric: its value when it was first said, and at the last step at which it was so. ``words`` has one ``{}``."""
+def metric_evidence(run: RecordedRun, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
+    """Evidence from one metric: its values at the finding's first and last step. ``words`` has one ``{}`` for the value."""
 
     def evidence(since: int, last: int) -> list[Evidence]:
         column = run.column(metric)
-        places = [since] if since == last else [since, last]
-        return [Evidence(words.format(figure(column[at], digits)), step=int(run.steps[at]), metric=metric) for at in places]
+        indices = [since] if since == last else [since, last]
+        return [Evidence(words.format(figure(column[at], digits)), step=int(run.steps[at]), metric=metric) for at in indices]
 
     return evidence
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """A number for people: no exponents where it can be helped, no negative zero."""
+    """A number for people: without an exponent if possible, and never a negative zero."""
     if not np.isfinite(value):
         return "not a finite number"
     size = abs(value)
@@ -149,8 +149,8 @@ def figure(value: float, digits: int = 3) -> str:
         return f"{value:,.0f}" if size < 1e9 else f"{value:.1e}"
     if size < 1e-4:
         return f"{value:.1e}"
-    places = max(0, digits - 1 - int(np.floor(np.log10(size))))
-    return f"{value:.{places}f}"
+    decimals = max(0, digits - 1 - int(np.floor(np.log10(size))))
+    return f"{value:.{decimals}f}"
 
 
 def worst_token(run: RunData, step: int, quantity: str, words: str) -> list[Evidence]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS, LEVELS, courses, finding
 from rlhf_studio.analysis.doctor.judges import directions
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunCache
 from rlhf_studio.analysis.doctor.settings import settings_findings
 from rlhf_studio.analysis.doctor.stages import evaluation, ppo, supervised
@@ -36,10 +36,10 @@ class Doctor:
 
 
 def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
-    """What is wrong with a run, and what it came to.
+    """Find what is wrong with a run, and give a verdict on it.
 
     Args:
-        until: look at the run as it was after this step, when it went on; None looks at it as it is now.
+        until: look at the run as it was right after this step; None looks at it as it is now.
 
     Raises:
         StoreError: the folder is not a run or cannot be read.
@@ -47,16 +47,16 @@ def diagnose(reader: RunReader, until: int | None = None) -> Diagnosis:
     return Doctor(reader).diagnose(until)
 
 
-def diagnosis(run: Recorded) -> Diagnosis:
+def diagnosis(run: RecordedRun) -> Diagnosis:
     """The diagnosis of what was read, by the checks and the verdict of its stage."""
-    found = courses(run)
-    findings = [one for name, course in found.items() if (one := finding(run, CHECKS[name], course)) is not None]
+    by_check = courses(run)
+    findings = [result for name, course in by_check.items() if (result := finding(run, CHECKS[name], course)) is not None]
     findings += settings_findings(run)
     findings.sort(key=_order)
     newest = int(run.steps[-1]) if len(run.steps) else 0
-    return Diagnosis(newest, verdict(VERDICTS[run.config.stage], Checked(run, found, findings)), findings, directions(run))
+    return Diagnosis(newest, verdict(VERDICTS[run.config.stage], Checked(run, by_check, findings)), findings, directions(run))
 
 
-def _order(one: Finding) -> tuple[int, int, str]:
-    """Gravest first, then earliest: of one level the settings come first, which were so before the first step."""
-    return -LEVELS.index(one.level), one.since, one.check
+def _order(result: Finding) -> tuple[int, int, str]:
+    """Sort key: gravest first, then earliest. Findings about settings come first in their level, because they hold from step 0."""
+    return -LEVELS.index(result.level), result.since, result.check

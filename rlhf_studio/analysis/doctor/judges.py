@@ -8,38 +8,38 @@ from functools import cached_property
 import numpy as np
 
 from rlhf_studio.analysis import trend
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, filled, window_mean
 from rlhf_studio.config.metrics.table import METRICS
 
 WINDOW = 3  # steps; with 64 episodes a step the mean of three is known to about 0.03 of the recipes' gold
-SURE_FALL = 5.0  # standard errors of a difference between two windows, one of them the best so far: chosen among many, so 5 and not 2
-MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after so many: the more windows, the higher the best one is by chance
+SURE_FALL = 5.0  # standard errors of the difference from the best window so far; 5 and not 2, because the best of many is high by chance
+MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after FROM_STEPS: the more windows, the higher the best one by chance
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
-SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: beyond chance at whatever step it is looked at; not yet so, but likely
+SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: more than chance at any step; likely, but not sure
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
-FIRST_EPISODES = 32  # at least so many make "the start"
-POOLED_PROMPTS = 64  # errors from fewer are uncertain: the most surprising of many steps would be the one whose error is small by chance
+FIRST_EPISODES = 32  # "the start" has at least so many episodes
+POOLED_PROMPTS = 64  # errors from fewer prompts are uncertain: among many steps, one has a small error by chance
 FEWEST_EPISODES = 4  # below this many in a step, the spread between steps stands for the error
 FEWEST_DIFFERENCES = 4  # between steps, before their spread stands for an error that a log does not give
 USUAL_EPISODES = 64  # in a step, where nothing says how many there are
 
 
 @dataclass(frozen=True)
-class Series:
+class ScoreSeries:
     """Mean score per step with its standard error.
 
     Attributes:
         name: for people, e.g. ``gold score``.
         metric: the metric it is.
-        values: shape (S,); NaN at a step without one, and at the steps before ``changed_after``, whose judge was another one.
-        errors: standard errors, shape (S,); NaN where nothing tells one.
+        values: shape (S,); NaN at a step without one, and up to step ``changed_after``, because another judge scored those steps.
+        errors: standard errors, shape (S,); NaN where they are unknown.
         spread: standard deviation of single responses' scores at the start.
         first_steps: so many of the steps with a value are the start.
         changed_after: the last step that another judge scored: the reward was changed then, in a fork or a resume. 0 for none.
-        by_steps: whether the errors are taken from how far the values of successive steps lie apart, as nothing else tells them.
+        by_steps: whether the errors are estimated from the differences between successive steps, because nothing else gives them.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Series:
         """How many steps have had a value so far, at each step, shape (S,)."""
         return np.cumsum(np.isfinite(self.values))
 
-    def carried(self, found: np.ndarray) -> np.ndarray:
-        """What was found at the steps with a value, shape (K,), at all steps: each stays until the next. Shape (S,)."""
-        return np.asarray(np.append(np.nan, found)[self.counts])
+    def carried(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of the steps with a value, shape (K,), spread over all steps, shape (S,). Each holds until the next."""
+        return np.asarray(np.append(np.nan, values)[self.counts])
 
     @property
     def start(self) -> float:
@@ -83,8 +83,8 @@ class Series:
         return self.carried(window_mean(values, length)), self.carried(np.sqrt(window_mean(errors**2, length) / length))
 
 
-def score(run: RunData) -> Series:
-    """What the policy is trained for.
+def score(run: RunData) -> ScoreSeries:
+    """The score, which the policy is trained for.
 
     The standard error of a step's mean is the recorded one (``objective/scores_se``, from the means of the prompts). Where a step has
     none, it is the spread of the scores over √n with n different prompts: exact with one response for each prompt, and too large rather
@@ -100,7 +100,7 @@ def score(run: RunData) -> Series:
     return series if alone or not np.isfinite(single) else replace(series, spread=single)
 
 
-def gold(run: RunData) -> Series | None:
+def gold(run: RunData) -> ScoreSeries | None:
     """The judge that the policy never sees; None in runs without one.
 
     Earlier versions recorded its error as if all responses were independent, and none of the score: with k responses to each prompt, which
@@ -138,13 +138,13 @@ def between_steps(values: np.ndarray, exact: bool) -> np.ndarray:
 
 def pooled(errors: np.ndarray, length: int) -> np.ndarray:
     """Root mean square of the newest ``length`` standard errors that are known, at the first steps of fewer; NaN stays. Shape (K,)."""
-    found = errors.copy()
+    means = errors.copy()
     known = errors[np.isfinite(errors)]
     sums = np.concatenate([np.zeros(1), np.cumsum(known**2)])
     ends = np.arange(1, len(known) + 1)
     begins = np.maximum(0, ends - length)
-    found[np.isfinite(errors)] = np.sqrt((sums[ends] - sums[begins]) / (ends - begins))
-    return found
+    means[np.isfinite(errors)] = np.sqrt((sums[ends] - sums[begins]) / (ends - begins))
+    return means
 
 
 def _changed_after(run: RunData, metric: str) -> int:
@@ -153,7 +153,7 @@ def _changed_after(run: RunData, metric: str) -> int:
     return max((step for step in own if len(run.steps) and step < run.steps[-1]), default=0)
 
 
-def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
+def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> ScoreSeries:
     prompts, after = _prompts(run), _changed_after(run, metric)
     values = np.where(run.steps > after, run.column(metric), np.nan)
     known = np.isfinite(values)
@@ -169,7 +169,7 @@ def _series(run: RunData, name: str, metric: str, errors: np.ndarray) -> Series:
     errors[known] = filled(there)
     sure = there[np.isfinite(there)][:first]
     spread = float(sure.mean() * np.sqrt(prompts or USUAL_EPISODES)) if len(sure) else float("nan")
-    return Series(name, metric, values, errors, spread, first, after, by_steps)
+    return ScoreSeries(name, metric, values, errors, spread, first, after, by_steps)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Fall:
     surely: np.ndarray
 
 
-def fall(series: Series) -> Fall:
+def fall(series: ScoreSeries) -> Fall:
     """Whether the newest window is below the best earlier one; the start itself counts as a window."""
     now, error = series.window(WINDOW)
     means = np.where(np.isfinite(now), now, -np.inf)
@@ -216,7 +216,7 @@ def last_means(values: np.ndarray) -> np.ndarray:
     return np.where(number > 0, (total[count] - total[count - size]) / np.maximum(number, 1), np.nan)
 
 
-def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
+def rise(series: ScoreSeries) -> tuple[np.ndarray, np.ndarray]:
     """(gain of the last tenth over the start, its standard error) at each step, shapes (S,). Steps without a value do not count."""
     values, errors = series.values[series.known], series.errors[series.known]
     size = np.maximum(1, np.arange(1, len(values) + 1) // 10)
@@ -224,7 +224,7 @@ def rise(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return series.carried(gain), series.carried(error)
 
 
-def sureness(series: Series) -> tuple[np.ndarray, np.ndarray]:
+def sureness(series: ScoreSeries) -> tuple[np.ndarray, np.ndarray]:
     """(how surely it rises, how surely it falls) at each step, in standard errors, shapes (S,); a fall is negative. NaN where not known.
 
     The surer of two tests: the trend over all steps (:func:`rlhf_studio.analysis.trend.trend`), and the last tenth against the start, which
@@ -240,35 +240,36 @@ def sureness(series: Series) -> tuple[np.ndarray, np.ndarray]:
     return np.fmax(rises, ends), np.fmin(falls, ends)
 
 
-def risen(series: Series, sure: float = SURE_RISE) -> np.ndarray:
+def risen(series: ScoreSeries, sure: float = SURE_RISE) -> np.ndarray:
     """Whether it rises by more than chance, and its last tenth is above the start by more than next to nothing, at each step, (S,)."""
-    found: np.ndarray = (sureness(series)[0] > sure) & (rise(series)[0] > REAL_RISE * series.spread)
-    return found
+    is_risen: np.ndarray = (sureness(series)[0] > sure) & (rise(series)[0] > REAL_RISE * series.spread)
+    return is_risen
 
 
-def directions(run: Recorded) -> dict[str, int]:
+def directions(run: RecordedRun) -> dict[str, int]:
     """Where each metric that a tile shows goes, by the rules of the verdict: 1 up, -1 down, 0 for nothing beyond chance.
 
     Up is :func:`risen`, down the same of the values turned round; a gold score that fell from its best (:func:`fall`) goes down, wherever
-    it began. A metric whose error nothing tells is left out. Of a metric that nobody judges the error is told by its own steps.
+    it began. A metric whose error is unknown is left out. For a metric that is not judged the error comes from
+    the differences between its steps.
     """
-    found = {}
+    arrows = {}
     for name in (metric.name for metric in METRICS if metric.tile and run.has(metric.name)):
         series = _judged(run, name) or _plain(run, name)
         if np.isfinite(rise(series)[1][-1]):
             fallen = risen(replace(series, values=-series.values))[-1] or (name == "gold/score" and fall(series).surely[-1])
-            found[name] = -1 if fallen else int(risen(series)[-1])
-    return found
+            arrows[name] = -1 if fallen else int(risen(series)[-1])
+    return arrows
 
 
-def _judged(run: Recorded, name: str) -> Series | None:
+def _judged(run: RecordedRun, name: str) -> ScoreSeries | None:
     """The series by which the verdict judges a metric; None for one that it does not judge."""
     judge = {"objective/scores": score, "gold/score": gold}.get(name)
     return judge(run) if judge and isinstance(run, RunData) else None
 
 
-def _plain(run: Recorded, name: str) -> Series:
+def _plain(run: RecordedRun, name: str) -> ScoreSeries:
     values = run.column(name)
     known, errors = np.isfinite(values), np.full(len(values), np.nan)
     errors[known] = filled(between_steps(values[known], exact=True))
-    return Series(name, name, values, errors, spread=0.0, first_steps=WINDOW, by_steps=True)
+    return ScoreSeries(name, name, values, errors, spread=0.0, first_steps=WINDOW, by_steps=True)

@@ -19,12 +19,12 @@ from rlhf_studio.runs.records import RolloutRecord
 _WORD = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:['’][^\W_]+)*|[^\w\s]|_", re.UNICODE)
 LONGEST_TEXT = 2000  # characters; more changes no share by much
 PHRASE_WORDS = range(2, 9)
-RARE = 0.1  # most of the first responses that may have a single word for it to count as a phrase: "I" becomes frequent for many reasons
-SAME = 0.9  # a longer phrase says more, where it is in so many of the responses that have the shorter one
+RARE = 0.1  # a single word counts as a phrase only if at most this share of the first responses has it: "I" is frequent anyway
+SAME = 0.9  # a longer phrase is named instead of a shorter one, where at least this share of the responses with the shorter one has it
 LONGEST_SHOWN = 80  # characters of a phrase
-SHARE, RISE = 0.5, 0.35  # a phrase takes over when so large a share of the responses has it, and that share has risen so far
+SHARE, RISE = 0.5, 0.35  # a phrase takes over when at least this share of the responses has it, and the share has risen by at least RISE
 SURE = 4.0  # standard deviations; among the some hundred phrases of a step, 4 happen by chance about once in a hundred steps
-KEPT = 1024  # results kept, so that a run that is looked at again and again is not counted again
+CACHED = 1024  # results in memory, so that a run that is looked at again and again is not counted again
 
 Words = tuple[str, ...]
 Texts = tuple[str, ...]
@@ -39,15 +39,15 @@ def words(text: str) -> Words:
     return tuple(_WORD.findall(text))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED)
 def _repeats(texts: Texts) -> tuple[float, ...]:
-    def one(found: Words) -> float:
-        fours = list(zip(found, found[1:], found[2:], found[3:], strict=False))
+    def repeats(spoken: Words) -> float:
+        fours = list(zip(spoken, spoken[1:], spoken[2:], spoken[3:], strict=False))
         again = 1 - len(set(fours)) / len(fours) if fours else 0.0
-        doubled = sum(one == other for one, other in zip(found, found[1:], strict=False)) / (len(found) - 1) if len(found) > 1 else 0.0
+        doubled = sum(word == after for word, after in zip(spoken, spoken[1:], strict=False)) / max(1, len(spoken) - 1)
         return max(again, doubled)
 
-    return tuple(one(words(text)) for text in texts)
+    return tuple(repeats(words(text)) for text in texts)
 
 
 def repetition(rows: Sequence[RolloutRecord]) -> float:
@@ -65,9 +65,9 @@ def distinct_pairs(rows: Sequence[RolloutRecord]) -> float:
     return _distinct_pairs(_texts(rows))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHED)
 def _distinct_pairs(texts: Texts) -> float:
-    pairs = [pair for found in map(words, texts) for pair in zip(found, found[1:], strict=False)]
+    pairs = [pair for spoken in map(words, texts) for pair in zip(spoken, spoken[1:], strict=False)]
     return len(set(pairs)) / len(pairs) if pairs else 1.0
 
 
@@ -80,17 +80,17 @@ def alike(rows: Sequence[RolloutRecord]) -> float:
 
 
 @dataclass(frozen=True)
-class Said:
-    """A response as its words are counted; ``ended``: it ended by itself, and not at the length limit."""
+class CountedResponse:
+    """A response whose words are counted; ``ended``: it ended by itself, and not at the length limit."""
 
     text: str
     words: Words
     ended: bool
 
 
-def said(text: str, ended: bool) -> Said:
-    """A response with its words, of a long one only the beginning."""
-    return Said(text[:LONGEST_TEXT], words(text[:LONGEST_TEXT]), ended and len(text) <= LONGEST_TEXT)
+def counted_response(text: str, ended: bool) -> CountedResponse:
+    """A response with its words; only the beginning of a long one."""
+    return CountedResponse(text[:LONGEST_TEXT], words(text[:LONGEST_TEXT]), ended and len(text) <= LONGEST_TEXT)
 
 
 @dataclass(frozen=True)
@@ -120,24 +120,27 @@ class Rising:
     z: float
 
     def stands_in(self, response: str) -> bool:
-        """Whether a response has the phrase; where it ends or opens responses, there."""
+        """Whether a response has the phrase: at its end or beginning, if that is where the phrase stands, else anywhere."""
         return _is_at(self.verb, self.words, words(response))
 
-    def place_in(self, pieces: Sequence[str]) -> int | None:
-        """The token at which the phrase begins in a response with these pieces, the last time where it ends responses; None without it."""
-        found = list(re.finditer(_pattern(self.words), "".join(pieces)))
-        if not found:
+    def token_index_in(self, pieces: Sequence[str]) -> int | None:
+        """The index of the token at which the phrase begins in a response with these pieces; None where the response lacks the phrase.
+
+        A phrase that ends responses is looked for at the end, every other from the beginning.
+        """
+        matches = list(re.finditer(_pattern(self.words), "".join(pieces)))
+        if not matches:
             return None
-        at = found[-1 if self.verb == "ends" else 0].start()
+        at = matches[-1 if self.verb == "ends" else 0].start()
         return int(np.searchsorted(np.cumsum([len(piece) for piece in pieces]), at, side="right"))
 
     @property
     def takes_over(self) -> bool:
-        """Whether so many more responses than at the start have it that it takes over."""
+        """Whether enough responses have it, and enough more than at the start."""
         return self.share >= SHARE and self.rise >= RISE and self.z > SURE
 
 
-def rising(first: Sequence[Said], newest: Sequence[Said]) -> Rising | None:
+def rising(first: Sequence[CountedResponse], newest: Sequence[CountedResponse]) -> Rising | None:
     """The phrase whose share rose most, one that takes over before all others; None where no phrase is frequent.
 
     A longer phrase around it, which nearly as many responses have, is named instead.
@@ -148,61 +151,65 @@ def rising(first: Sequence[Said], newest: Sequence[Said]) -> Rising | None:
     if not telling:
         return None
 
-    def found(gram: Words) -> Rising:
+    def rise_of(gram: Words) -> Rising:
         share = after[gram] / len(newest)
         z = _z(before[gram], len(first), after[gram], len(newest))
         inner = _without_signs(gram)
         return Rising("", inner, "is in", before[gram], len(first), after[gram], len(newest), share, share - before[gram] / len(first), z)
 
     def strength(gram: Words) -> tuple[bool, float, int, Words]:
-        one = found(gram)
-        return one.takes_over, one.z, _real_words(gram), gram
+        rise = rise_of(gram)
+        return rise.takes_over, rise.z, _real_words(gram), gram
 
     strongest = max(telling, key=strength)
     wider = [gram for gram in telling if after[gram] >= SAME * after[strongest] and _is_at("is in", strongest, gram)]
     best = max(wider, key=lambda gram: (strength(gram)[0], _real_words(gram), strength(gram)))
-    one, having = found(best), [one for one in newest if _is_at("is in", best, one.words)]
-    one = replace(one, text=_shown(one.words, having[0].text), verb=_verb(one.words, having))
-    if one.verb == "is in":
-        return one
-    (had, had_of), (has, has_of) = (_counted(one.verb, one.words, side) for side in (first, newest))
-    return replace(one, before=had, before_of=had_of, after=has, after_of=has_of)
+    phrase, having = rise_of(best), [response for response in newest if _is_at("is in", best, response.words)]
+    phrase = replace(phrase, text=_as_written(phrase.words, having[0].text), verb=_verb(phrase.words, having))
+    if phrase.verb == "is in":
+        return phrase
+    (had, had_of), (has, has_of) = (_counted(phrase.verb, phrase.words, side) for side in (first, newest))
+    return replace(phrase, before=had, before_of=had_of, after=has, after_of=has_of)
 
 
-def _counts(texts: Sequence[Said], among: Collection[Words] | None = None) -> Counter[Words]:
+def _counts(texts: Sequence[CountedResponse], among: Collection[Words] | None = None) -> Counter[Words]:
     """How many texts have each of these phrases; without ``among``, each that at least a quarter of the texts have.
 
-    A phrase can only be frequent where its beginning and its end are, so longer ones are looked for only there. Words are numbers here,
-    and so are the phrases of each size: the number of all words but the last, together with the last, makes the next size's key.
+    A phrase is frequent only if the phrases without its last and without its first word are, so longer phrases are searched only there.
+    Words are numbered, and so are the phrases of each size. The key of a phrase is made of the number of the phrase without its last word
+    and the number of that word.
     """
-    spoken = [word for one in texts for word in one.words]
-    known = {word: number for number, word in enumerate(dict.fromkeys(spoken))}
-    word = np.array([known[one] for one in spoken], np.int64)
-    text = np.repeat(np.arange(len(texts)), [len(one.words) for one in texts])
-    at, phrase = np.arange(len(word)), word  # where phrases of the size before begin, and which
-    numbers: dict[Words, int] = {(one,): number for one, number in known.items()}
-    found: Counter[Words] = Counter()
+    spoken = [word for response in texts for word in response.words]
+    number_of_word = {word: number for number, word in enumerate(dict.fromkeys(spoken))}
+    words_as_numbers = np.array([number_of_word[word] for word in spoken], np.int64)
+    text = np.repeat(np.arange(len(texts)), [len(response.words) for response in texts])
+    at, phrase = np.arange(len(words_as_numbers)), words_as_numbers  # where phrases of the size before begin, and which
+    numbers: dict[Words, int] = {(word,): number for word, number in number_of_word.items()}
+    counts_of: Counter[Words] = Counter()
     for size in PHRASE_WORDS:
-        follows = np.flatnonzero((np.diff(at) == 1) & (at[:-1] + size <= len(word)))
+        follows = np.flatnonzero((np.diff(at) == 1) & (at[:-1] + size <= len(words_as_numbers)))
         follows = follows[text[at[follows]] == text[at[follows] + size - 1]]
-        at, keys = at[follows], phrase[follows] * len(known) + word[at[follows] + size - 1]
+        at, keys = at[follows], phrase[follows] * len(number_of_word) + words_as_numbers[at[follows] + size - 1]
         phrase, first, counts = _in_texts(keys, text[at])
         if among is None:
             often = np.flatnonzero(4 * counts >= len(texts)).tolist()
-            kept = {tuple(spoken[at[first[one]] : at[first[one]] + size]): one for one in often}
+            frequent = {tuple(spoken[at[first[number]] : at[first[number]] + size]): number for number in often}
         else:
             number_of = dict(zip(keys[first].tolist(), range(len(first)), strict=True))
-            grams = [gram for gram in among if len(gram) == size and gram[:-1] in numbers and gram[-1] in known]
-            of_gram = {gram: numbers[gram[:-1]] * len(known) + known[gram[-1]] for gram in grams}
-            kept = {gram: number_of[key] for gram, key in of_gram.items() if key in number_of}
-        found.update({gram: int(counts[one]) for gram, one in kept.items()})
-        alive = np.isin(phrase, list(kept.values()))
-        at, phrase, numbers = at[alive], phrase[alive], kept
-    return found
+            grams = [gram for gram in among if len(gram) == size and gram[:-1] in numbers and gram[-1] in number_of_word]
+            of_gram = {gram: numbers[gram[:-1]] * len(number_of_word) + number_of_word[gram[-1]] for gram in grams}
+            frequent = {gram: number_of[key] for gram, key in of_gram.items() if key in number_of}
+        counts_of.update({gram: int(counts[number]) for gram, number in frequent.items()})
+        alive = np.isin(phrase, list(frequent.values()))
+        at, phrase, numbers = at[alive], phrase[alive], frequent
+    return counts_of
 
 
 def _in_texts(keys: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Number the keys: (each place's number, for each number its first place, in how many texts it is). ``text`` must not fall."""
+    """Number the different keys. ``text``, the text of each key, must be ascending.
+
+    Returns (the number of each key, the first index of each number, in how many texts each number occurs).
+    """
     order = np.argsort(keys, kind="stable")
     begins = np.diff(keys[order], prepend=-1) != 0  # keys are not negative
     numbers = np.cumsum(begins) - 1
@@ -216,16 +223,16 @@ def _real_words(gram: Words) -> int:
     return sum(word[0].isalnum() for word in gram)
 
 
-def _counted(verb: str, inner: Words, texts: Sequence[Said]) -> tuple[int, int]:
+def _counted(verb: str, inner: Words, texts: Sequence[CountedResponse]) -> tuple[int, int]:
     """(responses of which the verb is true, of how many)."""
-    able = [one for one in texts if one.ended] if verb == "ends" else texts
-    return sum(_is_at(verb, inner, one.words) for one in able), len(able)
+    able = [text for text in texts if text.ended] if verb == "ends" else texts
+    return sum(_is_at(verb, inner, text.words) for text in able), len(able)
 
 
-def _is_at(verb: str, inner: Words, found: Words) -> bool:
+def _is_at(verb: str, inner: Words, spoken: Words) -> bool:
     if verb == "is in":
-        return any(found[at : at + len(inner)] == inner for at in range(len(found) - len(inner) + 1))
-    bare = _without_signs(found) if found else found
+        return any(spoken[at : at + len(inner)] == inner for at in range(len(spoken) - len(inner) + 1))
+    bare = _without_signs(spoken) if spoken else spoken
     return bare[-len(inner) :] == inner if verb == "ends" else bare[: len(inner)] == inner
 
 
@@ -235,30 +242,30 @@ def _z(before: int, before_of: int, after: int, after_of: int) -> float:
     return (after / after_of - before / before_of) / spread if spread else 0.0
 
 
-def _without_signs(found: Words) -> Words:
+def _without_signs(gram: Words) -> Words:
     """Without signs at both ends; at least one word stays."""
-    first, last = 0, len(found)
-    while last - first > 1 and not found[last - 1][0].isalnum():
+    first, last = 0, len(gram)
+    while last - first > 1 and not gram[last - 1][0].isalnum():
         last -= 1
-    while last - first > 1 and not found[first][0].isalnum():
+    while last - first > 1 and not gram[first][0].isalnum():
         first += 1
-    return found[first:last]
+    return gram[first:last]
 
 
-def _verb(inner: Words, having: Sequence[Said]) -> str:
+def _verb(inner: Words, having: Sequence[CountedResponse]) -> str:
     most = len(having) / 2
-    if sum(one.ended and _is_at("ends", inner, one.words) for one in having) > most:
+    if sum(text.ended and _is_at("ends", inner, text.words) for text in having) > most:
         return "ends"
-    return "opens" if sum(_is_at("opens", inner, one.words) for one in having) > most else "is in"
+    return "opens" if sum(_is_at("opens", inner, text.words) for text in having) > most else "is in"
 
 
 def _pattern(inner: Words) -> str:
     return r"\s*".join(re.escape(word) for word in inner)
 
 
-def _shown(inner: Words, response: str) -> str:
+def _as_written(inner: Words, response: str) -> str:
     """The phrase as it stands in the response, without what no screen shows."""
-    found = re.search(_pattern(inner), response)
-    text = "".join(sign if sign.isprintable() else " " for sign in (found[0] if found else " ".join(inner)))
+    match = re.search(_pattern(inner), response)
+    text = "".join(sign if sign.isprintable() else " " for sign in (match[0] if match else " ".join(inner)))
     text = re.sub(r"\s+", " ", text).strip()
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

@@ -1,4 +1,4 @@
-"""What the checks look at in a run of any stage: its metrics as columns, its diary, its state."""
+"""What the checks look at in a run of any stage: its metrics as columns, its events, its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlhf_studio.runs.records import ENDED, StoredEvent
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """A run up to its newest step, or up to an earlier one (:meth:`up_to`).
 
     Attributes:
@@ -23,11 +23,11 @@ class Recorded:
         total_steps: planned.
         steps: the recorded steps, shape (S,).
         metrics: by name, float64, shape (S,); NaN where a step lacks it or its number is not finite.
-        events: the run's diary; it keeps what was said of steps that were trained again since.
-        step_events: those events that are of the steps as they are now.
+        events: all events of the run, also those of steps that were trained again later.
+        step_events: only the events of the steps as they are now.
         non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         checkpoints: steps that have a complete checkpoint.
-        settings_known: false for a log of another program that does not give all settings: ``config`` has defaults then.
+        settings_known: false for a log of another program that does not give all settings; then ``config`` has defaults.
     """
 
     config: StageConfig
@@ -65,8 +65,8 @@ class Recorded:
 
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""
-        found = self.metrics.get(name)
-        return np.full(len(self.steps), np.nan) if found is None else found
+        column = self.metrics.get(name)
+        return np.full(len(self.steps), np.nan) if column is None else column
 
     def own(self, name: str) -> np.ndarray:
         """A metric of the run's stage, such as ``loss`` for ``sft/loss``, shape (S,)."""
@@ -95,7 +95,7 @@ class Recorded:
         """The first steps of every part of the run that had settings of its own; 0 is the beginning."""
         return [0]
 
-    def told(self, kind: str) -> dict[str, Any]:
+    def event_data(self, kind: str) -> dict[str, Any]:
         """The data of the newest event of a kind; empty without one."""
         return next((event.data for event in reversed(self.events) if event.kind == kind), {})
 
@@ -112,6 +112,6 @@ class Recorded:
             metrics={name: column[:count] for name, column in self.metrics.items()},
             events=[event for event in self.events if event.step <= step],
             step_events=[event for event in self.step_events if event.step <= step],
-            non_finite=[one for one in self.non_finite if one[0] <= step],
+            non_finite=[row for row in self.non_finite if row[0] <= step],
             checkpoints=[at for at in self.checkpoints if at <= step],
         )

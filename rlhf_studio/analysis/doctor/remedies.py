@@ -1,4 +1,4 @@
-"""Settings that a fork would try against what was found."""
+"""Settings that a fork could try, as a remedy for a finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Config = TypeVar("_Config", bound=StageConfig)
 
 
 def recipe_of(config: _Config) -> _Config | None:
-    """The settings of the recipe that a configuration started from; None when it names none that there is for its stage."""
+    """The settings of the recipe that a configuration started from; None if it names no recipe of its stage."""
     recipe = _recipes().get(config.recipe)
     return recipe if isinstance(recipe, type(config)) else None
 
@@ -50,7 +50,7 @@ def bolder(config: StageConfig) -> dict[str, Any]:
 
 
 def _other_rate(config: StageConfig, choose: Callable[[float, float], float]) -> dict[str, Any]:
-    """``choose`` gets the rate in force and the recipe's, 0 without a recipe."""
+    """The learning rate that ``choose`` picks, given the rate in force and the recipe's (0 without a recipe)."""
     own, recipe = optimisation(config), recipe_of(config)
     if own is None:
         return {}
@@ -92,6 +92,6 @@ def less_memory(config: StageConfig) -> dict[str, Any]:
     if own is None:
         return {}
     section, settings = own
-    whole = settings.mini_batch_size if isinstance(settings, PPOConfig) else 0  # which micro-batches must divide; 0: any size will do
-    half = next((size for size in range(settings.micro_batch // 2, 0, -1) if whole % size == 0), 0)
+    minibatch = settings.mini_batch_size if isinstance(settings, PPOConfig) else 0  # which micro-batches must divide; 0: any size will do
+    half = next((size for size in range(settings.micro_batch // 2, 0, -1) if minibatch % size == 0), 0)
     return {f"{section}.micro_batch_size": half} if half else {"model.gradient_checkpointing": True}

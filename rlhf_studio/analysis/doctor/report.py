@@ -29,26 +29,26 @@ def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] 
     ]
     lines += [f"note         {note}" for note in verdict.notes]
     lines += ["", "Nothing was found." if not diagnosis.findings else f"{len(diagnosis.findings)} found, the gravest first:"]
-    for one in diagnosis.findings:
-        lines += ["", *_finding_lines(one, folder, saved)]
+    for finding in diagnosis.findings:
+        lines += ["", *_finding_lines(finding, folder, saved)]
     return "\n".join(lines)
 
 
-def _finding_lines(one: Finding, folder: str, saved: Sequence[int]) -> list[str]:
-    lines = [f"{one.level:12} {one.title} ({one.check}, {one.when})", f"  rule       {one.threshold}"]
-    lines += [f"  see        {_place(evidence)}{evidence.text}" for evidence in one.evidence]
-    lines += [f"  cause      {one.cause}", f"  do         {one.advice}"]
-    if one.changes:
-        lines.append(f"  try        {_command(one, folder, saved)}")
+def _finding_lines(finding: Finding, folder: str, saved: Sequence[int]) -> list[str]:
+    lines = [f"{finding.level:12} {finding.title} ({finding.check}, {finding.when})", f"  rule       {finding.threshold}"]
+    lines += [f"  see        {_where(evidence)}{evidence.text}" for evidence in finding.evidence]
+    lines += [f"  cause      {finding.cause}", f"  do         {finding.advice}"]
+    if finding.changes:
+        lines.append(f"  try        {_command(finding, folder, saved)}")
     return lines
 
 
-def _command(one: Finding, folder: str, saved: Sequence[int]) -> str:
+def _command(finding: Finding, folder: str, saved: Sequence[int]) -> str:
     """The command that tries a remedy: from the newest checkpoint before the trouble, else from the beginning."""
-    settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in one.changes.items())
+    settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in finding.changes.items())
     if not folder:
         return f"{settings}, in a run of your own"
-    step = max((step for step in saved if 0 < step <= (one.fork_step or 0)), default=None)
+    step = max((step for step in saved if 0 < step <= (finding.fork_step or 0)), default=None)
     at = "" if step is None else f" --at {step}"
     return f"python -m rlhf_studio fork {shlex.quote(folder)}{at} {settings}"
 
@@ -58,6 +58,6 @@ def _written(value: Any) -> str:
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
-def _place(evidence: Evidence) -> str:
-    places = [f"{name} {value}" for name, value in (("step", evidence.step), ("response", evidence.sample)) if value is not None]
-    return f"{', '.join(places)}: " if places else ""
+def _where(evidence: Evidence) -> str:
+    parts = [f"{name} {value}" for name, value in (("step", evidence.step), ("response", evidence.sample)) if value is not None]
+    return f"{', '.join(parts)}: " if parts else ""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rlhf_studio.analysis.doctor.phrases import Rising
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.texts import MOST_RESPONSES, PhraseCounts
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.live import with_changes
@@ -35,16 +35,16 @@ def is_looked_at(step: int) -> bool:
 
 
 @dataclass(frozen=True)
-class RunData(Recorded):
+class RunData(RecordedRun):
     """A PPO run up to its newest step, or up to an earlier one (:meth:`up_to`).
 
     Attributes:
-        config: as it is saved with the run. What a step was trained with, :meth:`setting` says; the newest one, :attr:`in_force`.
+        config: as it is saved with the run. :meth:`setting` has what each step was trained with, :attr:`in_force` what the newest was.
         responses: recorded responses by step, of the steps for which :func:`is_looked_at` holds.
-        rising: by the same steps and by the newest one the phrase that had risen most since the start (None: no phrase is frequent), from
-            all episodes where they were kept. With the newest one, because the page says beside it what was learned up to there.
+        rising: for the same steps and for the newest one the phrase that rose most since the start (None: no phrase is frequent), from all
+            episodes where they are recorded. The newest step is there because the page also shows what was learned up to it.
         watched_scores: scores of the answers to the watched prompts, by step (0 is the starting policy), each of shape (prompts,).
-        changes: the settings that were changed while the run went on, in order, those after the newest step too.
+        changes: the settings that were changed during the run, in order; also those after the newest step.
         reward_changes: (step, setting) of each setting of the reward that has another value after the step, in a fork or a resume.
     """
 
@@ -57,12 +57,12 @@ class RunData(Recorded):
 
     @property
     def batch(self) -> int:
-        """Episodes in a step; where the settings are not known, the most recorded responses of one."""
+        """Episodes in a step; where the settings are not known, the largest number of recorded responses of a step."""
         recorded = max((len(rows) for rows in self.responses.values()), default=0)
         return self.config.ppo.batch_size if self.settings_known or not recorded else recorded
 
     def steps_of(self, responses: int) -> int:
-        """How many steps have so many responses together, at least 1: what a few say is mostly chance."""
+        """How many steps together have so many responses, at least 1. Fewer responses differ mostly by chance."""
         return max(1, -(-responses // max(1, self.batch)))
 
     def setting(self, name: str) -> np.ndarray:
@@ -86,8 +86,8 @@ class RunData(Recorded):
         """The settings that a step was trained with; those of the first step for steps before it."""
         if not len(self.steps):
             return self.config
-        place = max(0, int(np.searchsorted(self.steps, step, side="right")) - 1)
-        values = {name: float(self.setting(name)[place]) for name in {change.setting for change in self.changes}}
+        index = max(0, int(np.searchsorted(self.steps, step, side="right")) - 1)
+        values = {name: float(self.setting(name)[index]) for name in {change.setting for change in self.changes}}
         return RunConfig.model_validate(with_changes(self.config.model_dump(mode="json"), values)) if values else self.config
 
     @property
@@ -113,7 +113,7 @@ class RunData(Recorded):
 
 
 class RunCache:
-    """Reads a run, and afterwards only what is new in it. One for each run that is looked at again and again."""
+    """Reads a run; each later call reads only what is new. Use one object for each run that is followed."""
 
     def __init__(self, reader: RunReader):
         self._reader = reader
@@ -130,12 +130,12 @@ class RunCache:
         self._watched: dict[int, np.ndarray] = {}
         self._watched_until = -1
 
-    def read(self, until: int | None = None) -> Recorded:
+    def read(self, until: int | None = None) -> RecordedRun:
         """The run as it was after a step, or as it is now: of PPO a :class:`RunData`. Raises StoreError."""
         reader = self._reader
         with reader.snapshot():
             status = reader.status()
-            if self._epoch != status.epoch:  # it went back to an earlier step: what is kept may be of steps that are trained again
+            if self._epoch != status.epoch:  # the run went back to an earlier step: what was read may be of steps that are trained again
                 self._forget()
                 self._epoch = status.epoch
             if self._config is None:
@@ -146,9 +146,9 @@ class RunCache:
             newest = self._step_events[-1].id if self._step_events else 0
             self._step_events += reader.events_since(newest, MOST_EVENTS, of="steps")
             own = self._of_ppo(self._config, status.step, until) if isinstance(self._config, RunConfig) else {}
-            kind = RunData if own else Recorded
+            kind = RunData if own else RecordedRun
             read = kind(
-                config=self._config,  # type: ignore[arg-type]  # a RunConfig where it is a RunData
+                config=self._config,  # type: ignore[arg-type]  # a RunConfig in a RunData
                 state=status.state,
                 cause=status.cause,
                 device=status.device,
@@ -166,7 +166,7 @@ class RunCache:
             return read.up_to(until)
 
     def _of_ppo(self, config: RunConfig, step: int, until: int | None) -> dict[str, Any]:
-        """What only a PPO run has, by the names of :class:`RunData`."""
+        """What only a PPO run has: keyword arguments of :class:`RunData`."""
         reader, recorded = self._reader, self._reader.rollout_steps()
         for at in filter(is_looked_at, recorded):
             if at not in self._responses:
@@ -205,21 +205,21 @@ def _columns(rows: list[tuple[int, dict[str, float | None]]]) -> dict[str, np.nd
 
 
 def _reward_changes(reader: RunReader, events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
-    """From the run's origin, and from its diary where that tells of the run as it goes now. A live change never is one of the reward."""
+    """From the run's origin, and from events of the steps as they are now. Live changes never concern the reward."""
     origin = reader.origin()
-    found = [] if origin.parent_step is None else [(origin.parent_step, setting) for setting in origin.changes]
+    changes = [] if origin.parent_step is None else [(origin.parent_step, setting) for setting in origin.changes]
     for event in events:
         names = [change.get("setting", "") for change in event.data.get("changes", [])] if event.kind == "setting" else []
         names = [name for name in names if name.startswith("reward.")]
         recorded = reader.recorded_at(event.step) if names else None
         if recorded is not None and recorded <= event.time:  # else the step was trained again since, with its own settings
-            found += [(event.step, name) for name in names]
-    return [(step, setting) for step, setting in found if setting.startswith("reward.")]
+            changes += [(event.step, name) for name in names]
+    return [(step, setting) for step, setting in changes if setting.startswith("reward.")]
 
 
 def _watched_scores(reader: RunReader) -> dict[int, np.ndarray]:
-    found: dict[int, list[float]] = {}
+    by_step: dict[int, list[float]] = {}
     for step, record in reader.watched():
-        found.setdefault(step, []).append(np.nan if record.score is None else record.score)
-    width = max(map(len, found.values()), default=0)
-    return {step: np.array(scores) for step, scores in found.items() if len(scores) == width}
+        by_step.setdefault(step, []).append(np.nan if record.score is None else record.score)
+    width = max(map(len, by_step.values()), default=0)
+    return {step: np.array(scores) for step, scores in by_step.items() if len(scores) == width}

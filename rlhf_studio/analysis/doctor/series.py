@@ -40,23 +40,23 @@ def at_start(values: np.ndarray, count: int = 1) -> float:
 
 def filled(values: np.ndarray) -> np.ndarray:
     """NaN replaced by the last number before it; what comes before the first number stays NaN. Shape as given, one dimension."""
-    known = np.isfinite(values)
-    return np.asarray(np.append(np.nan, values[known])[np.cumsum(known)])
+    finite = np.isfinite(values)
+    return np.asarray(np.append(np.nan, values[finite])[np.cumsum(finite)])
 
 
 def levels(note: np.ndarray | None = None, warning: np.ndarray | None = None, alarm: np.ndarray | None = None) -> np.ndarray:
     """The gravest level whose condition holds at each step: 0 for none, then :data:`NOTE`, :data:`WARNING`, :data:`ALARM`."""
-    given = [(level, mask) for level, mask in ((NOTE, note), (WARNING, warning), (ALARM, alarm)) if mask is not None]
-    found = np.zeros(len(given[0][1]), dtype=np.int8)
-    for level, mask in given:
-        found[mask] = level
-    return found
+    pairs = [(level, mask) for level, mask in ((NOTE, note), (WARNING, warning), (ALARM, alarm)) if mask is not None]
+    highest = np.zeros(len(pairs[0][1]), dtype=np.int8)
+    for level, mask in pairs:
+        highest[mask] = level
+    return highest
 
 
 def carried(steps: np.ndarray, looked: dict[int, int]) -> np.ndarray:
-    """Levels at all steps from those at the steps that were looked at: each stays until the next look. Shape (S,)."""
-    found, level = np.zeros(len(steps), dtype=np.int8), 0
+    """Levels of the steps in ``looked``, spread over all steps, (S,). Each holds until the next step in ``looked``."""
+    at_steps, level = np.zeros(len(steps), dtype=np.int8), 0
     for index, step in enumerate(steps.tolist()):
         level = looked.get(step, level)
-        found[index] = level
-    return found
+        at_steps[index] = level
+    return at_steps

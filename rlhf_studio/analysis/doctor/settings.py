@@ -1,4 +1,4 @@
-"""Risky settings, before Start and of a run that was started with them. The rules of a stage are in its file in :mod:`.stages`."""
+"""Risky settings, before Start and in a run. The rules of each stage are in its file in :mod:`.stages`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rlhf_studio.analysis.doctor.check import LEVELS
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.stages import evaluation, ppo_settings, supervised_settings
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
@@ -14,7 +14,7 @@ from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRun
 
 def examine_settings(config: StageConfig) -> list[Finding]:
     """What is risky in a configuration of any stage, the gravest first; empty for the recipes as they are."""
-    return sorted(_risks(config), key=lambda one: -LEVELS.index(one.level))
+    return sorted(_risks(config), key=lambda finding: -LEVELS.index(finding.level))
 
 
 def _risks(config: StageConfig) -> Iterable[Finding]:
@@ -25,17 +25,18 @@ def _risks(config: StageConfig) -> Iterable[Finding]:
     return evaluation.risks(config) if isinstance(config, EvaluationRunConfig) else []
 
 
-def settings_findings(run: Recorded) -> list[Finding]:
-    """What is risky in the settings of a run, with the first and the last step that had them: its settings may change while it goes on.
+def settings_findings(run: RecordedRun) -> list[Finding]:
+    """What is risky in the settings of a run, with the first and the last step that had them: settings may change during a run.
 
-    ``since`` is 0 for those that it began with. None of a log that does not give its settings.
+    ``since`` is 0 for the settings of the start. Empty for a log that does not give its settings.
     """
     if not run.settings_known:
         return []
-    found: dict[str, Finding] = {}
+    by_check: dict[str, Finding] = {}
     for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
-        for one in examine_settings(run.config_at(begin)):
-            known = found.get(one.check)
-            graver = known is None or LEVELS.index(one.level) > LEVELS.index(known.level)
-            found[one.check] = replace(one, since=begin, until=until) if known is None or graver else replace(known, until=until)
-    return list(found.values())
+        for finding in examine_settings(run.config_at(begin)):
+            earlier = by_check.get(finding.check)
+            graver = earlier is None or LEVELS.index(finding.level) > LEVELS.index(earlier.level)
+            gravest = replace(finding, since=begin) if earlier is None or graver else earlier
+            by_check[finding.check] = replace(gravest, until=until)
+    return list(by_check.values())

@@ -1,6 +1,6 @@
-"""How a finding about settings is written, and the rules that all stages which train have in common.
+"""How a finding about settings is made, and the rules that all training stages share.
 
-Each stage says in its own words what a rate that is too high does to it.
+Each stage says in its own words what too high a learning rate does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def learning_rate(config: RunConfig | SupervisedConfig, usual: float, *, too_hig
 
 
 def warm_up(config: RunConfig | SupervisedConfig, steps_name: str, steps: int) -> Iterator[Finding]:
-    """A warm-up that lasts as long as the run, which has so many steps by the setting ``steps_name``."""
+    """A warm-up that lasts as long as the run, whose ``steps`` come from the setting ``steps_name``."""
     section, settings = optimisation(config)
     if settings.warmup_steps >= steps:
         name = f"{section}.warmup_steps"
@@ -57,7 +57,7 @@ def warm_up(config: RunConfig | SupervisedConfig, steps_name: str, steps: int) -
 
 
 def gradient_clip(config: RunConfig | SupervisedConfig, highest_rate: float, learner: str) -> Iterator[Finding]:
-    """No clip with a rate above the highest that people use in full training; ``learner`` is what would be thrown off."""
+    """No gradient clip with a learning rate above the highest usual one; ``learner`` names the model that would be damaged."""
     section, settings = optimisation(config)
     if settings.max_grad_norm == 0 and settings.learning_rate > highest_rate:
         name = f"{section}.max_grad_norm"

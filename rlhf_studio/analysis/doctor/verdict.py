@@ -1,4 +1,4 @@
-"""What a run came to, in one sentence: the frame that every stage fills with its own rules and words.
+"""The verdict on a run, in one sentence. Every stage has its own rules and words for it.
 
 The verdict is worked out for every step from what was known then, so that it also has the step since which it stands.
 """
@@ -13,33 +13,33 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rlhf_studio.analysis.doctor.check import Course
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
 
-Run = TypeVar("Run", bound=Recorded)
+Run = TypeVar("Run", bound=RecordedRun)
 
 
 @dataclass(frozen=True)
 class Checked(Generic[Run]):
-    """A run with what its checks say of it: ``courses`` by the check's name, at every step, and ``findings`` in the end."""
+    """A run with the results of its checks: ``courses`` at every step, by the check's name, and the ``findings``."""
 
     run: Run
     courses: Mapping[str, Course]
     findings: Sequence[Finding]
 
     def level(self, check: str) -> np.ndarray:
-        """What a check says of every step, shape (S,); 0 everywhere for one that had nothing to look at."""
+        """The level of a check at every step, shape (S,); 0 everywhere for a check whose data is missing."""
         course = self.courses.get(check)
         return np.zeros(len(self.run.steps), dtype=np.int8) if course is None else course.levels
 
     def at_newest(self, checks: Sequence[str], level: int = WARNING) -> list[str]:
-        """Those of these checks that are at this level, or graver, at the newest step."""
+        """Which of these checks are at this level or a graver one at the newest step."""
         return [check for check in checks if self.level(check)[-1] >= level]
 
     @property
     def lasting(self) -> list[Finding]:
-        """The findings that are so at the newest step."""
+        """The findings that still hold at the newest step."""
         return [finding for finding in self.findings if finding.until is None]
 
     @property
@@ -76,15 +76,15 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
         return Verdict("too early", *rules.without_steps, failure(run))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         kinds = rules.at_each_step(checked)
-        others = np.flatnonzero(kinds != kinds[-1])
-        since = int(run.steps[others[-1] + 1 if len(others) else 0])
+        differing = np.flatnonzero(kinds != kinds[-1])
+        since = int(run.steps[differing[-1] + 1 if len(differing) else 0])
         kind = rules.kinds[int(kinds[-1])]
         kind = rules.when_over.get(kind, kind) if run.over else kind
         return Verdict(kind, *rules.words(checked, kind), rules.notes(checked, kind), since)
 
 
-def failure(run: Recorded) -> list[str]:
-    """A note with the first sentence of why a run failed; none for a run that did not."""
+def failure(run: RecordedRun) -> list[str]:
+    """A note with the first sentence of why a run failed; empty for a run that did not fail."""
     if run.state != "failed":
         return []
     cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
@@ -92,6 +92,6 @@ def failure(run: Recorded) -> list[str]:
 
 
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
-    """Notes of the settings that may have spoilt a run, and when they did where they were changed since."""
-    risky = [one for one in findings if one.check.startswith(OF_SETTINGS) and one.level != "note"]
-    return [f"{one.title}." if one.until is None else f"{one.title} ({one.when})." for one in risky]
+    """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
+    risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
+    return [f"{finding.title}." if finding.until is None else f"{finding.title} ({finding.when})." for finding in risky]

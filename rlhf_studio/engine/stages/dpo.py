@@ -125,7 +125,7 @@ class DPOObjective(PairObjective):
 
     def _log_ratios(self, logprobs: tuple[Tensor, Tensor], items: Sequence[EncodedPair]) -> list[Tensor]:
         """log p_policy - log p_reference, (B,) of the chosen and of the rejected responses."""
-        return [part - known for part, known in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)]
+        return [part - reference for part, reference in zip(logprobs, self._of_reference(items, logprobs[0]), strict=True)]
 
     def _of_reference(self, items: Sequence[EncodedPair], like: Tensor) -> tuple[Tensor, Tensor]:
         chosen, rejected = zip(*(self._known[_key(item)] for item in items), strict=True)
@@ -158,13 +158,13 @@ class DPOStage(WritingStage):
         """What the policy makes of the held-out pairs: how often the chosen response has the larger implicit reward, and by how much."""
         if not self.held_out:
             return Measured()
-        found = self.trainer.read(self.held_out)
-        chosen, rejected = torch.tensor([(pair.chosen, pair.rejected) for pair in found]).T
+        rewards = self.trainer.read(self.held_out)
+        chosen, rejected = torch.tensor([(pair.chosen, pair.rejected) for pair in rewards]).T
         sums = {name: float(number) for name, number in pair_sums(chosen, rejected, self.held_out).items()}
-        told = {"dpo/eval_loss": self.trainer.objective.mean_of(self.held_out, found)}
+        metrics = {"dpo/eval_loss": self.trainer.objective.mean_of(self.held_out, rewards)}
         if count := sums["decided"]:
-            told |= {"dpo/eval_accuracy": sums["right"] / count, "dpo/eval_margin": (sums["chosen"] - sums["rejected"]) / count}
-        return Measured(told)
+            metrics |= {"dpo/eval_accuracy": sums["right"] / count, "dpo/eval_margin": (sums["chosen"] - sums["rejected"]) / count}
+        return Measured(metrics)
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The chosen and the rejected response of the batch's first pairs, token by token, one behind the other."""
@@ -199,7 +199,7 @@ def build_dpo(config: DPORunConfig, compute: Compute, report: OnProgress) -> tup
     starts = [(pair.prompt + pair.chosen, len(pair.prompt)) for pair in pairs.held_out.items or pairs.training.items]
     watched = watch(config, learner, stops, starts)
     stage = DPOStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=pairs.held_out.items, watched=watched)
-    return stage, [*health_events([*learner.notes, *pairs.notes]), ends_event(config.generation, ends, stops), pairs.told]
+    return stage, [*health_events([*learner.notes, *pairs.notes]), ends_event(config.generation, ends, stops), pairs.counts]
 
 
 def _objective(config: DPORunConfig, learner: Learner, compute: Compute, report: OnProgress) -> DPOObjective:

@@ -89,7 +89,7 @@ class PPOStage(StageRun):
         return Beginning(*self.trainer.first_answers())
 
     def keep_start(self, reader: RunReader, writer: RunWriter) -> None:
-        """All steps of a run are compared with one record of the starting policy: that of the run's beginning, or of a fork's parent."""
+        """All steps are compared with one record of the starting policy: the one of the run's beginning, or of a fork's parent."""
         probes = self.trainer.probes
         if not probes:
             return
@@ -119,7 +119,7 @@ class PPOStage(StageRun):
         return save_checkpoint(run_dir, self.step_number, policy, tokenizer, state, engine.keep_checkpoints, weights, best_by)
 
     def save_snapshot(self, run_dir: Path) -> None:
-        """Keep the policy alone, as in :class:`StageRun`."""
+        """Save the policy alone, as in :class:`StageRun`."""
         models = self.trainer.models
         weights = put_together(run_dir, models.policy, self.compute.ranks, critic_too=False)
         if self.compute.ranks.is_main:
@@ -130,19 +130,19 @@ class PPOStage(StageRun):
         return go_on_from(run_dir, step, self.trainer)
 
     def changes_at_resume(self) -> EventRecord | None:
-        """What this start has changed in the settings of the checkpoint."""
+        """An event about the settings that differ from those of the checkpoint."""
         return change_event(self.trainer.live.before, self.config, self.step_number)
 
     def overruled(self) -> list[str]:
-        """The settings whose recorded changes are not made again."""
+        """Names of settings whose recorded changes are not repeated."""
         return self.trainer.live.overruled()
 
     def forgotten(self, reader: RunReader) -> str:
-        """What a start from the beginning no longer does, as a sentence with a blank before it; empty where nothing."""
+        """Which recorded changes of settings a start from step 0 does not repeat, as in :class:`StageRun`."""
         return forgotten(reader.changes(later_too=True), self.config.ppo.planned)
 
     def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
-        """The step's recorded episodes with what is known of them after ``phase``."""
+        """The step's recorded episodes, with their numbers that are known after ``phase``."""
         return self.trainer.recorded_so_far(phase, so_far)
 
     def plan_change(self, setting: str, value: float, first: int) -> float:

@@ -30,16 +30,16 @@ from rlhf_studio.runs.records import EventRecord, RolloutRecord
 MOST_NATS = 20.0  # of a mean loss whose perplexity is still shown: e^20 is half a billion
 
 
-def counted_places(example: EncodedExample) -> list[int]:
-    """The places of the tokens that count, ascending."""
-    return [place for place, label in enumerate(example.labels) if label != IGNORED and place > 0]
+def counted_positions(example: EncodedExample) -> list[int]:
+    """The positions of the tokens that count, ascending."""
+    return [position for position, label in enumerate(example.labels) if label != IGNORED and position > 0]
 
 
 class LanguageModelObjective(TrainingObjective[EncodedExample]):
     """-log p(token | the tokens before it), summed over the tokens that count, wherever in the text they are."""
 
     def count(self, items: Sequence[EncodedExample]) -> int:
-        return sum(len(counted_places(item)) for item in items)
+        return sum(len(counted_positions(item)) for item in items)
 
     def tokens(self, items: Sequence[EncodedExample]) -> int:
         return sum(len(item.ids) for item in items)
@@ -48,14 +48,14 @@ class LanguageModelObjective(TrainingObjective[EncodedExample]):
         return -self._logprobs(model, items).values.sum()
 
     def read(self, model: Any, items: Sequence[EncodedExample]) -> list[Tensor]:
-        """The loss of each token that counts, in the order of :func:`counted_places`, float32 on the CPU."""
+        """The loss of each token that counts, in the order of :func:`counted_positions`, float32 on the CPU."""
         return [-values for values in self._logprobs(model, items).of_each()]
 
     def mean_of(self, items: Sequence[EncodedExample], results: Sequence[Tensor]) -> float:
         return math.fsum(float(losses.double().sum()) for losses in results) / self.count(items)
 
     def _logprobs(self, model: Any, items: Sequence[EncodedExample]) -> TokenLogprobs:
-        return text_logprobs(model, [item.ids for item in items], [counted_places(item) for item in items])
+        return text_logprobs(model, [item.ids for item in items], [counted_positions(item) for item in items])
 
 
 # --- the run -----------------------------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ class SFTStage(WritingStage):
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """The first examples of the batch, token by token, as the model sees them after the step."""
         batch = [self.trainer.items[item] for item in items[: self.config.engine.record_samples]]
-        learned = [counted_places(example) for example in batch]
-        texts = [(example.ids, places[0]) for example, places in zip(batch, learned, strict=True)]
+        learned = [counted_positions(example) for example in batch]
+        texts = [(example.ids, positions[0]) for example, positions in zip(batch, learned, strict=True)]
         return self.recorder.record(self.model, texts, learned)
 
 
@@ -98,12 +98,12 @@ def build_sft(config: SFTRunConfig, compute: Compute, report: OnProgress) -> tup
     learner, seed = load_learner(config, compute, report), config.engine.seed
     ends, stops = ends_in_training(config, learner)
     examples = load_demonstrations(config.data, config.sft.loss_on, learner.tokenizer, seed, report, end=ends.end)
-    training, held_out = examples.training.items, [item for item in examples.held_out.items if counted_places(item)]
+    training, held_out = examples.training.items, [item for item in examples.held_out.items if counted_positions(item)]
     trainer = trainer_of(config, learner.model, training, LanguageModelObjective(), compute)
-    starts = [(item.ids, places[0]) for item in held_out or training if (places := counted_places(item))]
+    starts = [(item.ids, positions[0]) for item in held_out or training if (positions := counted_positions(item))]
     watched = watch(config, learner, stops, starts)
     stage = SFTStage(config, compute, learner.model, learner.tokenizer, trainer, held_out=held_out, watched=watched)
-    return stage, [*health_events([*learner.notes, *examples.notes]), ends_event(config.generation, ends, stops), examples.told]
+    return stage, [*health_events([*learner.notes, *examples.notes]), ends_event(config.generation, ends, stops), examples.counts]
 
 
 # --- a training in memory, for models that are not runs ----------------------------------------------------------------------------

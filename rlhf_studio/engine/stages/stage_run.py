@@ -1,6 +1,6 @@
-"""A run as the engine process drives it, whatever its stage: steps, what is kept of them, and how it goes on after an interruption.
+"""What the engine process needs of a run of any stage: its steps, its checkpoints, and how it goes on after an interruption.
 
-PPO and every other stage give the same :class:`StageRun`; :mod:`rlhf_studio.engine.process.worker` knows nothing else of them.
+Every stage is a :class:`StageRun`. :mod:`rlhf_studio.engine.process.worker` uses nothing else of a stage.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rlhf_studio.runs.writer import RunWriter
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a run has before its first step: answers of the starting model to the watched prompts, and events for people."""
+    """What is known before the first step: the starting model's answers to the watched prompts, and events for people."""
 
     watched: list[WatchRecord] = field(default_factory=list)
     events: list[EventRecord] = field(default_factory=list)
 
 
-def _waits_for_nobody(phase: str, so_far: StepSoFar) -> None:
-    """A step that no phase divides waits nowhere."""
+def _does_not_wait(phase: str, so_far: StepSoFar) -> None:
+    """A step without phases waits for nobody."""
 
 
 class StageRun(ABC):
@@ -39,12 +39,12 @@ class StageRun(ABC):
 
     Attributes:
         compute: where it runs.
-        after_phase: called with the name of a phase that is done and what the step has found; it may wait. Only PPO has phases.
+        after_phase: called at the end of each phase with its name and the results so far; it may wait. Only PPO has phases.
         has_phases: whether a step has phases that a person can stop between.
     """
 
     compute: Compute
-    after_phase: Callable[[str, StepSoFar], None] = staticmethod(_waits_for_nobody)
+    after_phase: Callable[[str, StepSoFar], None] = staticmethod(_does_not_wait)
     has_phases = False
 
     @property
@@ -73,15 +73,15 @@ class StageRun(ABC):
         return ()
 
     def check(self) -> EventRecord | None:
-        """Compare the forward pass with the model's own, before training; None where there is nothing to say. Raises ParityError."""
+        """Compare the forward pass with the model's own, before training. Returns an event, or None. Raises ParityError."""
         return None
 
     @abstractmethod
     def begin(self, report: OnProgress) -> Beginning:
-        """What is known of the starting model. Called once, before the first step of a run."""
+        """Measure the starting model. Called once, before the first step of a run."""
 
     def keep_start(self, reader: RunReader, writer: RunWriter) -> None:  # noqa: B027 - most stages compare no step with the start
-        """Store what later steps are compared with, or take it from the record of a run that goes on."""
+        """Record what later steps are compared with. A run that goes on reads it from its own record."""
 
     @abstractmethod
     def step(self) -> StepRecord:
@@ -93,35 +93,36 @@ class StageRun(ABC):
 
     @abstractmethod
     def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
-        """Write the checkpoint of the newest step; ``state`` as it was then, where a step has begun since. Returns its folder.
+        """Write the checkpoint of the newest step. Returns its folder.
 
-        Processes that write nothing go along where weights are sharded, and get None. Raises OSError.
+        ``state`` is what :meth:`state` gave after that step; it is needed where another step has begun since. Where weights are sharded,
+        all processes call this, and those that write nothing get None. Raises OSError.
         """
 
     def save_snapshot(self, run_dir: Path) -> None:  # noqa: B027 - an evaluation has no model of its own
-        """Keep the model alone, as it is after the newest step. Processes that write nothing go along. Raises OSError."""
+        """Save the model alone, as it is after the newest step. All processes call it where weights are sharded. Raises OSError."""
 
     @abstractmethod
     def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
-        """Take over the checkpoint of ``step``; None for a run that ended before its first.
+        """Continue from the checkpoint of ``step``; None for a run that ended before its first.
 
-        Returns what may differ from before, a clause each. Raises CheckpointError and StoreError.
+        Returns what may differ from the run before the interruption, one clause each. Raises CheckpointError and StoreError.
         """
 
     def changes_at_resume(self) -> EventRecord | None:
-        """What this start has changed in the settings of the checkpoint that it goes on from; None where nothing."""
+        """An event about the settings that differ from those of the checkpoint; None if all are equal."""
         return None
 
     def overruled(self) -> list[str]:
-        """The settings whose recorded changes, after the checkpoint, are not made again."""
+        """Names of settings whose recorded changes, in steps after the checkpoint, are not repeated."""
         return []
 
     def forgotten(self, reader: RunReader) -> str:
-        """What a start from the beginning no longer does, as a sentence with a blank before it; empty where nothing."""
+        """Which recorded changes of settings a start from step 0 does not repeat: a sentence with a space before it; empty without any."""
         return ""
 
     def recorded_so_far(self, phase: str, so_far: StepSoFar) -> list[RolloutRecord]:
-        """The step's recorded episodes with what is known of them after ``phase``."""
+        """The step's recorded episodes, with their numbers that are known after ``phase``."""
         return []
 
     def plan_change(self, setting: str, value: float, first: int) -> float:

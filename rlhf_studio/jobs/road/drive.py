@@ -1,4 +1,4 @@
-"""Going along a road: one part after the other, runs through the workspace's queue. May be stopped and begun again."""
+"""Driving a road: one part after the other, with the workspace's queue for the runs. It can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.inputs.world.corpus import write_prompts
 from rlhf_studio.jobs.road.headlines import headline_of
 from rlhf_studio.jobs.road.plan import policy_for_pairs, round_of, run_settings
-from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, Say, Signals, StopAsked, run_command, run_to_its_end
+from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, RoadStopped, Say, StopSignals, run_command, run_to_its_end
 from rlhf_studio.jobs.road.state import LOG, Part, driven, read_road, workspace_of, write_road
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -35,13 +35,13 @@ PROMPTS_SEED = 9000  # of the prompts that pairs are sampled for; the bundled pr
 
 
 def drive(folder: Path, workspace: Path, say: Say = print) -> int:
-    """Go along the road in ``folder`` to its end; returns one of :mod:`rlhf_studio.exit_codes`.
+    """Drive the road in ``folder`` to its end; returns one of :mod:`rlhf_studio.exit_codes`.
 
     A signal to end stops the part that is under way with a checkpoint. Raises
-    :class:`~rlhf_studio.jobs.road.state.AlreadyDriven` when another
-    process goes along it, and OSError and ValueError when the road's file cannot be read or written.
+    :class:`~rlhf_studio.jobs.road.state.AlreadyDriven` when another process drives it, and OSError and ValueError when the road's file
+    cannot be read or written.
     """
-    with driven(folder), Signals() as signals:
+    with driven(folder), StopSignals() as signals:
         driver = _Driver(folder, workspace, signals, say)
         code = DONE
         if driver.road.next_part() is None:
@@ -60,16 +60,16 @@ def go_on_command(folder: Path, workspace: Path) -> str:
 
 
 class _Driver:
-    """Goes along one part after the other; ``road`` is how the road stands, and what its file says."""
+    """Does one part after the other; ``road`` is the current state of the road, and what its file holds."""
 
-    def __init__(self, folder: Path, workspace: Path, signals: Signals, say: Say):
+    def __init__(self, folder: Path, workspace: Path, signals: StopSignals, say: Say):
         self.road = read_road(folder)
         self._folder, self._runs, self._signals, self._say = folder, workspace / paths.RUNS, signals, say
         self._dispatcher = Dispatcher(Workspace(workspace), interval=POLL_SECONDS)
 
     def go_along(self, part: Part) -> int:
         """Do one part; returns the exit code."""
-        if self._signals.received:  # just as the part before it was done
+        if self._signals.received:  # the signal came just as the part before it was done
             self._say("stopped")
             return STOPPED
         self._note(part, state="running", problem="")
@@ -77,7 +77,7 @@ class _Driver:
         started, code = time.monotonic(), DONE
         try:
             changes = {"state": "done", **(self._run(part) if part.kind == "run" else self._pairs(part))}
-        except StopAsked:
+        except RoadStopped:
             code, changes = STOPPED, {"state": "stopped"}
         except (PartFailed, ConfigError, StoreError, OSError) as error:
             code = BAD_INPUT if isinstance(error, ConfigError) else FAILED
@@ -93,18 +93,18 @@ class _Driver:
         write_road(self.road)
 
     def _run(self, part: Part) -> dict[str, Any]:
-        """A run of the workspace, made where it is not there yet: a part that goes on goes on with its own."""
+        """Do a part that is a run of the workspace. The run is made if it does not exist; a part that goes on has its run already."""
         run_id = part.run or paths.new_run_id()
         if not (self._runs / run_id).exists():
             config = run_settings(self.road, part.key, self._runs)
             memory = _checked(config, self._runs.parent)
-            self._note(part, run=run_id)  # first: a driver that is killed in between leaves no run that nobody knows
+            self._note(part, run=run_id)  # first, so that a driver that is killed here leaves no run that the road does not know
             self._dispatcher.workspace.submit(config, f"{part.title} ({self.road.name})", memory, run_id=run_id)
         run_to_its_end(self._dispatcher, run_id, self._signals, self._say)
         return {"headline": headline_of(RunReader(self._runs / run_id))}
 
     def _pairs(self, part: Part) -> dict[str, Any]:
-        """Responses of a policy, compared by the judge. A part that goes on writes its files anew."""
+        """Sample responses of a policy and let the judge compare them. A part that goes on writes its files again."""
         settings = self.road.settings
         number = round_of(part.key)
         seed = settings.seed + number - 1
@@ -133,7 +133,7 @@ def _checked(config: StageConfig, workspace: Path) -> tuple[int, int] | None:
 
 
 def start_driver(folder: Path, workspace: Path) -> subprocess.Popen[bytes]:
-    """Start the process that goes along a road, in a session of its own: it outlives the app. Raises OSError."""
+    """Start the process that drives a road, in a session of its own: it goes on when the app ends. Raises OSError."""
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
     try:

@@ -1,4 +1,4 @@
-"""A run's most telling number, in words, for its card on the road."""
+"""A run's most important number, in words, for its card on the road."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def headline_of(reader: RunReader) -> str:
 
 
 def _of_how_many(reader: RunReader, metric: str) -> str:
-    """The pairs that a held-out accuracy is a share of, as the run's event ``examples`` tells; empty for other numbers."""
+    """How many pairs a held-out accuracy is a share of, from the run's event ``examples``; empty for other numbers."""
     if not metric.endswith("/eval_accuracy"):
         return ""
     data = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})

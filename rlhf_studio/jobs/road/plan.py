@@ -42,7 +42,7 @@ def key_of(stage: str, number: int) -> str:
 
 
 def round_of(key: str) -> int:
-    """The round that a part belongs to, from its key; 1 for what is done once."""
+    """The round that a part belongs to, from its key; 1 for a part that is done only once."""
     return int(key.partition("-")[2] or 1)
 
 

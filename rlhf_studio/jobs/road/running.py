@@ -1,4 +1,4 @@
-"""What a road's parts are done by: the workspace's queue, and commands of ours. A request to stop ends either."""
+"""How the parts of a road are done: runs by the workspace's queue, files by commands of this program. Both can be stopped."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ POLL_SECONDS = 0.2
 Say = Callable[[str], None]
 
 
-class StopAsked(Exception):
-    """Somebody asked the road, or the run of its part, to stop."""
+class RoadStopped(Exception):
+    """Somebody stopped the road, or the run of its part."""
 
 
 class PartFailed(Exception):
     """A part failed; the message is one sentence for people."""
 
 
-class Signals:
-    """Remembers that this process was asked to end, and lets it end the part under way first."""
+class StopSignals:
+    """Notes a signal to end this process, so that the part under way can be ended first."""
 
     def __init__(self) -> None:
         self.received = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> StopSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._note)
         return self
@@ -58,19 +58,19 @@ class Signals:
         self.received = True
 
     def wait(self) -> None:
-        """Wait for an instant. Raises :class:`StopAsked`."""
+        """Wait for an instant. Raises :class:`RoadStopped`."""
         if self.received:
-            raise StopAsked
+            raise RoadStopped
         time.sleep(POLL_SECONDS)
 
 
 # --- a run of the workspace ----------------------------------------------------------------------------------------------------
 
 
-def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: Signals, say: Say) -> None:
-    """See a run to its end in the queue of its workspace. One that ended before it was done is put there again.
+def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Say) -> None:
+    """Work on the queue of the workspace until a run has ended. A run that was stopped or that failed is queued again.
 
-    Raises :class:`StopAsked`, :class:`PartFailed` and StoreError.
+    Raises :class:`RoadStopped`, :class:`PartFailed` and StoreError.
     """
     workspace = dispatcher.workspace
     before = workspace.status(run_id)
@@ -83,12 +83,12 @@ def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: Signals, say: S
         say("  an engine is at work on its run already; waiting for its end")
     elif any(run.state in ALIVE for run in workspace.runs()):
         say("  waiting in the queue: another run is at work")
-    stop = _Stop(workspace, run_id, signals)
+    stop = _RunStopper(workspace, run_id, signals)
     (run,) = dispatcher.run_until_ended([run_id], stop.send)
     if run.state == "finished":
         return
     if stop.cancelled or run.state == "stopped" or (signals.received and run.state != "failed"):
-        raise StopAsked
+        raise RoadStopped
     raise PartFailed(run.cause)
 
 
@@ -106,17 +106,17 @@ def _resume(workspace: Workspace, run_id: str, say: Say) -> None:
     workspace.resume(run_id, from_start=has_begun and not step)
 
 
-class _Stop:
+class _RunStopper:
     """Stops a run, once, when this process was asked to end."""
 
-    def __init__(self, workspace: Workspace, run_id: str, signals: Signals) -> None:
+    def __init__(self, workspace: Workspace, run_id: str, signals: StopSignals) -> None:
         self._workspace, self._run_id, self._signals = workspace, run_id, signals
         self._sent = False
         self.cancelled = False
         """Whether the run was waiting and has left the queue."""
 
     def send(self) -> None:
-        """Cancel a run that waits, send ``stop`` to one that works; what came too early or too late is tried again at the next look."""
+        """Cancel a run that waits, send ``stop`` to one that works. If it was too early or too late, the next call tries again."""
         if not self._signals.received or self._sent:
             return
         try:
@@ -125,23 +125,23 @@ class _Stop:
                 self.cancelled = True
             else:
                 send_command(self._workspace.own_dir(self._run_id), "stop")
-        except NotRunning:  # it ends by itself just now, or its engine has not said yet that it begins again
+        except NotRunning:  # the run is just ending, or its engine has just started and does not answer yet
             return
         except StoreError as error:
-            if error.reason != "state":  # it was started just now
+            if error.reason != "state":  # it has just been started
                 raise
             return
         self._sent = True
 
 
-# --- a command of ours -----------------------------------------------------------------------------------------------------------
+# --- a command of this program -----------------------------------------------------------------------------------------------------------
 
 
-def run_command(folder: Path, arguments: Sequence[str], signals: Signals) -> str:
-    """Run one of our commands, its output in the log of the road in ``folder``. Returns its last line.
+def run_command(folder: Path, arguments: Sequence[str], signals: StopSignals) -> str:
+    """Run a command of this program. Its output goes into the log of the road in ``folder``. Returns its last line.
 
-    One command works for a road at a time: that of a driver that was killed is waited for first, since both write the same files.
-    Raises :class:`StopAsked`, :class:`PartFailed` with the command's last line, StoreError and OSError.
+    A road has one command at a time. If a killed driver has left one, this waits for its end first, because both write the same files.
+    Raises :class:`RoadStopped`, :class:`PartFailed` with the command's last line, StoreError and OSError.
     """
     with closing(FileLock(folder / COMMAND_LOCK, StoreError("another command works for this road", "busy"))) as lock:
         while is_locked(lock.path):
@@ -154,8 +154,8 @@ def run_command(folder: Path, arguments: Sequence[str], signals: Signals) -> str
     return last_line
 
 
-def _run(folder: Path, arguments: Sequence[str], signals: Signals, lock: int) -> tuple[int, str]:
-    """(exit code, last line); the command inherits the descriptor ``lock``, and so has it locked as long as it lives."""
+def _run(folder: Path, arguments: Sequence[str], signals: StopSignals, lock: int) -> tuple[int, str]:
+    """(exit code, last line); the command inherits the descriptor ``lock``, so the lock is held until the command ends."""
     with (folder / LOG).open("ab") as log:
         start = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(
@@ -170,7 +170,7 @@ def _run(folder: Path, arguments: Sequence[str], signals: Signals, lock: int) ->
         try:
             while process.poll() is None:
                 signals.wait()
-        except StopAsked:
+        except RoadStopped:
             process.terminate()
             process.wait()
             raise

@@ -1,4 +1,4 @@
-"""Where a road stands: ``road.json`` in its folder, written by the one process that goes along it, read by the app and by people."""
+"""The state of a road: ``road.json`` in its folder. The one process that drives the road writes it; the app and people read it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PartState = Literal["waiting", "running", "done", "failed", "stopped"]
 Kind = Literal["run", "data"]
 
 _AS_WRITTEN = ConfigDict(extra="forbid", strict=True)
-"""How a record of ``road.json`` is checked: the file may come from another version, or from somebody's hand."""
+"""How a record of ``road.json`` is checked: another version may have written the file, or a person."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RoadSettings:
 
 
 class AlreadyDriven(StoreError):
-    """Another process goes along this road; the message is one sentence for people."""
+    """Another process drives this road; the message is one sentence for people."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class Part:
         key: ``sft``, ``pairs``, ``reward_model``, ``ppo`` or ``evaluation``, with the number of the round behind it from the second on.
         title: for people.
         kind: ``run`` is a run of the workspace, ``data`` a file that is written.
-        state: where it stands.
+        state: whether it waits, runs, is done, failed or was stopped.
         run: the id of its run; empty before it is made, and for data.
-        file, sha256: the file that it wrote, and the hash of what it then held; empty for a run.
-        policy, policy_sha256: folder of the model that wrote the responses in that file, and its hash then; empty for a run.
-        headline: its most telling number in words; empty before it is known.
+        file, sha256: the file that it wrote, and the hash of the content at that time; empty for a run.
+        policy, policy_sha256: folder of the model that wrote the responses in that file, and its hash at that time; empty for a run.
+        headline: its most important number in words; empty before it is known.
         problem: why it failed, one sentence.
         seconds: how long it took.
     """
@@ -126,7 +126,7 @@ class Road:
 
 
 @dataclass(frozen=True)
-class _Written:
+class _RoadFile:
     """What ``road.json`` holds."""
 
     name: str
@@ -135,11 +135,11 @@ class _Written:
     parts: list[Part]
 
 
-_WRITTEN = TypeAdapter(_Written)
+_ROAD_FILE = TypeAdapter(_RoadFile)
 
 
 def workspace_of(folder: Path) -> Path | None:
-    """The workspace that a road's folder lies in; None where it lies elsewhere."""
+    """The workspace that a road's folder is in; None if it is in none."""
     return folder.parent.parent if folder.parent.name == ROADS else None
 
 
@@ -153,20 +153,20 @@ def new_road_folder(workspace: Path) -> Path:
 
 def write_road(road: Road) -> None:
     """Replace ``road.json`` in one step. Raises OSError."""
-    data = _Written(road.name, road.settings, road.created_at, road.parts)
+    data = _RoadFile(road.name, road.settings, road.created_at, road.parts)
     temporary = road.folder / f".{FILE}.{secrets.token_hex(4)}"
-    write_durably(temporary, _WRITTEN.dump_json(data, indent=1))
+    write_durably(temporary, _ROAD_FILE.dump_json(data, indent=1))
     os.replace(temporary, road.folder / FILE)
 
 
 def read_road(folder: Path) -> Road:
-    """The road in a folder, with a part that was under way when its process ended shown as stopped.
+    """The road in a folder. A part that was running when its process ended gets the state "stopped".
 
-    Raises OSError, StoreError, and ValueError for a file that is none.
+    Raises OSError, StoreError, and ValueError for a file that does not describe a road.
     """
     text = read_regular(folder / FILE)
     try:
-        road = Road(folder, **vars(_WRITTEN.validate_json(text, strict=True)))
+        road = Road(folder, **vars(_ROAD_FILE.validate_json(text, strict=True)))
     except ValidationError as error:
         first = error.errors()[0]
         setting = ".".join(map(str, first["loc"]))[:60]
@@ -189,16 +189,16 @@ def list_roads(workspace: Path) -> list[Road]:
 
 @contextmanager
 def driven(folder: Path) -> Iterator[None]:
-    """Inside, this process is the one that goes along the road. Raises :class:`AlreadyDriven` and StoreError."""
+    """Inside, this process is the one that drives the road. Raises :class:`AlreadyDriven` and StoreError."""
     refusal = AlreadyDriven(f"another process goes along the road {folder} already; wait for its end, or stop it first")
-    with closing(FileLock(folder / LOCK, refusal, RETRY_SECONDS)) as lock:  # somebody who only looks holds it for an instant
+    with closing(FileLock(folder / LOCK, refusal, RETRY_SECONDS)) as lock:  # is_driven holds the lock for an instant
         lock.take()
         lock.path.write_text(str(os.getpid()), encoding="ascii")
         yield
 
 
 def driver_pid(folder: Path) -> int | None:
-    """The process that goes along the road; None when none does."""
+    """The id of the process that drives the road; None without one."""
     if not is_driven(folder):
         return None
     text = read_regular(folder / LOCK).decode("ascii", "replace").strip()
@@ -206,5 +206,5 @@ def driver_pid(folder: Path) -> int | None:
 
 
 def is_driven(folder: Path) -> bool:
-    """Whether a living process goes along the road: the kernel knows it by the lock."""
+    """Whether a living process drives the road: it holds the lock."""
     return is_locked(folder / LOCK)

@@ -1,4 +1,4 @@
-"""What a whole road came to, in words, from the headlines of its parts."""
+"""The result of a road, in words, from the headlines of its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def verdict_of(road: Road) -> str:
 
 
 def _better(headline: str) -> str:
-    """A difference is one where the whole interval of the win rate lies on one side of half."""
+    """Whether the trained policy is better: sure only where the whole interval of the win rate is on one side of 50 %."""
     match = _RATE.fullmatch(headline)
     if match is None:
         return ""
@@ -37,7 +37,7 @@ def _better(headline: str) -> str:
 
 
 def _course(headlines: list[str]) -> str:
-    """From the beginning of the first round to the end of the last one."""
+    """How a number changed from the beginning of the first round to the end of the last one."""
     courses = [match.groups() for headline in headlines if (match := _COURSE.fullmatch(headline))]
     if len(courses) < len(headlines) or len({title for title, _, _ in courses}) != 1:  # nothing moved, or not the same number
         return ""

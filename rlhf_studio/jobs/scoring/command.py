@@ -10,14 +10,14 @@ import transformers
 
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.exit_codes import DONE, FAILED
-from rlhf_studio.jobs.scoring.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.one_text import TextScorer, TextToScore
 from rlhf_studio.visible import say
 
 
-def score_text(config: RunConfig, text: Text, permissions: Permissions, *, as_json: bool) -> int:
+def score_text(config: RunConfig, text: TextToScore, permissions: Permissions, *, as_json: bool) -> int:
     """Print the scores; returns 1 when a component failed. Raises :class:`ConfigError`."""
     transformers.utils.logging.disable_progress_bar()
-    trial = Trial(permissions, lambda progress, fraction: say(progress, sys.stderr))
+    trial = TextScorer(permissions, lambda progress, fraction: say(progress, sys.stderr))
     result = trial.score(config, text)
     say(json.dumps(result, indent=1) if as_json else as_table(result))
     return FAILED if any("error" in row for row in result["components"]) else DONE

@@ -1,4 +1,4 @@
-"""What one reward model makes of one text: the score at each token, and what changes when a word is swapped or left out."""
+"""How one reward model scores one text: the score at each token, and how it changes when a word is swapped or left out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WORD = re.compile(r"[\w'’-]+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Question:
-    """A text, and what to try with it.
+class ProbedResponse:
+    """A response to its prompt, and the words to try in it.
 
     Attributes:
         candidates: words that each word of the response is replaced by, in turn.
@@ -42,18 +42,18 @@ class Question:
 
 
 def facts_of(scorer: RewardModelScorer) -> Json:
-    """What only the loaded model tells: its class, its head, where its numbers are, and which token it scores."""
+    """Facts that need the loaded model: its class, its head, its weights, and which token it scores."""
     return {**classifier_facts(scorer.network), "reads_left": scorer.reads_last}
 
 
-def look(scorer: RewardModelScorer, question: Question) -> Json:
+def look(scorer: RewardModelScorer, probed: ProbedResponse) -> Json:
     """The score of the text, and of each of its beginnings, from one forward pass.
 
-    Gives ``score``; ``ids`` and ``pieces`` of all L tokens; ``first``, the place of the response's first token; ``prefixes``, L scores of
-    the text as if it ended at each token, or None for a model that reads in both directions; ``scored``, the place of the token whose
+    Gives ``score``; ``ids`` and ``pieces`` of all L tokens; ``first``, the index of the response's first token; ``prefixes``, L scores of
+    the text as if it ended at each token, or None for a model that reads in both directions; ``scored``, the index of the token whose
     state gives the score, None for the latter; ``cut``, how many tokens were too many; ``notes``.
     """
-    episodes, notes = question.episodes([question.response]), []
+    episodes, notes = probed.episodes([probed.response]), []
     score = float(scorer(episodes)[0])
     text = scorer.tokens(episodes)
     prefixes = scorer.prefix_scores(episodes)
@@ -83,20 +83,20 @@ def look(scorer: RewardModelScorer, question: Question) -> Json:
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word or a mark of a response: its place in the text, in characters."""
+class ResponseWord:
+    """A word or a punctuation mark of a response; ``start`` and ``end`` count its characters."""
 
     start: int
     end: int
     text: str
 
 
-def words_of(response: str) -> list[Word]:
+def words_of(response: str) -> list[ResponseWord]:
     """Words and marks in their order; a word may have apostrophes and hyphens inside."""
-    return [Word(match.start(), match.end(), match[0]) for match in WORD.finditer(response)]
+    return [ResponseWord(match.start(), match.end(), match[0]) for match in WORD.finditer(response)]
 
 
-def without(response: str, word: Word, prompt: str = "") -> str:
+def without(response: str, word: ResponseWord, prompt: str = "") -> str:
     """The response without the word, and without one of the two spaces around it; ``prompt`` is what stands before the response."""
     before, after = response[: word.start], response[word.end :]
     if before and before[-1].isspace():
@@ -105,45 +105,45 @@ def without(response: str, word: Word, prompt: str = "") -> str:
     return before + (after.lstrip() if begins else after)
 
 
-def replaced(response: str, word: Word, candidate: str) -> str:
-    """The response with another word in this place, which takes over a capital at the beginning."""
+def replaced(response: str, word: ResponseWord, candidate: str) -> str:
+    """The response with another word instead. The new word gets a capital letter if the old one has one."""
     taken = candidate[:1].upper() + candidate[1:] if word.text[:1].isupper() else candidate
     return response[: word.start] + taken + response[word.end :]
 
 
-def swaps(scorer: RewardModelScorer, question: Question, stop: Callable[[], bool] = lambda: False) -> Iterator[Json]:
+def swaps(scorer: RewardModelScorer, probed: ProbedResponse, stop: Callable[[], bool] = lambda: False) -> Iterator[Json]:
     """Every word left out, and replaced by every candidate: the change of the score.
 
     Yields ``{"done", "of"}`` while it goes on, and at the end ``{"words", "left"}``: a list with ``start``, ``end``, ``text``, ``without``
     and ``with`` (a number for each candidate, None where the word is that candidate), and how many words were too many to be tried.
     """
-    words = words_of(question.response)
+    words = words_of(probed.response)
     tried = words[:MOST_WORDS]
-    texts = [question.response]
+    texts = [probed.response]
     for word in tried:
         texts += [
-            without(question.response, word, question.prompt),
-            *(replaced(question.response, word, one) for one in question.candidates),
+            without(probed.response, word, probed.prompt),
+            *(replaced(probed.response, word, candidate) for candidate in probed.candidates),
         ]
     scores: list[float] = []
     for first in range(0, len(texts), AT_ONCE):
         if stop():
             return
-        scores += scorer(question.episodes(texts[first : first + AT_ONCE])).tolist()
+        scores += scorer(probed.episodes(texts[first : first + AT_ONCE])).tolist()
         yield {"done": len(scores), "of": len(texts)}
-    whole, *changed = scores
-    width = 1 + len(question.candidates)
+    original, *changed = scores
+    width = 1 + len(probed.candidates)
     rows = []
-    for place, word in enumerate(tried):
-        own = [score - whole for score in changed[place * width : (place + 1) * width]]
-        same = [word.text.casefold() == one.casefold() for one in question.candidates]
+    for number, word in enumerate(tried):
+        own = [score - original for score in changed[number * width : (number + 1) * width]]
+        same = [word.text.casefold() == candidate.casefold() for candidate in probed.candidates]
         rows.append(
             {
                 "start": word.start,
                 "end": word.end,
                 "text": word.text,
                 "without": own[0],
-                "with": [None if known else value for known, value in zip(same, own[1:], strict=True)],
+                "with": [None if is_same else value for is_same, value in zip(same, own[1:], strict=True)],
             }
         )
     yield {"words": rows, "left": len(words) - len(tried)}

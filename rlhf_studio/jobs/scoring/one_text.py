@@ -30,7 +30,7 @@ from rlhf_studio.ppo.rewards import RunningMoments
 
 
 @dataclass(frozen=True)
-class Text:
+class TextToScore:
     """What is scored. ``reference`` is None when there is none; ``stopped`` says whether the response ended with its stop token."""
 
     prompt: str
@@ -39,14 +39,14 @@ class Text:
     stopped: bool = True
 
 
-class Trial:
+class TextScorer:
     """Scores single texts. Components that stay the same from one text to the next stay loaded."""
 
     def __init__(self, permissions: Permissions, report: OnProgress):
         self._permissions, self._report = permissions, report
         self._held: dict[str, Source] = {}
 
-    def score(self, config: RunConfig, text: Text) -> dict[str, Any]:
+    def score(self, config: RunConfig, text: TextToScore) -> dict[str, Any]:
         """Plain data: ``components`` with ``name``, ``kind``, ``weight`` and either ``raw``, ``weighted``, ``members``, ``texts`` (what
         its reward models have read), ``cut`` (one sentence where the text lost its beginning) or ``error`` and ``field``; ``sum`` and
         ``final``, None when a component failed; ``tokens``; ``notes``.
@@ -68,10 +68,10 @@ class Trial:
             else:
                 row |= self._row(component, name, field, compute, episodes, before)
             rows.append(row)
-        found = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
-        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # which would show it
-            found["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
-        return found
+        result = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
+        if prompt != text.prompt and not any(row.get("texts") for row in rows):  # the texts would show it
+            result["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
+        return result
 
     def _row(
         self, component: RewardComponent, name: str, field: str, compute: Compute, episodes: Episodes, before: dict[str, Source]
@@ -83,8 +83,8 @@ class Trial:
         try:
             source = self._held[key] = before.get(key) or self._source(component, field, compute)
             self._report(f"Scoring with {name}", None)
-            asked = Component(name, component.weight, source)
-            answer = asked.answer(episodes)
+            scored = Component(name, component.weight, source)
+            answer = scored.answer(episodes)
         except ConfigError as error:
             return {"error": "; ".join(problem.message for problem in error.problems), "field": error.problems[0].field}
         except RewardError as error:
@@ -92,7 +92,7 @@ class Trial:
             return {"error": str(cause), "field": field}
         raw = float(answer.scores[0])
         members = {member: float(scores[0]) for member, scores in answer.members.items()}
-        texts = list(dict.fromkeys(model.text_read(episodes) for model in asked.models))
+        texts = list(dict.fromkeys(model.text_read(episodes) for model in scored.models))
         cut = reading_note(answer.reading, name)
         return {"raw": raw, "weighted": component.weight * raw, "members": members, "texts": texts, "cut": cut}
 
@@ -107,7 +107,7 @@ class Trial:
 def written_prompt(config: RunConfig, prompt: str) -> tuple[str, Messages | None]:
     """The prompt as the policy would read it, and with a chat template the conversation behind it.
 
-    One that is written already stays as it is, without a conversation. Raises :class:`ConfigError`.
+    A prompt that was written with the template already stays as it is, without a conversation. Raises :class:`ConfigError`.
     """
     data, row = config.data, Prompt(1, prompt)
     try:
@@ -128,7 +128,7 @@ def written_prompt(config: RunConfig, prompt: str) -> tuple[str, Messages | None
 
 
 def _versions(component: RewardComponent) -> list[int]:
-    """Of the files that the component reads, one by one: edited ones are loaded anew."""
+    """When each file of the component was last changed. An edited file is loaded again."""
     return [*(version_of_files([file]) for file in component.files()), *map(version_of_model, component.model_names())]
 
 
@@ -146,7 +146,7 @@ def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, to
     return {"sum": total, "final": float(final[0]), "notes": notes}
 
 
-def count_response_tokens(config: RunConfig, text: Text) -> tuple[int | None, str]:
+def count_response_tokens(config: RunConfig, text: TextToScore) -> tuple[int | None, str]:
     """Tokens of the response as the policy counts them, its stop token included; or None and why they cannot be counted."""
     try:
         path: Path | None = check_causal_lm(config.model.policy, config.model.revision).tokenizer

@@ -1,7 +1,7 @@
 """The requests of the pages that score a text, worked on in a child process (:mod:`rlhf_studio.child_process.serving`).
 
 Of the Train page's "Try it", with all rewards of a configuration: ``{"op": "rewards", "config", "prompt", "response", "reference",
-"stopped"}``. The event ``result`` has what :meth:`.one_text.Trial.score` gives.
+"stopped"}``. The event ``result`` has what :meth:`.one_text.TextScorer.score` gives.
 
 Of the reward playground, with one reward model: ``{"op": "model", "model", "revision", "label", "append_eos", "prompt", "response",
 "candidates", "words", "stopped"}``. Events are ``model`` with what was loaded, ``scored`` with the fields of :func:`.look.look`, and
@@ -27,8 +27,8 @@ from rlhf_studio.engine.compute.lanes import lanes_for_this_cpu
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, load_scorer
 from rlhf_studio.engine.rewards.registry import BuildContext
-from rlhf_studio.jobs.scoring.look import Question, facts_of, look, swaps
-from rlhf_studio.jobs.scoring.one_text import Text, Trial
+from rlhf_studio.jobs.scoring.look import ProbedResponse, facts_of, look, swaps
+from rlhf_studio.jobs.scoring.one_text import TextScorer, TextToScore
 from rlhf_studio.jobs.scoring.versions import version_of_model
 
 MESSAGES = (ComponentError, ConfigError)
@@ -36,7 +36,7 @@ MOST_HELD = 2  # models of the playground
 
 
 def handler(waits: Callable[[], bool]) -> Handler:
-    """What was loaded stays loaded from one request to the next."""
+    """The function that answers requests. Models stay loaded from one request to the next."""
     transformers.utils.logging.disable_progress_bar()
     return Scoring(permissions_from_environment(os.environ)).ask
 
@@ -55,7 +55,7 @@ class Scoring:
     def __init__(self, permissions: Permissions) -> None:
         self._tell: Tell = lambda event: None
         self._is_cancelled: IsCancelled = lambda: False
-        self._trial = Trial(permissions, self._progress)
+        self._trial = TextScorer(permissions, self._progress)
         self._held: dict[tuple[Any, ...], RewardModelScorer] = {}
 
     def ask(self, request: Json, tell: Tell, is_cancelled: IsCancelled = lambda: False) -> None:
@@ -75,7 +75,7 @@ class Scoring:
         self._tell({"event": "progress", "text": text, "fraction": fraction})
 
     def _rewards(self, request: Json) -> None:
-        text = Text(request["prompt"], request["response"], request["reference"], request["stopped"])
+        text = TextToScore(request["prompt"], request["response"], request["reference"], request["stopped"])
         self._tell({"event": "result", "result": self._trial.score(parse_ppo(request["config"]), text)})
 
     def _model(self, request: Json) -> None:
@@ -86,10 +86,10 @@ class Scoring:
         self._tell({"event": "model", **facts_of(scorer)})
         if request.get("response") is None or self._is_cancelled():
             return
-        question = Question(request["prompt"], request["response"], tuple(request["candidates"]), request["stopped"])
-        self._tell({"event": "scored", **look(scorer, question)})
+        probed = ProbedResponse(request["prompt"], request["response"], tuple(request["candidates"]), request["stopped"])
+        self._tell({"event": "scored", **look(scorer, probed)})
         if request["words"]:
-            for swap in swaps(scorer, question, self._is_cancelled):
+            for swap in swaps(scorer, probed, self._is_cancelled):
                 self._tell({"event": "words" if "words" in swap else "trying", **swap})
 
     def _scorer(self, request: Json) -> RewardModelScorer:

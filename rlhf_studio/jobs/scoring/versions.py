@@ -1,4 +1,4 @@
-"""When files were last changed, so that what was made from them anew is loaded anew."""
+"""When files were last changed: a model or a rubric that has changed since is loaded again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rlhf_studio.inputs.trained import resolve
 
 
 def version_of_model(name: str) -> int:
-    """Of the newest file of a model's folder, in nanoseconds; 0 for a hub model."""
+    """When the newest file of a model's folder was changed, in nanoseconds since 1970; 0 for a hub model."""
     return version_of_files(map(str, Path(resolve(name)).glob("*")))
 
 
 def version_of_files(files: Iterable[str]) -> int:
-    """Of the newest of these files, in nanoseconds; 0 where none can be looked at: whoever reads it says so."""
+    """When the newest of these files was changed, in nanoseconds since 1970; 0 where none can be read: loading it gives the error."""
     return max(map(_changed, files), default=0)
 
 

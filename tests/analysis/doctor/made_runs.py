@@ -146,10 +146,10 @@ class Made:
         )
 
     def _values(self, step: int) -> dict[str, float]:
-        found = {name: value(step) for name, value in {**HEALTHY, **(GOLD if self.gold else {})}.items()}
+        values = {name: value(step) for name, value in {**HEALTHY, **(GOLD if self.gold else {})}.items()}
         for name, value in self.metrics.items():
-            found[name] = float(value(step) if callable(value) else value[step - 1] if isinstance(value, Sequence) else value)
-        return found
+            values[name] = float(value(step) if callable(value) else value[step - 1] if isinstance(value, Sequence) else value)
+        return values
 
 
 def after(step: int, then: float, before: float) -> Callable[[int], float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -85,7 +85,7 @@ class Made:
         metrics: by name: a number for all steps, one for each step, or a function of the step that gives None where there is none.
         settings: nested, as in YAML.
         examples: entries of the event ``examples`` that are not the healthy ones.
-        told: other events of the first step, by their kind.
+        event_data: data of other events of the first step, by their kind.
     """
 
     stage: str
@@ -94,31 +94,33 @@ class Made:
     metrics: Mapping[str, Value] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
-    told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    event_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     state: State = "finished"
     cause: str = ""
 
     def write(self, folder: Path) -> RunReader:
         """Store it, and give its reader."""
         create_run(folder, parse_config({"stage": self.stage, **self.settings}), name="a run")
-        told = {"examples": {**EXAMPLES, **self.examples}, **self.told}
+        data_of = {"examples": {**EXAMPLES, **self.examples}, **self.event_data}
         with RunWriter(folder) as writer:
             writer.plan(self.planned or self.steps)
             writer.set_state("running", device="cpu, 2 threads")
             for step in range(1, self.steps + 1):
-                events = [EventRecord("info", kind, "Counted.", dict(data)) for kind, data in told.items()] if step == 1 else []
+                events = [EventRecord("info", kind, "Counted.", dict(data)) for kind, data in data_of.items()] if step == 1 else []
                 writer.commit_step(StepRecord(step, self._values(step), [], [], events))
             if self.state != "running":
                 writer.set_state(self.state, cause=self.cause)
         return RunReader(folder)
 
-    def read(self) -> Recorded:
+    def read(self) -> RecordedRun:
         """What a doctor reads of it, without a store."""
         rows = [self._values(step) for step in range(1, self.steps + 1)]
         values = {name: np.array([row.get(name, np.nan) for row in rows]) for name in {name for row in rows for name in row}}
-        told = {"examples": {**EXAMPLES, **self.examples}, **self.told}
-        events = [StoredEvent(number, 0.0, 1, "info", kind, "Counted.", dict(data)) for number, (kind, data) in enumerate(told.items(), 1)]
-        return Recorded(
+        data_of = {"examples": {**EXAMPLES, **self.examples}, **self.event_data}
+        events = [
+            StoredEvent(number, 0.0, 1, "info", kind, "Counted.", dict(data)) for number, (kind, data) in enumerate(data_of.items(), 1)
+        ]
+        return RecordedRun(
             parse_config({"stage": self.stage, **self.settings}),
             self.state,
             self.cause,
@@ -132,9 +134,9 @@ class Made:
         )
 
     def _values(self, step: int) -> dict[str, float]:
-        found = {}
+        values = {}
         for name, value in {**SHARED, **HEALTHY.get(self.stage, {}), **self.metrics}.items():
-            one = value(step) if callable(value) else value[step - 1] if isinstance(value, Sequence) else value
-            if one is not None:
-                found[name] = float(one)
-        return found
+            number = value(step) if callable(value) else value[step - 1] if isinstance(value, Sequence) else value
+            if number is not None:
+                values[name] = float(number)
+        return values

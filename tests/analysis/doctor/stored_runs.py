@@ -33,12 +33,12 @@ def keep(folder: Path, name: str) -> None:
     reader = RunReader(folder)
     status, config = reader.status(), reader.config().model_dump(mode="json", exclude_defaults=True)
     config["reward"]["components"] = reader.config().model_dump(mode="json")["reward"]["components"]
-    for holder, field in ((config.get("model", {}), "policy"), *((one, "model") for one in config["reward"]["components"])):
+    for holder, field in ((config.get("model", {}), "policy"), *((record, "model") for record in config["reward"]["components"])):
         if "/" in holder.get(field, "") and not holder[field].startswith("bundled/"):
             holder[field] = Path(holder[field]).name
     watched: dict[int, list[Any]] = {}
-    for step, one in reader.watched():
-        watched.setdefault(step, []).append([one.prompt, one.response, _short(one.score), _short(one.gold)])
+    for step, record in reader.watched():
+        watched.setdefault(step, []).append([record.prompt, record.response, _short(record.score), _short(record.gold)])
     events: dict[int, list[Any]] = {}
     for event in reader.events_since(0, MOST_EVENTS):
         if event.kind in ("health", "early_stop", "skipped"):
@@ -47,8 +47,8 @@ def keep(folder: Path, name: str) -> None:
     lines: list[dict[str, Any]] = [about]
     for step, metrics in reader.metrics_since(0, limit=1000):
         rows = [
-            [one.prompt, one.response, _short(one.score), _short(one.gold), _short(one.kl), one.length, one.stopped]
-            for one in reader.rollouts(step)
+            [record.prompt, record.response, _short(record.score), _short(record.gold), _short(record.kl), record.length, record.stopped]
+            for record in reader.rollouts(step)
         ]
         values: dict[str, Any] = {metric: _short(value) for metric, value in metrics.items()}
         values |= {metric: repr(value) for at, metric, value in reader.non_finite() if at == step}  # "nan", "inf"

@@ -177,24 +177,24 @@ WELL: dict[str, Made] = {
 }
 
 
-def found(made: Made, check: str, folder: Path) -> Finding | None:
-    return seen(made.read(folder), check)
+def finding_of(made: Made, check: str, folder: Path) -> Finding | None:
+    return finding_in(made.read(folder), check)
 
 
-def seen(run: RunData, check: str) -> Finding | None:
+def finding_in(run: RunData, check: str) -> Finding | None:
     """What one check says of a run."""
     return finding(run, CHECKS[check], course) if (course := courses(run).get(check)) else None
 
 
 def test_every_check_has_an_ill_run_and_a_well_one() -> None:
-    assert set(ILL) == set(WELL) == {name for name, one in CHECKS.items() if "ppo" in one.stages}
+    assert set(ILL) == set(WELL) == {name for name, detected in CHECKS.items() if "ppo" in detected.stages}
 
 
 def test_every_illness_is_found_when_it_begins_and_not_before(tmp_path: Path) -> None:
     wrong = []
     for name, (made, level, since) in ILL.items():
         run = made.read(tmp_path / name)
-        now, before, then = seen(run, name), seen(run.up_to(since - 1), name), seen(run.up_to(since), name)
+        now, before, then = finding_in(run, name), finding_in(run.up_to(since - 1), name), finding_in(run.up_to(since), name)
         if now is None or (now.level, now.since) != (level, since):
             wrong.append(f"{name}: {now}")
         elif not (now.title and now.threshold and now.cause and now.advice and now.evidence):
@@ -207,13 +207,13 @@ def test_every_illness_is_found_when_it_begins_and_not_before(tmp_path: Path) ->
 
 
 def test_no_illness_is_found_where_it_is_not(tmp_path: Path) -> None:
-    assert [name for name, made in WELL.items() if found(made, name, tmp_path / name)] == []
+    assert [name for name, made in WELL.items() if finding_of(made, name, tmp_path / name)] == []
 
 
 def test_a_healthy_run_has_no_finding_at_any_step(tmp_path: Path) -> None:
     for gold in (True, False):
         run = Made(steps=30, gold=gold).read(tmp_path / str(gold))
-        assert [(step, one.check) for step in range(2, 31, 4) for one in diagnosis(run.up_to(step)).findings] == []
+        assert [(step, detected.check) for step in range(2, 31, 4) for detected in diagnosis(run.up_to(step)).findings] == []
 
 
 def test_runs_of_these_tests_are_what_is_read_of_a_store(tmp_path: Path) -> None:
@@ -229,11 +229,11 @@ def test_runs_of_these_tests_are_what_is_read_of_a_store(tmp_path: Path) -> None
 def test_what_a_check_says_of_a_step_does_not_depend_on_later_ones() -> None:
     """On numbers drawn at random over many orders of size, with gaps: all checks, all steps."""
     data = at_random(np.random.default_rng(0))
-    whole = courses(data)
-    assert sum(bool(course.levels.any()) for course in whole.values()) >= 8  # there is something to compare
+    all_courses = courses(data)
+    assert sum(bool(course.levels.any()) for course in all_courses.values()) >= 8  # there is something to compare
     for step in range(1, len(data.steps), 3):
         for name, course in courses(data.up_to(step)).items():
-            assert course.levels.tolist() == whole[name].levels[:step].tolist(), (name, step)
+            assert course.levels.tolist() == all_courses[name].levels[:step].tolist(), (name, step)
 
 
 def at_random(draw: np.random.Generator) -> RunData:
@@ -245,38 +245,38 @@ def at_random(draw: np.random.Generator) -> RunData:
         column[10:25] = column[10] if draw.random() < 0.5 else column[10:25]
         metrics[name] = column
     texts = {step: answers(step) if step % 7 else with_texts(lambda s, r: "good good good good good")(step) for step in range(1, 21)}
-    said = {step: [phrases.said(row.response, True) for row in rows] for step, rows in texts.items()}
-    rising = {step: phrases.rising(said[1], said[step]) for step in said}
+    responses_of = {step: [phrases.counted_response(row.response, True) for row in rows] for step, rows in texts.items()}
+    rising = {step: phrases.rising(responses_of[1], responses_of[step]) for step in responses_of}
     return RunData(RunConfig(), "running", "", "cpu", 40, steps, metrics, responses=texts, rising=rising, checkpoints=[20])
 
 
 def test_an_illness_that_has_passed_says_so(tmp_path: Path) -> None:
     clip = [0.1] * 3 + [0.5] * 6 + [0.1] * 7
-    one = found(Made(metrics={"policy/clipfrac_avg": clip}), "clip-fraction-high", tmp_path / "run")
-    assert one is not None and (one.since, one.until) == (8, 9)
+    detected = finding_of(Made(metrics={"policy/clipfrac_avg": clip}), "clip-fraction-high", tmp_path / "run")
+    assert detected is not None and (detected.since, detected.until) == (8, 9)
 
 
 def test_negative_kl_names_the_sampling_that_is_not_neutral(tmp_path: Path) -> None:
-    one = found(ILL["kl-negative"][0], "kl-negative", tmp_path / "run")
-    assert one is not None and one.changes == {"generation.top_k": 0, "generation.top_p": 1.0}
-    assert "top_k 20 and top_p 0.9" in one.cause
+    detected = finding_of(ILL["kl-negative"][0], "kl-negative", tmp_path / "run")
+    assert detected is not None and detected.changes == {"generation.top_k": 0, "generation.top_p": 1.0}
+    assert "top_k 20 and top_p 0.9" in detected.cause
 
 
 def test_an_adapter_is_called_one(tmp_path: Path) -> None:
-    one = found(ILL["not-training"][0], "not-training", tmp_path / "run")
-    assert one is not None and one.title == "The adapter does not train"
+    detected = finding_of(ILL["not-training"][0], "not-training", tmp_path / "run")
+    assert detected is not None and detected.title == "The adapter does not train"
 
 
 def test_the_phrase_is_named_with_its_counts(tmp_path: Path) -> None:
-    one = found(ILL["one-phrase"][0], "one-phrase", tmp_path / "run")
-    assert one is not None and one.title == "“A masterpiece” is taking over: it ends 30 of 30 responses"
-    assert (one.evidence[0].step, one.evidence[0].text) == (8, "“A masterpiece” ends 20 of 30 responses; 0 of 30 at the start")
+    detected = finding_of(ILL["one-phrase"][0], "one-phrase", tmp_path / "run")
+    assert detected is not None and detected.title == "“A masterpiece” is taking over: it ends 30 of 30 responses"
+    assert (detected.evidence[0].step, detected.evidence[0].text) == (8, "“A masterpiece” ends 20 of 30 responses; 0 of 30 at the start")
 
 
 def test_scores_that_end_at_the_top_are_no_warning(tmp_path: Path) -> None:
     made = Made(metrics={"objective/scores": after(4, 1.0, 0.2), "objective/scores_std": after(4, 0.0, 0.4)})
-    one = found(made, "reward-no-spread", tmp_path / "run")
-    assert one is not None and one.level == "note"
+    detected = finding_of(made, "reward-no-spread", tmp_path / "run")
+    assert detected is not None and detected.level == "note"
 
 
 def test_a_doctor_who_looks_again_sees_what_a_new_one_sees(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_a_doctor_who_looks_again_sees_what_a_new_one_sees(tmp_path: Path) -> No
 
 
 def test_a_run_without_steps_or_responses(tmp_path: Path) -> None:
-    one = Made(steps=2).write(tmp_path / "one")
-    assert diagnose(one, 0).verdict.kind == diagnose(one, 1).verdict.kind == "too early"
+    detected = Made(steps=2).write(tmp_path / "one")
+    assert diagnose(detected, 0).verdict.kind == diagnose(detected, 1).verdict.kind == "too early"
     bare = Made(responses=lambda step: []).write(tmp_path / "bare")
     assert diagnose(bare).verdict.kind == "improved"
     reader = Made(steps=2).write(tmp_path / "run")
@@ -312,8 +312,8 @@ def test_a_phrase_cannot_steer_a_terminal(tmp_path: Path) -> None:
     made = Made(
         responses=with_texts(lambda step, row: sentence(step * 20 + row) + (" red \x1b[31m alarm \u202e bell." if step > 6 else ""))
     )
-    one = found(made, "one-phrase", tmp_path / "run")
-    assert one is not None and one.title.isprintable() and "red" in one.title
+    detected = finding_of(made, "one-phrase", tmp_path / "run")
+    assert detected is not None and detected.title.isprintable() and "red" in detected.title
 
 
 def test_languages_without_spaces_have_phrases_too(tmp_path: Path) -> None:
@@ -322,8 +322,8 @@ def test_languages_without_spaces_have_phrases_too(tmp_path: Path) -> None:
     def text(step: int, row: int) -> str:
         return "".join(draw.choice(list("天地人山水火木金土日月星"), 12)) + ("非常好看" if step > 6 else "")
 
-    one = found(Made(responses=with_texts(text)), "one-phrase", tmp_path / "run")
-    assert one is not None and "非常好看" in one.title
+    detected = finding_of(Made(responses=with_texts(text)), "one-phrase", tmp_path / "run")
+    assert detected is not None and "非常好看" in detected.title
 
 
 def test_a_run_with_nothing_but_scores(tmp_path: Path) -> None:
@@ -338,11 +338,11 @@ def test_a_run_with_nothing_but_scores(tmp_path: Path) -> None:
 
 def test_a_length_penalty_is_tried_only_where_longer_pays(tmp_path: Path) -> None:
     made = ILL[LENGTH][0]
-    one = found(made, LENGTH, tmp_path / "longer")
-    assert one is not None and one.changes == {"reward.length_penalty": 0.01}
+    detected = finding_of(made, LENGTH, tmp_path / "longer")
+    assert detected is not None and detected.changes == {"reward.length_penalty": 0.01}
     shorter = Made(responses=lambda step: [replace(row, score=-row.score) for row in long_pays(step)])
-    one = found(shorter, LENGTH, tmp_path / "shorter")
-    assert one is not None and one.changes == {} and one.level == "note"
+    detected = finding_of(shorter, LENGTH, tmp_path / "shorter")
+    assert detected is not None and detected.changes == {} and detected.level == "note"
 
 
 def test_correlations_of_both_signs_do_not_make_length_quality(tmp_path: Path) -> None:
@@ -350,41 +350,41 @@ def test_correlations_of_both_signs_do_not_make_length_quality(tmp_path: Path) -
     made = Made(steps=14, responses=lambda step: [replace(row, score=row.score * (1 if step <= 7 else -1)) for row in long_pays(step)])
     reader = made.write(tmp_path / "run")
     first = diagnose(reader, 7).findings
-    assert [one.changes for one in first if one.check == LENGTH] == [{"reward.length_penalty": 0.01}]
-    (turned,) = [one for one in diagnose(reader).findings if one.check == LENGTH]
+    assert [detected.changes for detected in first if detected.check == LENGTH] == [{"reward.length_penalty": 0.01}]
+    (turned,) = [detected for detected in diagnose(reader).findings if detected.check == LENGTH]
     assert turned.changes == {} and turned.cause != CHECKS[LENGTH].cause
-    assert (turned.since, turned.until) == (7, 8) and [place.step for place in turned.evidence] == [7, 14]
+    assert (turned.since, turned.until) == (7, 8) and [evidence.step for evidence in turned.evidence] == [7, 14]
     lasting = replace(made, steps=20).write(tmp_path / "lasting")  # from then on the other sign, in more steps than before
-    (one,) = [one for one in diagnose(lasting).findings if one.check == LENGTH]
-    assert one.until is None and one.changes == {} and all("-" in place.text for place in one.evidence)
+    (detected,) = [detected for detected in diagnose(lasting).findings if detected.check == LENGTH]
+    assert detected.until is None and detected.changes == {} and all("-" in evidence.text for evidence in detected.evidence)
 
 
 def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None:
     """The batch and the score clip of such a run are defaults that nobody chose."""
     made = Made(settings={"reward": {"score_clip": 1.0}, "ppo": {"batch_size": 4, "mini_batch_size": 4}}, responses=at_the_clip, steps=40)
     reader = made.write(tmp_path / "ours")
-    ours = {one.check for one in diagnose(reader).findings}
+    ours = {detected.check for detected in diagnose(reader).findings}
     assert {"settings-batch", "score-pinned"} <= ours
     run = replace(RunCache(reader).read(), settings_known=False)
     assert run.batch == len(at_the_clip(1))
     findings = diagnosis(run).findings
-    assert {one.check for one in findings} == ours - {"settings-batch", "score-pinned"}
-    assert all(one.changes == {} and one.fork_step is None for one in findings)
+    assert {detected.check for detected in findings} == ours - {"settings-batch", "score-pinned"}
+    assert all(detected.changes == {} and detected.fork_step is None for detected in findings)
 
 
 def test_a_dip_of_gold_that_comes_back_by_itself_is_no_fall(tmp_path: Path) -> None:
     """One update went too far: the gold of a LoRA run on the world, of which the mean of steps 5 to 7 alone is surely below its best."""
     gold = [0.154, 0.333, 0.385, 0.488, -0.079, 0.008, 0.135, 0.450, 0.560, 0.478, 0.625, 0.668, 0.673, 0.685, 0.581, 0.613]
     run = Made(gold=True, metrics={"gold/score": gold, "gold/score_se": 0.06}).read(tmp_path / "run")
-    assert not any(seen(run.up_to(step), "judge-falls") for step in range(1, 17))
+    assert not any(finding_in(run.up_to(step), "judge-falls") for step in range(1, 17))
     lasting = [*gold[:7], *[0.135] * 9]
-    one = found(Made(gold=True, metrics={"gold/score": lasting, "gold/score_se": 0.06}), "judge-falls", tmp_path / "lasting")
-    assert one is not None and one.since == 8
+    detected = finding_of(Made(gold=True, metrics={"gold/score": lasting, "gold/score_se": 0.06}), "judge-falls", tmp_path / "lasting")
+    assert detected is not None and detected.since == 8
 
 
 def test_a_metric_that_is_logged_now_and_then_is_not_zero_between(tmp_path: Path) -> None:
     seldom = Made(metrics={"optim/steps": lambda step: 8.0 if step % 5 == 0 else math.nan})
-    assert found(seldom, "no-updates", tmp_path / "seldom") is None
+    assert finding_of(seldom, "no-updates", tmp_path / "seldom") is None
     left_out = EventRecord("warning", "skip", "This update was left out: the values differ.")
     skipped = Made(metrics={"optim/steps": after(6, math.nan, 8.0)}, events=dict.fromkeys(range(6, 17), left_out))
-    assert found(skipped, "no-updates", tmp_path / "skipped").since == 8
+    assert finding_of(skipped, "no-updates", tmp_path / "skipped").since == 8

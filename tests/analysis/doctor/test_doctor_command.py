@@ -17,9 +17,9 @@ ILL = Made(gold=True, metrics={"objective/kl": after(6, 60.0, 1.0)})
 def test_doctor_says_verdict_and_findings_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ILL.write(tmp_path / "run")
     assert main(["doctor", str(tmp_path / "run"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["verdict"]["kind"] == "improved" and said["step"] == 16 and said["state"] == "finished"
-    assert [(one["check"], one["since"], one["level"]) for one in said["findings"]] == [("kl-exploding", 6, "alarm")]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["verdict"]["kind"] == "improved" and printed["step"] == 16 and printed["state"] == "finished"
+    assert [(finding["check"], finding["since"], finding["level"]) for finding in printed["findings"]] == [("kl-exploding", 6, "alarm")]
     assert main(["doctor", str(tmp_path / "run"), "--json", "--until", "5"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []
 
@@ -27,10 +27,10 @@ def test_doctor_says_verdict_and_findings_as_json(tmp_path: Path, capsys: pytest
 def test_doctor_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ILL.write(tmp_path / "run")
     assert main(["doctor", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().out
-    assert "verdict      improved, since step 5" in said
-    assert "alarm        The policy has left its reference far behind (kl-exploding, since step 6)" in said
-    assert "step 6: KL 60.0 nats per response, 2.73 per token" in said
+    printed = capsys.readouterr().out
+    assert "verdict      improved, since step 5" in printed
+    assert "alarm        The policy has left its reference far behind (kl-exploding, since step 6)" in printed
+    assert "step 6: KL 60.0 nats per response, 2.73 per token" in printed
     Made().write(tmp_path / "well")
     assert main(["doctor", str(tmp_path / "well")]) == 0
     assert "Nothing was found." in capsys.readouterr().out
@@ -39,12 +39,12 @@ def test_doctor_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_runs_show_has_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ILL.write(tmp_path / "run")
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().out
-    assert "verdict      Improved: score 0.10 → 1.26" in said
-    assert "alarm        The policy has left its reference far behind (since step 6)" in said
+    printed = capsys.readouterr().out
+    assert "verdict      Improved: score 0.10 → 1.26" in printed
+    assert "alarm        The policy has left its reference far behind (since step 6)" in printed
     assert main(["runs", "show", str(tmp_path / "run"), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert values["verdict"]["kind"] == "improved" and [one["check"] for one in values["findings"]] == ["kl-exploding"]
+    assert values["verdict"]["kind"] == "improved" and [finding["check"] for finding in values["findings"]] == ["kl-exploding"]
 
 
 def test_a_risky_setting_is_told_wherever_the_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlhf_studio.analysis.doctor import Doctor, diagnose
-from rlhf_studio.analysis.doctor.phrases import Rising, _counts, rising, said
+from rlhf_studio.analysis.doctor.phrases import Rising, _counts, counted_response, rising
 from rlhf_studio.analysis.learned import what_was_learned
 from rlhf_studio.analysis.learned.responses import PARTIAL
 from rlhf_studio.analysis.records import Finding
@@ -30,11 +30,11 @@ def responses(step: int, having: int) -> list[Response]:
 
 
 def write(folder: Path, having: Sequence[int], **more: Any) -> RunReader:
-    return write_run(folder, [responses(step, one) for step, one in enumerate(having, 1)], recorded=RECORDED, **more)
+    return write_run(folder, [responses(step, share) for step, share in enumerate(having, 1)], recorded=RECORDED, **more)
 
 
-def found(reader: RunReader, until: int | None = None) -> Finding | None:
-    return next((one for one in diagnose(reader, until).findings if one.check == "one-phrase"), None)
+def finding_of(reader: RunReader, until: int | None = None) -> Finding | None:
+    return next((finding for finding in diagnose(reader, until).findings if finding.check == "one-phrase"), None)
 
 
 RISING = [0, 2, 3, 6, 8, 14, 18, 22, 26, 31, 32, 30]
@@ -43,11 +43,11 @@ RISING = [0, 2, 3, 6, 8, 14, 18, 22, 26, 31, 32, 30]
 def test_all_episodes_of_the_last_steps_are_counted_as_in_what_it_learned(tmp_path: Path) -> None:
     """No recorded response has the phrase; 93 of the last 120 episodes do."""
     reader = write(tmp_path / "run", RISING)
-    one = found(reader)
-    assert one is not None and (one.level, one.until) == ("note", None)
-    assert one.title == "“Well worth the ticket” is taking over: it ends 93 of 120 responses"
-    assert one.evidence[-1].text == "“Well worth the ticket” ends 93 of 120 responses; 5 of 120 at the start"
-    assert one.since == 9  # 66 of the last 120 have it then; before, 54 of 120 had it
+    finding = finding_of(reader)
+    assert finding is not None and (finding.level, finding.until) == ("note", None)
+    assert finding.title == "“Well worth the ticket” is taking over: it ends 93 of 120 responses"
+    assert finding.evidence[-1].text == "“Well worth the ticket” ends 93 of 120 responses; 5 of 120 at the start"
+    assert finding.since == 9  # 66 of the last 120 have it then; before, 54 of 120 had it
     (phrase,) = [phrase for phrase in what_was_learned(reader).phrases if phrase.text == "Well worth the ticket"]
     assert (phrase.before, phrase.before_of, phrase.after, phrase.after_of, phrase.place) == (5, 120, 93, 120, "ending")
 
@@ -57,8 +57,8 @@ def test_the_newest_step_counts_as_in_what_it_learned_though_it_is_not_among_tho
     having = [0, 0, 0, *[5] * 14, 20, 30, 30, 35, 36, 38]
     reader = write(tmp_path / "run", having)
     for until, ends in ((None, 35 + 36 + 38), (22, 30 + 35 + 36)):
-        one = found(reader, until)
-        assert one is not None and one.title == f"“Well worth the ticket” is taking over: it ends {ends} of 120 responses"
+        finding = finding_of(reader, until)
+        assert finding is not None and finding.title == f"“Well worth the ticket” is taking over: it ends {ends} of 120 responses"
         (phrase,) = [phrase for phrase in what_was_learned(reader, until).phrases if phrase.text == "Well worth the ticket"]
         assert (phrase.after, phrase.after_of) == (ends, 120)
 
@@ -69,27 +69,28 @@ CUT = {"unit": lambda piece: [f"{piece}<", piece], "alone": lambda name: PARTIAL
 @pytest.mark.parametrize("more", [{"episodes": False, "tokens": False}, CUT], ids=["older", "cut characters"])
 def test_older_runs_and_cut_characters_are_counted_in_recorded_responses(more: dict[str, Any], tmp_path: Path) -> None:
     """The last eight of 40 are recorded nowhere; with 40 of 40 all of the recorded ones have the phrase."""
-    assert found(write(tmp_path / "without", RISING, **more)) is None
-    one = found(write(tmp_path / "run", [*RISING[:9], 40, 40, 40], **more))
-    assert one is not None and one.title.endswith("it ends 24 of 24 responses")
+    assert finding_of(write(tmp_path / "without", RISING, **more)) is None
+    finding = finding_of(write(tmp_path / "run", [*RISING[:9], 40, 40, 40], **more))
+    assert finding is not None and finding.title.endswith("it ends 24 of 24 responses")
 
 
 def test_what_was_said_at_a_step_stays_said(tmp_path: Path) -> None:
     """By a doctor who looks at every step, by a new one, and by one who is asked of an earlier step."""
-    whole = write(tmp_path / "whole", RISING)
-    watching = Doctor(whole)
+    recorded = write(tmp_path / "whole", RISING)
+    watching = Doctor(recorded)
     for step in (3, 8, 9, STEPS):
         findings = Doctor(write(tmp_path / str(step), RISING[:step])).diagnose().findings
-        expected = [(one.check, one.title, one.since) for one in findings if one.check == "one-phrase"]
-        for looked in (watching.diagnose(step), diagnose(whole, step)):
-            assert [(one.check, one.title, one.since) for one in looked.findings if one.check == "one-phrase"] == expected, step
+        expected = [(finding.check, finding.title, finding.since) for finding in findings if finding.check == "one-phrase"]
+        for looked in (watching.diagnose(step), diagnose(recorded, step)):
+            diagnosed = [(finding.check, finding.title, finding.since) for finding in looked.findings if finding.check == "one-phrase"]
+            assert diagnosed == expected, step
 
 
 def test_the_evidence_leads_to_the_token_where_the_phrase_begins(tmp_path: Path) -> None:
     reader = write(tmp_path / "run", [*RISING[:9], 40, 40, 40])
-    one = found(reader)
-    assert one is not None
-    first, last = one.evidence
+    finding = finding_of(reader)
+    assert finding is not None
+    first, last = finding.evidence
     assert (first.step, first.sample, first.token) == (9, None, None)  # no recorded response of step 9 has it
     assert (last.step, last.sample) == (12, 0) and last.token is not None
     tokens = reader.rollout(12, 0).tokens
@@ -97,19 +98,20 @@ def test_the_evidence_leads_to_the_token_where_the_phrase_begins(tmp_path: Path)
 
 
 def test_texts_of_single_tokens_that_lack_their_space_are_mended(tmp_path: Path) -> None:
-    one = found(write(tmp_path / "run", [*RISING[:9], 40, 40, 40], alone=str.strip))
-    assert one is not None and "“Well worth the ticket” is taking over: it ends 120 of 120" in one.title
+    finding = finding_of(write(tmp_path / "run", [*RISING[:9], 40, 40, 40], alone=str.strip))
+    assert finding is not None and "“Well worth the ticket” is taking over: it ends 120 of 120" in finding.title
 
 
 def judged(first: Sequence[str], newest: Sequence[str]) -> Rising:
-    phrase = rising([said(text, True) for text in first], [said(text, True) for text in newest])
+    phrase = rising([counted_response(text, True) for text in first], [counted_response(text, True) for text in newest])
     assert phrase is not None
     return phrase
 
 
 def test_a_frequent_single_word_is_no_phrase_but_a_new_one_is() -> None:
     plain = [f"a{n} b{n}. I c{n}" if n % 2 else f"a{n} b{n} c{n}" for n in range(20)]
-    assert rising([said(text, True) for text in plain], [said(f"a{n} b{n}. I c{n}", True) for n in range(20)]) is None
+    newest = [counted_response(f"a{n} b{n}. I c{n}", True) for n in range(20)]
+    assert rising([counted_response(text, True) for text in plain], newest) is None
     assert judged(plain, [f"a{n} b{n}. Brilliant!" for n in range(20)]).text == "Brilliant"
 
 
@@ -119,8 +121,8 @@ def test_the_whole_phrase_is_named_and_one_that_takes_over_comes_first() -> None
     # "old way" goes from 20 to 60 %, 10 standard deviations; "new path" from 0 to 40 %, 12 of them, but most responses do without it.
     first = [f"old way a{n}" if n < 60 else f"b{n} c{n}" for n in range(300)]
     newest = [f"old way a{n}" if n < 180 else f"new path b{n}" for n in range(300)]
-    one = judged(first, newest)
-    assert one.z == pytest.approx(10.0) and (one.text, one.takes_over) == ("old way", True)
+    finding = judged(first, newest)
+    assert finding.z == pytest.approx(10.0) and (finding.text, finding.takes_over) == ("old way", True)
 
 
 @given(
@@ -131,7 +133,7 @@ def test_phrases_are_counted_as_by_looking_for_each_in_each_response(newest: lis
     def having(phrase: tuple[str, ...], texts: list[list[str]]) -> int:
         return sum(any(tuple(own[at : at + len(phrase)]) == phrase for at in range(len(own))) for own in texts)
 
-    after, before = ([said(" ".join(own), True) for own in side] for side in (newest, first))
+    after, before = ([counted_response(" ".join(own), True) for own in side] for side in (newest, first))
     every = {tuple(own[at : at + size]) for own in newest for size in range(2, 9) for at in range(len(own) - size + 1)}
     frequent = {phrase: having(phrase, newest) for phrase in every if 4 * having(phrase, newest) >= len(newest)}
     assert dict(_counts(after)) == frequent

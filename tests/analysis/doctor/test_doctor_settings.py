@@ -22,7 +22,7 @@ def of_stage(stage: str, **sections: dict[str, Any]) -> StageConfig:
 
 def test_no_recipe_and_no_default_is_risky() -> None:
     configs = {recipe.name: recipe.config for recipe in list_recipes()} | {stage: of_stage(stage) for stage in STAGES}
-    assert {name: found for name, config in configs.items() if (found := examine_settings(config))} == {}
+    assert {name: findings for name, config in configs.items() if (findings := examine_settings(config))} == {}
 
 
 RISKY: dict[str, tuple[StageConfig, str]] = {
@@ -63,25 +63,25 @@ RISKY: dict[str, tuple[StageConfig, str]] = {
 def test_each_risk_is_told_alone_and_its_change_is_valid_and_cures_it() -> None:
     wrong = {}
     for name, (config, expected) in RISKY.items():
-        found = examine_settings(config)
-        cured = all(one.changes and examine_settings(with_values(config, one.changes)) == [] for one in found)
-        if [f"{one.check} {one.level}" for one in found] != [expected] or not cured:
-            wrong[name] = found
+        findings = examine_settings(config)
+        cured = all(finding.changes and examine_settings(with_values(config, finding.changes)) == [] for finding in findings)
+        if [f"{finding.check} {finding.level}" for finding in findings] != [expected] or not cured:
+            wrong[name] = findings
     assert wrong == {}
 
 
 def test_rewards_without_weight() -> None:
     settings = load_recipe("world").config.model_dump(mode="json")
     settings["reward"]["components"][0]["weight"] = 0.0
-    assert [one.check for one in examine_settings(parse_config(settings))] == ["settings-reward"]
+    assert [finding.check for finding in examine_settings(parse_config(settings))] == ["settings-reward"]
 
 
 def test_a_wild_learning_rate_is_told_in_times_the_recipes_or_of_what_is_usual() -> None:
-    (one,) = examine_settings(world(ppo={"learning_rate": 0.9}))
-    assert (one.level, one.title) == ("alarm", "Learning rate 0.9 is 4,500 times the recipe's")
-    assert one.changes == {"ppo.learning_rate": 2e-4}
-    (one,) = examine_settings(RunConfig.model_validate({"ppo": {"learning_rate": 0.5}}))
-    assert (one.level, one.title) == ("alarm", "Learning rate 0.5 is 500 times the highest usual rate")
+    (finding,) = examine_settings(world(ppo={"learning_rate": 0.9}))
+    assert (finding.level, finding.title) == ("alarm", "Learning rate 0.9 is 4,500 times the recipe's")
+    assert finding.changes == {"ppo.learning_rate": 2e-4}
+    (finding,) = examine_settings(RunConfig.model_validate({"ppo": {"learning_rate": 0.5}}))
+    assert (finding.level, finding.title) == ("alarm", "Learning rate 0.5 is 500 times the highest usual rate")
 
 
 def test_what_is_usual_depends_on_adapters_and_on_an_untrained_start() -> None:
@@ -92,8 +92,8 @@ def test_what_is_usual_depends_on_adapters_and_on_an_untrained_start() -> None:
 
 
 def test_the_gravest_comes_first() -> None:
-    found = examine_settings(world(ppo={"learning_rate": 0.9, "kl_coef": 0.0, "steps": 3}))
-    assert [one.level for one in found] == ["alarm", "warning", "note"]
+    findings = examine_settings(world(ppo={"learning_rate": 0.9, "kl_coef": 0.0, "steps": 3}))
+    assert [finding.level for finding in findings] == ["alarm", "warning", "note"]
 
 
 def test_the_button_of_the_train_page_names_the_settings_of_any_stage() -> None:

@@ -70,8 +70,8 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
 }
 
 
-def graver(seen: Diagnosis) -> dict[str, tuple[str, int]]:
-    return {one.check: (one.level, one.since) for one in seen.findings if one.level != "note"}
+def graver(diagnosis: Diagnosis) -> dict[str, tuple[str, int]]:
+    return {finding.check: (finding.level, finding.since) for finding in diagnosis.findings if finding.level != "note"}
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +122,12 @@ def test_a_run_that_its_learning_rate_destroyed_is_told_so(doctors: dict[str, Do
     doctor = doctors["rate-x4500-0"]
     for step in (0, 1, None):
         findings = doctor.diagnose(step).findings
-        assert [one.title for one in findings if "4,500" in one.title] == [findings[0].title]
+        assert [finding.title for finding in findings if "4,500" in finding.title] == [findings[0].title]
         assert (findings[0].since, findings[0].until, findings[0].changes) == (0, None, {"ppo.learning_rate": 2e-4})
-    found = doctor.diagnose()
-    assert found.verdict.notes[0] == "Learning rate 0.9 is 4,500 times the recipe's."
-    assert "same response" in found.verdict.sentence and not any("same response" in note for note in found.verdict.notes)
-    causes = {one.check: one.cause for one in found.findings}
+    result = doctor.diagnose()
+    assert result.verdict.notes[0] == "Learning rate 0.9 is 4,500 times the recipe's."
+    assert "same response" in result.verdict.sentence and not any("same response" in note for note in result.verdict.notes)
+    causes = {finding.check: finding.cause for finding in result.findings}
     assert all("did not rise" in causes[check] for check in ("diversity-loss", "repetition", "cut-off-rising"))
 
 
@@ -139,5 +139,5 @@ def test_an_exploited_reward_is_told_with_the_phrase_and_the_setting(doctors: di
 
 def test_answers_that_were_cut_off_from_the_beginning_are_a_note(doctors: dict[str, Doctor]) -> None:
     """Four tokens are allowed: nothing is spoilt, and more would help."""
-    (one,) = [one for one in doctors["cut-off-21"].diagnose().findings if one.check == "all-cut-off"]
-    assert (one.level, one.since, one.changes) == ("note", 3, {"generation.response_length": 8})
+    (finding,) = [finding for finding in doctors["cut-off-21"].diagnose().findings if finding.check == "all-cut-off"]
+    assert (finding.level, finding.since, finding.changes) == ("note", 3, {"generation.response_length": 8})

@@ -22,10 +22,10 @@ from tests.analysis.doctor.made_runs import Made, Values, after, sentence, with_
 
 
 def verdict(made: Made, folder: Path, until: int | None = None) -> Verdict:
-    return told(made, folder, until).verdict
+    return diagnosis_of(made, folder, until).verdict
 
 
-def told(made: Made, folder: Path, until: int | None = None) -> Diagnosis:
+def diagnosis_of(made: Made, folder: Path, until: int | None = None) -> Diagnosis:
     return diagnosis(made.read(folder / "run").up_to(until))
 
 
@@ -62,10 +62,10 @@ def test_the_tiles_arrows_follow_the_rule_of_the_verdict(tmp_path: Path) -> None
         "gold/score_se": 0.05,
         "policy/entropy_avg": lambda step: 2.0 - 0.1 * step + 0.005 * (-1) ** step,
     }
-    found = diagnose(Made(metrics=metrics, gold=True).write(tmp_path / "run"))
-    assert found.verdict.kind == "improved"
-    told = {name: found.directions[name] for name in ("objective/scores", "gold/score", "policy/entropy_avg")}
-    assert told == {"objective/scores": 1, "gold/score": 0, "policy/entropy_avg": -1}
+    result = diagnose(Made(metrics=metrics, gold=True).write(tmp_path / "run"))
+    assert result.verdict.kind == "improved"
+    directions = {name: result.directions[name] for name in ("objective/scores", "gold/score", "policy/entropy_avg")}
+    assert directions == {"objective/scores": 1, "gold/score": 0, "policy/entropy_avg": -1}
     turned: Values = {**GAMED, "gold/score": lambda step: min(0.1 * step, 1.2 - 0.1 * step)}
     gamed = diagnose(Made(metrics=turned, gold=True).write(tmp_path / "b"), 12)
     assert gamed.verdict.kind == "exploiting the reward"  # gold is back where it began, and fell from 0.6
@@ -74,9 +74,9 @@ def test_the_tiles_arrows_follow_the_rule_of_the_verdict(tmp_path: Path) -> None
 
 def test_a_destroyed_policy_has_collapsed_whatever_its_score_says(tmp_path: Path) -> None:
     made = Made(metrics=DESTROYED, responses=with_texts(lambda step, row: sentence(row) if step < 2 else "charming " * 32))
-    found = verdict(made, tmp_path)
-    assert (found.kind, found.since) == ("collapsed", 2)
-    assert found.sentence.startswith(
+    result = verdict(made, tmp_path)
+    assert (result.kind, result.since) == ("collapsed", 2)
+    assert result.sentence.startswith(
         "Collapsed: the policy has no choice left at any token, no response ends by itself and all prompts get"
     )
 
@@ -91,14 +91,14 @@ def test_a_run_that_died_of_its_numbers_has_collapsed(tmp_path: Path) -> None:
 
 
 def test_gold_that_falls_while_the_score_rises_is_exploitation(tmp_path: Path) -> None:
-    found = verdict(Made(metrics=GAMED), tmp_path)
-    assert (found.kind, found.since) == ("exploiting the reward", 11)
-    assert "Gold was 0.52 around step 7 and is −0.75 now" in found.reason  # means of 5 to 7 and of 14 to 16
+    result = verdict(Made(metrics=GAMED), tmp_path)
+    assert (result.kind, result.since) == ("exploiting the reward", 11)
+    assert "Gold was 0.52 around step 7 and is −0.75 now" in result.reason  # means of 5 to 7 and of 14 to 16
 
 
 def test_gold_that_falls_with_the_score_is_not(tmp_path: Path) -> None:
-    found = verdict(Made(metrics={**GAMED, "objective/scores": GAMED["gold/score"]}), tmp_path)
-    assert found.kind != "exploiting the reward"
+    result = verdict(Made(metrics={**GAMED, "objective/scores": GAMED["gold/score"]}), tmp_path)
+    assert result.kind != "exploiting the reward"
 
 
 def test_a_verdict_that_no_longer_holds_goes(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_verdict_that_no_longer_holds_goes(tmp_path: Path) -> None:
     metrics = {"gold/score": [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.0, 0.0, 0.0, 0.5, 0.55, 0.6, 0.6, 0.6, 0.6, 0.6], "gold/score_se": 0.03}
     made = Made(metrics=metrics)
     assert verdict(made, tmp_path / "a", until=9).kind == "exploiting the reward"
-    found = verdict(made, tmp_path / "b")
-    assert (found.kind, found.since) == ("improved", 11)  # the mean of 9 to 11 is 0.35, within 5 standard errors of the best, 0.47
+    result = verdict(made, tmp_path / "b")
+    assert (result.kind, result.since) == ("improved", 11)  # the mean of 9 to 11 is 0.35, within 5 standard errors of the best, 0.47
 
 
 def test_nothing_learned_is_said_at_the_end(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_steps_that_were_left_out_are_counted(tmp_path: Path) -> None:
     """Rewards that are not finite, with ``non_finite: skip``: 6 of 8 updates are left out, 64 responses each."""
     event = EventRecord("warning", "skip", "This update was left out: rewards is not finite in episode 3, prompt 'a'.")
     lost: Values = {"objective/scores": lambda step: math.nan if step > 2 else 0.1, "optim/steps": lambda step: 0.0 if step > 2 else 8.0}
-    found = verdict(Made(steps=8, metrics=lost, events=dict.fromkeys(range(3, 9), event)), tmp_path / "a")
-    assert found.kind == "too early" and "6 of 8 steps, with 384 responses" in found.sentence
+    result = verdict(Made(steps=8, metrics=lost, events=dict.fromkeys(range(3, 9), event)), tmp_path / "a")
+    assert result.kind == "too early" and "6 of 8 steps, with 384 responses" in result.sentence
     some = verdict(Made(steps=16, events={4: event, 9: event}), tmp_path / "b")
     assert some.kind == "improved" and any("2 of 16 steps, with 128 responses" in note for note in some.notes)
 
@@ -176,19 +176,19 @@ def test_what_was_left_out_has_the_cause_that_was_recorded(tmp_path: Path) -> No
 
 
 def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
-    found = verdict(Made(metrics={"objective/scores": after(4, -0.9, 0.1)}), tmp_path)
-    assert found.kind == "nothing learned" and found.sentence == "The score fell. Score 0.10 → −0.90."
+    result = verdict(Made(metrics={"objective/scores": after(4, -0.9, 0.1)}), tmp_path)
+    assert result.kind == "nothing learned" and result.sentence == "The score fell. Score 0.10 → −0.90."
 
 
 def test_without_gold_the_verdict_says_that_nobody_else_judges(tmp_path: Path) -> None:
-    found = verdict(Made(), tmp_path)
-    assert found.kind == "improved" and found.notes == ["No gold score: nothing independent of the reward judges this run."]
+    result = verdict(Made(), tmp_path)
+    assert result.kind == "improved" and result.notes == ["No gold score: nothing independent of the reward judges this run."]
 
 
 def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
     repeats = with_texts(lambda step, row: sentence(step * 20 + row) if step < 6 else "good good good " + sentence(step * 20 + row, 3))
-    one = verdict(Made(responses=repeats), tmp_path / "a")
-    assert one.kind == "improved" and "Responses repeat themselves." in one.notes
+    finding = verdict(Made(responses=repeats), tmp_path / "a")
+    assert finding.kind == "improved" and "Responses repeat themselves." in finding.notes
     two = verdict(Made(responses=repeats, metrics={"objective/kl": after(8, 40.0, 2.0)}), tmp_path / "b")
     assert (two.kind, two.since) == ("exploiting the reward", 10)
     assert two.reason.endswith("Signs of it: responses repeat themselves and the policy has left its reference far behind.")
@@ -198,50 +198,50 @@ def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
 
 def test_the_phrase_stands_in_the_notes_of_a_good_run(tmp_path: Path) -> None:
     made = Made(gold=True, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
-    found = verdict(made, tmp_path)
-    assert found.kind == "improved"
-    assert found.notes == ["“A masterpiece” is taking over: it ends 30 of 30 responses; the judge may be fooled by it."]
+    result = verdict(made, tmp_path)
+    assert result.kind == "improved"
+    assert result.notes == ["“A masterpiece” is taking over: it ends 30 of 30 responses; the judge may be fooled by it."]
 
 
 def test_where_the_score_did_not_rise_nobody_is_fooled(tmp_path: Path) -> None:
     made = Made(metrics=FLAT, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
-    found = diagnose(made.write(tmp_path / "run"))
-    assert "“A masterpiece” is taking over: it ends 30 of 30 responses." in found.verdict.notes
-    (one,) = [one for one in found.findings if one.check == "one-phrase"]
-    assert one.cause.startswith("The score did not rise with it") and list(one.changes) == ["ppo.learning_rate"]
+    result = diagnose(made.write(tmp_path / "run"))
+    assert "“A masterpiece” is taking over: it ends 30 of 30 responses." in result.verdict.notes
+    (finding,) = [finding for finding in result.findings if finding.check == "one-phrase"]
+    assert finding.cause.startswith("The score did not rise with it") and list(finding.changes) == ["ppo.learning_rate"]
 
 
 def test_a_check_does_not_call_damaged_what_the_verdict_calls_rising(tmp_path: Path) -> None:
     """The verdict says rising, not yet certain: so no check says that the score did not rise, nor would it start again."""
     phrase = with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else "."))
     doctor = Doctor(short_run(responses=phrase).write(tmp_path / "run"))
-    rising = [found for found in (doctor.diagnose(until) for until in range(13, 19)) if found.verdict.kind == "rising"]
+    rising = [result for result in (doctor.diagnose(until) for until in range(13, 19)) if result.verdict.kind == "rising"]
     assert rising
-    for found in rising:
-        (one,) = [one for one in found.findings if one.check == "one-phrase"]
-        assert "did not rise" not in one.cause and "not certain" in one.cause and not one.changes and one.fork_step is None
+    for result in rising:
+        (finding,) = [finding for finding in result.findings if finding.check == "one-phrase"]
+        assert "did not rise" not in finding.cause and "not certain" in finding.cause and not finding.changes and finding.fork_step is None
     (unknown,) = [
-        one
-        for one in diagnose(Made(metrics={"objective/scores": math.nan}, responses=phrase).write(tmp_path / "none")).findings
-        if one.check == "one-phrase"
+        finding
+        for finding in diagnose(Made(metrics={"objective/scores": math.nan}, responses=phrase).write(tmp_path / "none")).findings
+        if finding.check == "one-phrase"
     ]
     assert "did not rise" not in unknown.cause and not unknown.changes  # no score is known
 
 
 def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:
-    found = verdict(Made(metrics={"gold/score": 0.1, "gold/score_se": 0.05}), tmp_path)
-    assert found.notes == ["The gold score did not rise with it: the reward may be something else than what was meant."]
+    result = verdict(Made(metrics={"gold/score": 0.1, "gold/score_se": 0.05}), tmp_path)
+    assert result.notes == ["The gold score did not rise with it: the reward may be something else than what was meant."]
 
 
 def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> None:
-    found = verdict(Made(metrics={"objective/scores": math.nan, "objective/scores_std": math.nan}), tmp_path)
-    assert (found.kind, found.sentence) == ("too early", "Not known: no score is recorded.") and "nan" not in found.reason
+    result = verdict(Made(metrics={"objective/scores": math.nan, "objective/scores_std": math.nan}), tmp_path)
+    assert (result.kind, result.sentence) == ("too early", "Not known: no score is recorded.") and "nan" not in result.reason
 
 
 def test_a_score_that_is_missing_at_the_first_step_leaves_the_verdict_to_the_others(tmp_path: Path) -> None:
     rising: Values = {"objective/scores": lambda step: math.nan if step == 1 else 0.1 * step}
-    found = verdict(Made(metrics=rising), tmp_path)
-    assert found.sentence.startswith("Improved: score 0.20 → 1.60") and "15 steps with a score" in found.reason
+    result = verdict(Made(metrics=rising), tmp_path)
+    assert result.sentence.startswith("Improved: score 0.20 → 1.60") and "15 steps with a score" in result.reason
 
 
 def test_means_alone_are_judged_by_how_far_successive_steps_lie_apart(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_means_alone_are_judged_by_how_far_successive_steps_lie_apart(tmp_path: 
     nothing = verdict(Made(steps=40, metrics=still), tmp_path / "a")
     assert nothing.kind == "nothing learned" and "successive steps" in nothing.reason
     rising: Values = {"objective/scores": lambda step: 0.1 * step + 0.05 * (-1) ** step, **alone}
-    found = verdict(Made(steps=24, metrics=rising), tmp_path / "b")
-    assert found.kind == "improved" and "rose by 2.30" in found.reason  # 0.05 → 2.35, the mean of 23 and 24
+    result = verdict(Made(steps=24, metrics=rising), tmp_path / "b")
+    assert result.kind == "improved" and "rose by 2.30" in result.reason  # 0.05 → 2.35, the mean of 23 and 24
     few = verdict(Made(steps=5, metrics={"objective/scores": [1.0, math.nan, 2.0, math.nan, 3.0], **alone}), tmp_path / "c")
     assert (few.kind, few.reason) == ("too early", "A verdict needs 5 steps with a score; there are 3.")
 
@@ -262,9 +262,9 @@ def test_scores_of_two_rewards_are_not_compared(tmp_path: Path) -> None:
     change = {"setting": "reward.components.0.weight", "old": 1.0, "new": 10.0}
     forked = EventRecord("info", "setting", "Changed after step 8.", {"changes": [change]})
     scores: Values = {"objective/scores": lambda step: (1.0 if step <= 8 else 10.0) + 0.01 * (-1) ** step}
-    found = verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "a")
-    assert found.kind == "nothing learned" and found.sentence.endswith("Score 9.99 → 10.01.")
-    assert "changed after step 8" in found.reason and "12 steps since then" in found.reason
+    result = verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "a")
+    assert result.kind == "nothing learned" and result.sentence.endswith("Score 9.99 → 10.01.")
+    assert "changed after step 8" in result.reason and "12 steps since then" in result.reason
     other = EventRecord("info", "setting", "Changed after step 8.", {"changes": [{**change, "setting": "ppo.steps"}]})
     assert verdict(Made(steps=20, metrics=scores, events={8: other}), tmp_path / "b").kind == "improved"
     assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "too early"
@@ -333,16 +333,16 @@ LOST: dict[str, Any] = {  # gold falls far at step 6, with a KL of 30 nats
 def test_a_policy_that_has_collapsed_stays_so_until_it_is_back(tmp_path: Path) -> None:
     """Gold loses 0.3 of a spread of 0.48 in the end: less than a collapse asks, but the policy is not what it was."""
     half = {**LOST, "gold/score": lambda step: 0.1 if step < 6 else -0.9 if step < 10 else -0.1, "objective/kl": after(10, 2.0, 30.0)}
-    found = verdict(Made(metrics=half), tmp_path / "a")
-    assert (found.kind, found.since) == ("collapsed", 6)  # the mean of 4 to 6 has lost 0.33, the KL is above 15 since step 1
-    assert found.sentence.startswith("Collapsed: the judge finds it worse than at the start.")
+    result = verdict(Made(metrics=half), tmp_path / "a")
+    assert (result.kind, result.since) == ("collapsed", 6)  # the mean of 4 to 6 has lost 0.33, the KL is above 15 since step 1
+    assert result.sentence.startswith("Collapsed: the judge finds it worse than at the start.")
     back = {**half, "gold/score": lambda step: 0.1 if step < 6 else -0.9 if step < 10 else 0.3}
     assert verdict(Made(metrics=back), tmp_path / "b").kind != "collapsed"
 
 
 def test_a_policy_that_writes_nothing_and_gained_nothing_has_collapsed(tmp_path: Path) -> None:
     silent = {**FLAT, "tokens/response_length": after(5, 1.2, 22.0)}
-    found = verdict(Made(metrics=silent), tmp_path / "a")
-    assert (found.kind, found.since) == ("collapsed", 7)
+    result = verdict(Made(metrics=silent), tmp_path / "a")
+    assert (result.kind, result.since) == ("collapsed", 7)
     paid = {"tokens/response_length": after(5, 1.2, 22.0)}  # the score rises: short answers are what the reward wants
     assert verdict(Made(metrics=paid), tmp_path / "b").kind == "improved"

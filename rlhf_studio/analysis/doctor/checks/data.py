@@ -12,7 +12,7 @@ from rlhf_studio.units import percent
 
 FAMILY = "Data"
 
-FEWEST_PROMPTS = 32  # recorded prompts that must have been seen before anything is said
+FEWEST_PROMPTS = 32  # recorded prompts; with fewer the check says nothing
 FEW_DISTINCT, VERY_FEW_DISTINCT = 0.5, 0.1  # share of them that are distinct, after responses per prompt are counted once
 
 PAD_IS_END = "pad token equals its end token"  # of the event that the engine writes when it loads such a tokenizer
@@ -30,18 +30,18 @@ OTHER_TOKENIZER = "has another tokenizer than the policy"  # the same
 )
 def duplicate_prompts(run: RunData) -> Course | None:
     each = run.config.ppo.responses_per_prompt
-    found = np.zeros(len(run.steps), dtype=np.int8)
+    step_levels = np.zeros(len(run.steps), dtype=np.int8)
     prompts: list[str] = []
-    shown = ""
+    text = ""
     for step, rows in run.looks:
         prompts += list(dict.fromkeys(row.prompt for row in rows)) if each > 1 else [row.prompt for row in rows]
         if len(prompts) >= FEWEST_PROMPTS:
             share = len(set(prompts)) / len(prompts)
-            found[run.steps >= step] = 2 if share < VERY_FEW_DISTINCT else 1 if share < FEW_DISTINCT else 0
-            shown = f"{len(set(prompts))} distinct among {len(prompts)} recorded prompts"
+            step_levels[run.steps >= step] = 2 if share < VERY_FEW_DISTINCT else 1 if share < FEW_DISTINCT else 0
+            text = f"{len(set(prompts))} distinct among {len(prompts)} recorded prompts"
             break
     changes = {} if run.config.data.drop_duplicates else {"data.drop_duplicates": True}
-    return Course(found, lambda since, last: [Evidence(shown, step=int(run.steps[since]))], changes=changes, from_start=True)
+    return Course(step_levels, lambda since, last: [Evidence(text, step=int(run.steps[since]))], changes=changes, from_start=True)
 
 
 @check(
@@ -71,8 +71,8 @@ def tokenizers_differ(run: RunData) -> Course | None:
 
 
 def _from_event(run: RunData, words: str) -> Course | None:
-    said = [event for event in run.events if event.kind == "health" and words in event.text]
-    if not said:
+    events = [event for event in run.events if event.kind == "health" and words in event.text]
+    if not events:
         return None
-    evidence = [Evidence(said[0].text.rstrip("."))]
+    evidence = [Evidence(events[0].text.rstrip("."))]
     return Course(levels(note=np.ones(len(run.steps), dtype=bool)), lambda since, last: evidence, from_start=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.remedies import bolder
 from rlhf_studio.analysis.doctor.series import levels, streak
 from rlhf_studio.analysis.doctor.stages.losses import CHANCE
@@ -31,10 +31,12 @@ HIGHEST_BETA = 100.0
     advice="Train longer or with a higher learning rate; a smaller β asks for larger moves.",
     stages=("dpo",),
 )
-def accuracy_without_margin(run: Recorded) -> Course | None:
+def accuracy_without_margin(run: RecordedRun) -> Course | None:
     margin = run.own("margin")
     thin = streak((run.own("accuracy") >= RIGHT) & (margin < THIN), THIN_STEPS)
-    return Course(levels(note=thin), seen(run, "dpo/margin", "reward margin {}"), changes=bolder(run.in_force), length=THIN_STEPS)
+    return Course(
+        levels(note=thin), metric_evidence(run, "dpo/margin", "reward margin {}"), changes=bolder(run.in_force), length=THIN_STEPS
+    )
 
 
 @check(
@@ -48,7 +50,7 @@ def accuracy_without_margin(run: Recorded) -> Course | None:
     advice="Read the samples. A larger β, a lower learning rate or fewer passes hold the policy; pairs that differ more help as well.",
     stages=("dpo",),
 )
-def chosen_less_likely(run: Recorded) -> Course | None:
+def chosen_less_likely(run: RecordedRun) -> Course | None:
     if not isinstance(run.config, DPORunConfig):
         return None
     beta = run.config.dpo.beta
@@ -59,8 +61,8 @@ def chosen_less_likely(run: Recorded) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         text = "the chosen responses are {} nats less likely than under the reference"
-        places = dict.fromkeys([since, last])
-        return [Evidence(text.format(figure(nats[at])), step=int(run.steps[at]), metric="dpo/chosen_reward") for at in places]
+        indices = dict.fromkeys([since, last])
+        return [Evidence(text.format(figure(nats[at])), step=int(run.steps[at]), metric="dpo/chosen_reward") for at in indices]
 
     changes = {"dpo.beta": min(HIGHEST_BETA, 2 * beta)}
     return Course(levels(note=note, warning=warning), evidence, changes=changes, length=LESS_STEPS)
@@ -75,7 +77,7 @@ def chosen_less_likely(run: Recorded) -> Course | None:
     advice="Leave the reference empty to begin at margin 0, or start from the model that the reference is.",
     stages=("dpo",),
 )
-def reference_differs(run: Recorded) -> Course | None:
+def reference_differs(run: RecordedRun) -> Course | None:
     loss = run.own("loss")
     if not isinstance(run.config, DPORunConfig) or run.steps[0] != 1 or not np.isfinite(loss[0]):
         return None

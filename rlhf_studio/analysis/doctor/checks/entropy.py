@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, seen
+from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, levels, streak
@@ -30,11 +30,11 @@ ENTROPY_STEPS = 3
 )
 def entropy_collapse(run: RunData) -> Course | None:
     entropy = run.column("policy/entropy_avg")
-    # Minus the log-probability of what was sampled is an estimate of the entropy before the first update; entropy_avg is of after it.
+    # Minus the mean log-probability of the sampled tokens estimates the entropy before the first update; entropy_avg is measured after it.
     surprise = run.column("objective/entropy") / np.maximum(run.column("tokens/response_length"), 1.0)
     start = at_start(surprise) if np.isfinite(surprise).any() else at_start(entropy)
     fallen = entropy < SHARE_OF_START * start
     low = streak(fallen & (entropy < LOW_ENTROPY), ENTROPY_STEPS)
     dead = streak(fallen & (entropy < DEAD_ENTROPY), ENTROPY_STEPS)
-    evidence = seen(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
+    evidence = metric_evidence(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
     return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run.in_force), length=ENTROPY_STEPS)

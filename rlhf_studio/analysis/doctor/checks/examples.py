@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING
 from rlhf_studio.analysis.doctor.stages.losses import whole_number
 from rlhf_studio.analysis.records import Evidence
@@ -28,10 +28,10 @@ FEW_TOKENS = 2  # a response's one token and its end
 LONGEST = 32768
 
 
-def _course(run: Recorded, level: int, text: str, changes: dict[str, Any] | None = None) -> Course:
+def _course(run: RecordedRun, level: int, text: str, changes: dict[str, Any] | None = None) -> Course:
     """The same at every step: the data was so from the beginning."""
-    found = np.full(len(run.steps), level, dtype=np.int8)
-    return Course(found, lambda since, last: [Evidence(text)], changes=changes or {}, from_start=True)
+    step_levels = np.full(len(run.steps), level, dtype=np.int8)
+    return Course(step_levels, lambda since, last: [Evidence(text)], changes=changes or {}, from_start=True)
 
 
 @check(
@@ -43,9 +43,9 @@ def _course(run: Recorded, level: int, text: str, changes: dict[str, Any] | None
     advice="Allow longer examples as far as memory and the model's positions allow, or leave the long ones out.",
     stages=SUPERVISED,
 )
-def examples_cut(run: Recorded) -> Course | None:
-    told = run.told("examples")
-    cut, used = whole_number(told, "cut"), whole_number(told, "examples")
+def examples_cut(run: RecordedRun) -> Course | None:
+    counts = run.event_data("examples")
+    cut, used = whole_number(counts, "cut"), whole_number(counts, "examples")
     if cut is None or not used:
         return None
     share = cut / used
@@ -64,14 +64,14 @@ def examples_cut(run: Recorded) -> Course | None:
     advice="See by which reasons they are left out, and look at such rows.",
     stages=SUPERVISED,
 )
-def rows_left_out(run: Recorded) -> Course | None:
-    told = run.told("examples")
-    rows, reasons = whole_number(told, "rows"), told.get("left_out")
+def rows_left_out(run: RecordedRun) -> Course | None:
+    data = run.event_data("examples")
+    rows, reasons = whole_number(data, "rows"), data.get("left_out")
     if not rows or not isinstance(reasons, dict):
         return None
     counts = {str(reason): count for reason in reasons if (count := whole_number(reasons, reason))}
     share = sum(counts.values()) / rows
-    text = f"{sum(counts.values()):,} of {rows:,} rows: {_reasons(sorted(counts.items(), key=lambda one: -one[1]))}"
+    text = f"{sum(counts.values()):,} of {rows:,} rows: {_reasons(sorted(counts.items(), key=lambda item: -item[1]))}"
     return _course(run, WARNING if share > MOST else NOTE if share > SOME else 0, text)
 
 
@@ -88,14 +88,14 @@ def _reasons(counts: Sequence[tuple[str, int]]) -> str:
     advice="Look at an example as the model reads it: the tokens that count are marked. Is the response column the right one?",
     stages=("sft",),
 )
-def few_tokens_count(run: Recorded) -> Course | None:
-    told = run.told("examples")
-    tokens, used = whole_number(told, "counted_tokens"), whole_number(told, "examples")
+def few_tokens_count(run: RecordedRun) -> Course | None:
+    counts = run.event_data("examples")
+    tokens, used = whole_number(counts, "counted_tokens"), whole_number(counts, "examples")
     if tokens is None or not used:
         return None
     level = ALARM if tokens == 0 else WARNING if tokens < FEW_TOKENS * used else 0
-    whole = isinstance(run.config, SFTRunConfig) and run.config.sft.loss_on == "text"
-    return _course(run, level, f"{tokens:,} tokens count, of {used:,} examples", {} if whole else {"sft.loss_on": "text"})
+    learns_prompts = isinstance(run.config, SFTRunConfig) and run.config.sft.loss_on == "text"
+    return _course(run, level, f"{tokens:,} tokens count, of {used:,} examples", {} if learns_prompts else {"sft.loss_on": "text"})
 
 
 @check(
@@ -107,12 +107,12 @@ def few_tokens_count(run: Recorded) -> Course | None:
     advice="Hold out other examples, or let a share of the data be set aside; repeats go together then.",
     stages=SUPERVISED,
 )
-def held_out_seen(run: Recorded) -> Course | None:
-    told = run.told("examples")
-    shared, there = whole_number(told, "shared"), whole_number(told, "held_out")
-    if shared is None or not there:
+def held_out_seen(run: RecordedRun) -> Course | None:
+    counts = run.event_data("examples")
+    shared, in_all = whole_number(counts, "shared"), whole_number(counts, "held_out")
+    if shared is None or not in_all:
         return None
     data = getattr(run.config, "data", None)
     changes = {"data.eval": ""} if getattr(data, "eval", "") and getattr(data, "eval_share", 0) > 0 else {}
-    level = WARNING if shared > LEAK * there else NOTE if shared else 0
-    return _course(run, level, f"{shared:,} of {there:,} held-out examples", changes)
+    level = WARNING if shared > LEAK * in_all else NOTE if shared else 0
+    return _course(run, level, f"{shared:,} of {in_all:,} held-out examples", changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen, worst_token
+from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence, worst_token
 from rlhf_studio.analysis.doctor.remedies import calmer, neutral_sampling, tighter
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
@@ -45,7 +45,7 @@ def kl_negative(run: RunData) -> Course | None:
     negative = (mean < NEGATIVE_KL) & (mean + NEGATIVE_SPREADS * spread < 0) & streak(kl < 0, NEGATIVE_STEPS)
     changes = neutral_sampling(run.config)
     names = " and ".join(f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes)
-    values = seen(run, "objective/kl", "KL {} nats per response")
+    values = metric_evidence(run, "objective/kl", "KL {} nats per response")
     cause = f"Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low." if names else ""
     return Course(
         levels(warning=negative, alarm=negative & (mean < CLEARLY_NEGATIVE_KL)),
@@ -80,7 +80,7 @@ def first_ratio(run: RunData) -> Course | None:
     grave = off & (first > FIRST_RATIO_GRAVE) & (not half)
     words = "largest log-ratio {} before the first optimizer step"
     changes = {"model.dtype": "float32"} if half else {}
-    evidence = seen(run, "policy/first_log_ratio", words)
+    evidence = metric_evidence(run, "policy/first_log_ratio", words)
     return Course(levels(warning=off, alarm=grave), evidence, changes=changes, length=2, from_start=True)
 
 
@@ -131,11 +131,11 @@ def kl_exploding(run: RunData) -> Course | None:
     lost = (kl > LOST_KL) & (kl / length > LOST_PER_TOKEN)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        places = [since] if since == last else [since, last]
+        indices = [since] if since == last else [since, last]
         text = "KL {} nats per response, {} per token"
         return [
             Evidence(text.format(figure(kl[at]), figure(kl[at] / length[at])), step=int(run.steps[at]), metric="objective/kl")
-            for at in places
+            for at in indices
         ] + worst_token(run, int(run.steps[last]), "kl", "KL {} nats")
 
     sudden = np.any(lost[:5])

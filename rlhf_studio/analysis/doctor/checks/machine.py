@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, seen
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, metric_evidence
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
@@ -43,14 +43,14 @@ def one_phase_dominates(run: RunData) -> Course | None:
     total = window_mean(run.column("time/total"), TIME_STEPS)
     shares = {name: window_mean(run.column(f"time/{name}"), TIME_STEPS) / total for name in TIMED}
     over = {name: (share > (RECORDING if name == "record" else DOMINATES)) & (total > WORTH) for name, share in shares.items()}
-    found = np.any(list(over.values()), axis=0)
-    if not found.any():
-        return Course(levels(note=found), lambda since, last: [])
-    last = int(np.flatnonzero(found)[-1])
+    dominated = np.any(list(over.values()), axis=0)
+    if not dominated.any():
+        return Course(levels(note=dominated), lambda since, last: [])
+    last = int(np.flatnonzero(dominated)[-1])
     name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
     text = f"{PHASES[name].what} took {percent(shares[name][last])} of the last {TIME_STEPS} steps"
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
-    return Course(levels(note=found), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
+    return Course(levels(note=dominated), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
 
 
 @check(
@@ -64,7 +64,7 @@ def one_phase_dominates(run: RunData) -> Course | None:
     advice="A smaller micro-batch or sampling batch needs less and changes nothing else; then gradient checkpointing.",
     stages=TRAINING,
 )
-def memory_near_limit(run: Recorded) -> Course | None:
+def memory_near_limit(run: RecordedRun) -> Course | None:
     peak = run.column("memory/peak")
     limit = memory_limit(run)
     near = peak > NEAR_LIMIT * limit if limit else np.zeros(len(peak), dtype=bool)
@@ -78,7 +78,7 @@ def memory_near_limit(run: Recorded) -> Course | None:
     return Course(levels(note=grows, warning=near), evidence, changes=less_memory(run.config))
 
 
-def memory_limit(run: Recorded) -> float | None:
+def memory_limit(run: RecordedRun) -> float | None:
     """Bytes that the run may use, from its ``memory`` event's ``limit``, or from a GPU's name that says its size; None when not known."""
     for event in run.events:
         if event.kind == "memory" and isinstance(event.data.get("limit"), int | float) and event.data["limit"] > 0:
@@ -96,10 +96,12 @@ def memory_limit(run: Recorded) -> float | None:
     advice="Look at what else runs on it.",
     stages=EVERY,
 )
-def slower(run: Recorded) -> Course | None:
+def slower(run: RecordedRun) -> Course | None:
     mean = window_mean(run.column("time/total"), 10)
     length = window_mean(run.column("tokens/response_length"), 10)
     if len(mean) < 10:
         return None
     slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
-    return Course(levels(note=slow), seen(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10)
+    return Course(
+        levels(note=slow), metric_evidence(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
-from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, seen
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, metric_evidence
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, window_median
@@ -29,7 +29,7 @@ MANY_SPIKES, SPIKE_WINDOW = 3, 20
 
 SAME_STEPS, SAME_MOVE, SAME_KL = 5, 1e-11, 1e-6  # nats; float32 rounding of a log-probability leaves about 1e-12 of squared change
 # On the bundled recipes at their own rates an update moves the policy by 1e-3 nats per token, at a tenth of them by 1e-5 to 6e-5, and the
-# score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses do not tell the KL of 24 steps from 0.
+# score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses cannot show that the KL of 24 steps is not 0.
 HARDLY_STEPS, HARDLY_MOVE, HARDLY_KL = 10, 1e-5, 0.02
 HARDLY_CHANGE = percent(float(np.sqrt(2 * HARDLY_MOVE)), 1)  # the approximate KL is half the mean square of the log-ratio
 NO_SPREAD = 1e-7  # points: where all responses earn the same, nothing is there to move the policy
@@ -52,7 +52,10 @@ NO_UPDATE_STEPS = 3
 def clip_fraction_high(run: RunData) -> Course | None:
     high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
     return Course(
-        levels(warning=high), seen(run, "policy/clipfrac_avg", "clip fraction {}"), changes=calmer(run.in_force), length=MUCH_STEPS
+        levels(warning=high),
+        metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}"),
+        changes=calmer(run.in_force),
+        length=MUCH_STEPS,
     )
 
 
@@ -69,7 +72,7 @@ def clip_fraction_zero(run: RunData) -> Course | None:
     if ppo.ppo_epochs * (ppo.batch_size // ppo.mini_batch_size) < 2:  # the ratio is 1 by definition
         return None
     none = streak((run.column("policy/clipfrac_avg") == 0) & (run.column("lr") > 0), NONE_STEPS)
-    evidence = seen(run, "policy/clipfrac_avg", "clip fraction {}")
+    evidence = metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}")
     return Course(levels(note=none), evidence, changes=bolder(run.in_force), length=NONE_STEPS)
 
 
@@ -113,7 +116,7 @@ def early_stops(run: RunData) -> Course | None:
         return None
     early = np.isin(run.steps, list(stopped)).astype(float)
     share = np.convolve(early, np.ones(10))[: len(early)]
-    evidence = seen(run, "optim/steps", "only {} optimizer steps were made")
+    evidence = metric_evidence(run, "optim/steps", "only {} optimizer steps were made")
     fewer = max(1, run.config.ppo.ppo_epochs // 2)
     return Course(
         levels(note=share >= 8), evidence, changes={"ppo.ppo_epochs": fewer} if fewer < run.config.ppo.ppo_epochs else {}, length=10
@@ -130,7 +133,7 @@ def early_stops(run: RunData) -> Course | None:
     advice="Keep the gradient clip on (1 is usual), and look at the responses or examples of that step.",
     stages=TRAINING,
 )
-def gradient_spikes(run: Recorded) -> Course | None:
+def gradient_spikes(run: RecordedRun) -> Course | None:
     own = optimisation(run.in_force)
     if own is None:
         return None
@@ -141,7 +144,7 @@ def gradient_spikes(run: Recorded) -> Course | None:
     grave = recent >= MANY_SPIKES
     warning = grave | spike if unclipped else grave
     changes = {f"{own[0]}.max_grad_norm": 1.0} if unclipped else calmer(run.in_force)
-    return Course(levels(note=spike, warning=warning), seen(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
+    return Course(levels(note=spike, warning=warning), metric_evidence(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
 
 
 @check(
@@ -154,23 +157,23 @@ def gradient_spikes(run: Recorded) -> Course | None:
     advice="Go back to before that step with a lower learning rate, a gradient clip, and float32 if it was half precision.",
     stages=EVERY,
 )
-def not_finite(run: Recorded) -> Course | None:
-    places = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
+def not_finite(run: RecordedRun) -> Course | None:
+    metrics = {step: name for step, name, value in reversed(run.non_finite) if not _has_no_value(run, step, name, value)}
     skipped = {event.step: event.text for event in run.step_events if event.kind == "skip" and "not finite" in event.text}
-    bad = np.isin(run.steps, [*places, *skipped])
+    bad = np.isin(run.steps, [*metrics, *skipped])
     died = run.state == "failed" and "not finite" in run.cause
     if died:
         bad[-1] = True
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        found = [Evidence(f"{name} is not finite", step=step, metric=name) for step, name in sorted(places.items())[:3]]
-        found += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
-        return found + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
+        rows = [Evidence(f"{name} is not finite", step=step, metric=name) for step, name in sorted(metrics.items())[:3]]
+        rows += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
+        return rows + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
     return Course(levels(alarm=bad), evidence, changes=calmer(run.in_force))
 
 
-def _has_no_value(run: Recorded, step: int, name: str, value: float) -> bool:
+def _has_no_value(run: RecordedRun, step: int, name: str, value: float) -> bool:
     """Whether a metric is NaN because there is nothing to measure.
 
     Where all returns are equal, there is no variance to explain; where no optimizer step was made, there is no gradient norm.
@@ -199,7 +202,7 @@ def not_training(run: RunData) -> Course | None:
     lora = run.config.lora.enabled
     return Course(
         levels(alarm=still),
-        seen(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token"),
+        metric_evidence(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token"),
         title="The adapter does not train" if lora else "",
         cause="Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target modules, "
         "or the learning "
@@ -230,9 +233,9 @@ def learning_rate_too_small(run: RunData) -> Course | None:
     near = np.abs(window_mean(run.column("objective/kl"), max(HARDLY_STEPS, run.steps_of(ENOUGH)))) < HARDLY_KL
     risen = judges.sureness(judges.score(run))[0] > judges.LIKELY_RISE
     stands = not_training(run)
-    found = still & near & ~risen & (stands is None or np.maximum.accumulate(stands.levels) == 0)
-    evidence = seen(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token")
-    return Course(levels(warning=found), evidence, changes=bolder(run.in_force), length=HARDLY_STEPS, from_start=True)
+    too_small = still & near & ~risen & (stands is None or np.maximum.accumulate(stands.levels) == 0)
+    evidence = metric_evidence(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token")
+    return Course(levels(warning=too_small), evidence, changes=bolder(run.in_force), length=HARDLY_STEPS, from_start=True)
 
 
 @check(
@@ -245,7 +248,7 @@ def learning_rate_too_small(run: RunData) -> Course | None:
     advice="Plan fewer steps, or use the constant schedule.",
     stages=TRAINING,
 )
-def learning_rate_gone(run: Recorded) -> Course | None:
+def learning_rate_gone(run: RecordedRun) -> Course | None:
     own, rate = optimisation(run.config), run.column("lr")
     if own is None:
         return None
@@ -254,7 +257,9 @@ def learning_rate_gone(run: Recorded) -> Course | None:
     planned = run.config.planned_steps or run.total_steps
     small = streak((rate < DECAYED * run.setting(f"{section}.learning_rate")) & after, max(3, int(DECAYED_STEPS * planned)))
     changes = {f"{section}.lr_schedule": "constant"} if settings.lr_schedule != "constant" else {}
-    return Course(levels(warning=small | streak((rate == 0) & after, 2)), seen(run, "lr", "learning rate {}"), changes=changes, length=3)
+    return Course(
+        levels(warning=small | streak((rate == 0) & after, 2)), metric_evidence(run, "lr", "learning rate {}"), changes=changes, length=3
+    )
 
 
 @check(
@@ -269,7 +274,7 @@ def no_updates(run: RunData) -> Course | None:
     if not run.has("optim/steps"):
         return None
     made = run.column("optim/steps")
-    # A step whose whole update was left out has no such number. Where no event says so, a log has not told: unknown is not 0.
+    # A step whose whole update was left out has no such number. Without an event that says so, the number is unknown, and not 0.
     left_out = np.isin(run.steps, [event.step for event in run.step_events if event.kind == "skip"]) & np.isnan(made)
     none = streak((made == 0) | left_out, NO_UPDATE_STEPS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
+from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import tighter
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
@@ -58,7 +58,7 @@ def reward_no_spread(run: RunData) -> Course | None:
     start = at_start(spread)
     flat = streak(spread <= max(SPREAD_SHARE * start, NO_SPREAD), SPREAD_STEPS)
     risen = series.values > series.start + GOLD_ROSE * max(series.spread, NO_SPREAD)
-    evidence = seen(run, "objective/scores_std", f"spread of the scores {{}}; {start:.3g} at the start")
+    evidence = metric_evidence(run, "objective/scores_std", f"spread of the scores {{}}; {start:.3g} at the start")
     return Course(levels(note=flat, warning=flat & ~risen), evidence, length=SPREAD_STEPS)
 
 
@@ -79,16 +79,16 @@ def score_pinned(run: RunData) -> Course | None:
         return float(np.mean([abs(abs(row.score) - reward.score_clip) < 1e-5 * max(1.0, reward.score_clip) for row in rows]))
 
     shares = {step: share(rows) for step, rows in run.looks if len(rows) >= PINNED_RESPONSES}
-    found = {step: WARNING * (value >= PINNED_SHARE) for step, value in shares.items()}
+    by_step = {step: WARNING * (value >= PINNED_SHARE) for step, value in shares.items()}
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        places = [step for step, level in found.items() if level][:1] + [step for step, level in found.items() if level][-1:]
+        ends = [step for step, level in by_step.items() if level][:1] + [step for step, level in by_step.items() if level][-1:]
         return [
             Evidence(f"{percent(shares[step])} of the scores at the clip of {reward.score_clip:g}", step=step)
-            for step in dict.fromkeys(places)
+            for step in dict.fromkeys(ends)
         ]
 
-    return Course(carried(run.steps, found), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
+    return Course(carried(run.steps, by_step), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
 
 
 @check(
@@ -104,11 +104,11 @@ def advantages_zero(run: RunData) -> Course | None:
     still = np.abs(run.column("loss/policy_avg")) < ZERO_LOSS
     quiet = streak(still, EQUAL_STEPS)
     confirmed = np.zeros(len(run.steps), dtype=bool)
-    for start in np.flatnonzero(quiet & ~np.concatenate([[False], quiet[:-1]])):  # the first step of each quiet stretch stands for it
+    for start in np.flatnonzero(quiet & ~np.concatenate([[False], quiet[:-1]])):  # only the first step of each quiet stretch is read
         if _zero_advantages(run, int(run.steps[start])):
             end = start + int(np.argmin(np.append(quiet[start:], False)))
             confirmed[start:end] = True
-    evidence = seen(run, "loss/policy_avg", "policy loss {}, and every recorded advantage is 0")
+    evidence = metric_evidence(run, "loss/policy_avg", "policy loss {}, and every recorded advantage is 0")
     return Course(levels(alarm=confirmed), evidence, length=EQUAL_STEPS)
 
 
@@ -117,7 +117,7 @@ def _zero_advantages(run: RunData, step: int) -> bool:
         return False
     samples = [row.sample for row in run.reader.rollouts(step)][:4]
     tokens = [run.reader.rollout(step, sample).tokens for sample in samples]
-    arrays = [one.arrays["advantages"] for one in tokens if one is not None and "advantages" in one.arrays]
+    arrays = [record.arrays["advantages"] for record in tokens if record is not None and "advantages" in record.arrays]
     return bool(arrays) and all(np.all(np.abs(array) < ZERO_ADVANTAGE) for array in arrays)
 
 
@@ -132,25 +132,25 @@ def _zero_advantages(run: RunData, step: int) -> bool:
     advice="Add a length component that pulls the other way, or judge with a reward that was trained on answers of equal length.",
 )
 def length_reward(run: RunData) -> Course | None:
-    if any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty:
+    if any(component.kind == "length" for component in run.config.reward.components) or run.config.reward.length_penalty:
         return None
     correlations = _length_correlations(run)
     length = run.column("tokens/response_length")
     start = at_start(length, 2)
-    found, seen_so_far = {}, {1.0: 0, -1.0: 0}
+    by_step, strong_so_far = {}, {1.0: 0, -1.0: 0}
     for step, value in correlations.items():
         moved = length[int(np.searchsorted(run.steps, step))] / start - 1
         sign, strong = float(np.sign(value)), abs(value) > LENGTH_CORRELATION
         if strong:
-            seen_so_far[sign] += 1
-        one_way = strong and seen_so_far[sign] > seen_so_far[-sign]
-        found[step] = (WARNING if moved * sign > LENGTH_MOVED else NOTE) if one_way else 0
-    signs = [float(np.sign(correlations[step])) for step, level in found.items() if level]
+            strong_so_far[sign] += 1
+        one_way = strong and strong_so_far[sign] > strong_so_far[-sign]
+        by_step[step] = (WARNING if moved * sign > LENGTH_MOVED else NOTE) if one_way else 0
+    signs = [float(np.sign(correlations[step])) for step, level in by_step.items() if level]
     strong_steps = [step for step, value in correlations.items() if abs(value) > LENGTH_CORRELATION]
-    turned = bool(signs) and not found[strong_steps[-1]]  # the newest strong one was the other way
+    turned = bool(signs) and not by_step[strong_steps[-1]]  # the newest strong correlation had the other sign
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        steps = [step for step, level in found.items() if level and (turned or correlations[step] * signs[-1] > 0)]
+        steps = [step for step, level in by_step.items() if level and (turned or correlations[step] * signs[-1] > 0)]
         steps += [strong_steps[-1]] if turned else []
         text = "correlation {:.2f} between score and length"
         return [
@@ -159,14 +159,14 @@ def length_reward(run: RunData) -> Course | None:
         ]
 
     if turned:
-        return Course(carried(run.steps, found), evidence, title=TURNED_TITLE, cause=TURNED, advice=TURNED_ADVICE)
+        return Course(carried(run.steps, by_step), evidence, title=TURNED_TITLE, cause=TURNED, advice=TURNED_ADVICE)
     longer_pays = bool(signs) and signs[-1] > 0
-    return Course(carried(run.steps, found), evidence, changes={"reward.length_penalty": 0.01} if longer_pays else {})
+    return Course(carried(run.steps, by_step), evidence, changes={"reward.length_penalty": 0.01} if longer_pays else {})
 
 
 def _length_correlations(run: RunData) -> dict[int, float]:
     """Within steps, so that a drift of both does not count: over as many looks back as make up the pool."""
-    found, pool = {}, []
+    correlations, pool = {}, []
     for step, rows in run.looks:
         pairs = np.array([(row.score, row.length) for row in rows if row.score is not None and np.isfinite(row.score)], dtype=float)
         if len(pairs) < 2:
@@ -177,8 +177,8 @@ def _length_correlations(run: RunData) -> dict[int, float]:
         joined = np.concatenate(pool)
         spread = joined.std(axis=0)
         if len(joined) >= LENGTH_POOL and spread.min() > 1e-6:
-            found[step] = float((joined[:, 0] * joined[:, 1]).mean() / spread.prod())
-    return found
+            correlations[step] = float((joined[:, 0] * joined[:, 1]).mean() / spread.prod())
+    return correlations
 
 
 @check(
@@ -246,13 +246,13 @@ def held_out_falls(run: RunData) -> Course | None:
     if table.shape[1] < 6 or not np.isfinite(table).all():
         return None
     means, sure = table.mean(axis=1), student_t(table.shape[1] - 1, level=1 - 2 * HELD_OUT_LEVEL)
-    found, before = {}, False
+    by_step, before = {}, False
     for row in range(1, len(steps)):
         best = int(np.argmax(means[: row + 1]))
         drops = table[best] - table[row]
         error = max(float(drops.std(ddof=1) / np.sqrt(len(drops))), 1e-9)
         falls = drops.mean() > max(sure * error, (means[best] - means[0]) / 3) and means[best] > means[0]
-        found[steps[row]] = WARNING * bool(falls and before)
+        by_step[steps[row]] = WARNING * bool(falls and before)
         before = bool(falls)
     training = judges.score(run)
     up = training.values > training.start + GOLD_ROSE * training.spread
@@ -264,6 +264,6 @@ def held_out_falls(run: RunData) -> Course | None:
             for at in dict.fromkeys([best, len(steps) - 1])
         ]
 
-    found_levels = carried(run.steps, found)
-    found_levels[~up] = 0
-    return Course(found_levels, evidence, changes=tighter(run.in_force))
+    step_levels = carried(run.steps, by_step)
+    step_levels[~up] = 0
+    return Course(step_levels, evidence, changes=tighter(run.in_force))

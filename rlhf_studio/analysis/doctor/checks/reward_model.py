@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course, check, figure, seen
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, carried, levels, streak, window_mean
 from rlhf_studio.analysis.doctor.stages.losses import (
@@ -20,6 +20,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     chance_error,
     held_out_pairs,
     late,
+    newest_measurement,
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
@@ -45,11 +46,11 @@ LENGTH_GAP, LENGTH_SURE = 0.2, 3.0  # difference of two accuracies, and its stan
 CONFIDENT_STEPS = 2  # measurements in a row
 
 
-def _accuracies(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
+def _accuracies(run: RecordedRun) -> tuple[np.ndarray, np.ndarray]:
     """(indices of the steps that measured it, held-out accuracy), shapes (K,)."""
     column = run.own("eval_accuracy")
-    places = np.flatnonzero(np.isfinite(column))
-    return places, column[places]
+    indices = np.flatnonzero(np.isfinite(column))
+    return indices, column[indices]
 
 
 @check(
@@ -64,27 +65,27 @@ def _accuracies(run: Recorded) -> tuple[np.ndarray, np.ndarray]:
     advice="Look at some pairs: would you choose as the labels say? Then train longer or with a higher rate, or get more pairs.",
     stages=PAIRS,
 )
-def accuracy_at_chance(run: Recorded) -> Course | None:
-    places, accuracy = _accuracies(run)
+def accuracy_at_chance(run: RecordedRun) -> Course | None:
+    indices, accuracy = _accuracies(run)
     pairs = held_out_pairs(run)
-    if not len(places) or pairs is None or pairs < FEWEST_PAIRS:
+    if not len(indices) or pairs is None or pairs < FEWEST_PAIRS:
         return None
     error = SURE_ACCURACY * chance_error(pairs)
     open_ = accuracy <= 0.5 + error
     guessed = open_ & (accuracy + error < USEFUL_ACCURACY)
-    told = late(run, LATE_STEPS, FEWEST_STEPS)
-    found = levels(*(told & at_all_steps(run, places, one).astype(bool) for one in (open_, guessed)))
+    may_judge = late(run, LATE_STEPS, FEWEST_STEPS)
+    step_levels = levels(*(may_judge & at_all_steps(run, indices, measured).astype(bool) for measured in (open_, guessed)))
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        newest = int(np.searchsorted(places, last, side="right")) - 1
+        newest = newest_measurement(indices, last)
         text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs, ± {percent(chance_error(pairs), 1)}"
-        return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
+        return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
-    if not len(found) or found[-1] != NOTE:
-        return Course(found, evidence, changes=bolder(run.in_force), from_start=True)
+    if not len(step_levels) or step_levels[-1] != NOTE:
+        return Course(step_levels, evidence, changes=bolder(run.in_force), from_start=True)
     title = "Too few held-out pairs to tell the accuracy from guessing"
     cause = f"The accuracy of {pairs:,} pairs may be {percent(error)} off, so it could be chance, and could be useful as well."
-    return Course(found, evidence, title, cause, "Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
+    return Course(step_levels, evidence, title, cause, "Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
 
 
 @check(
@@ -97,19 +98,19 @@ def accuracy_at_chance(run: Recorded) -> Course | None:
     advice="Where scores are normalised after training it does no harm. A centering coefficient of 0.01 keeps them near 0 meanwhile.",
     stages=("reward_model",),
 )
-def scores_drift(run: Recorded) -> Course | None:
+def scores_drift(run: RecordedRun) -> Course | None:
     middle = (run.own("chosen_mean") + run.own("rejected_mean")) / 2
     away = np.abs(middle) > np.maximum(DRIFT, DRIFT_OF_MARGIN * np.abs(run.own("margin")))
-    found = levels(note=streak(away, DRIFT_STEPS), warning=streak(away & (np.abs(middle) > FAR_DRIFT), DRIFT_STEPS))
+    step_levels = levels(note=streak(away, DRIFT_STEPS), warning=streak(away & (np.abs(middle) > FAR_DRIFT), DRIFT_STEPS))
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        places = dict.fromkeys([since, last])
+        ends = dict.fromkeys([since, last])
         return [
-            Evidence(f"middle of the scores {figure(middle[at])}", int(run.steps[at]), metric="reward_model/chosen_mean") for at in places
+            Evidence(f"middle of the scores {figure(middle[at])}", int(run.steps[at]), metric="reward_model/chosen_mean") for at in ends
         ]
 
     none = isinstance(run.config, RewardModelRunConfig) and run.config.reward_model.centering == 0
-    return Course(found, evidence, changes={"reward_model.centering": 0.01} if none else {}, length=DRIFT_STEPS)
+    return Course(step_levels, evidence, changes={"reward_model.centering": 0.01} if none else {}, length=DRIFT_STEPS)
 
 
 @check(
@@ -122,10 +123,10 @@ def scores_drift(run: Recorded) -> Course | None:
     advice="Fewer passes, a lower learning rate or some weight decay; label smoothing gives the margin an end.",
     stages=("reward_model",),
 )
-def margin_explosion(run: Recorded) -> Course | None:
+def margin_explosion(run: RecordedRun) -> Course | None:
     margin = run.own("margin")
-    found = levels(warning=streak(margin > WIDE, WIDE_STEPS), alarm=streak(margin > HUGE, WIDE_STEPS))
-    return Course(found, seen(run, "reward_model/margin", "margin {} points"), changes=_smoother(run), length=WIDE_STEPS)
+    step_levels = levels(warning=streak(margin > WIDE, WIDE_STEPS), alarm=streak(margin > HUGE, WIDE_STEPS))
+    return Course(step_levels, metric_evidence(run, "reward_model/margin", "margin {} points"), changes=_smoother(run), length=WIDE_STEPS)
 
 
 @check(
@@ -139,14 +140,16 @@ def margin_explosion(run: Recorded) -> Course | None:
     advice="Compare some pairs by eye. What only one side has must go, or the model learns nothing else.",
     stages=PAIRS,
 )
-def told_apart_at_once(run: Recorded) -> Course | None:
+def told_apart_at_once(run: RecordedRun) -> Course | None:
     own = optimisation(run.config)
     batch = own[1].batch_size if own else 1
     steps = max(AT_ONCE_STEPS, -(-AT_ONCE_PAIRS // batch))
-    known = run.own("accuracy")
-    early = np.cumsum(np.isfinite(known)) <= max(EARLY_STEPS, 2 * steps)
-    easy = np.maximum.accumulate(streak(known >= AT_ONCE, steps) & early)  # what gave it away stays in the data
-    return Course(levels(warning=easy), seen(run, f"{run.config.stage}/accuracy", "accuracy {} on the pairs of this step"), from_start=True)
+    accuracy = run.own("accuracy")
+    early = np.cumsum(np.isfinite(accuracy)) <= max(EARLY_STEPS, 2 * steps)
+    easy = np.maximum.accumulate(streak(accuracy >= AT_ONCE, steps) & early)  # what makes the pairs easy stays in the data
+    return Course(
+        levels(warning=easy), metric_evidence(run, f"{run.config.stage}/accuracy", "accuracy {} on the pairs of this step"), from_start=True
+    )
 
 
 @check(
@@ -160,27 +163,27 @@ def told_apart_at_once(run: Recorded) -> Course | None:
     advice="Have some pairs labelled twice: the agreement is about the ceiling. Label smoothing fits a known share of wrong labels.",
     stages=PAIRS,
 )
-def labels_disagree(run: Recorded) -> Course | None:
-    places, accuracy = _accuracies(run)
+def labels_disagree(run: RecordedRun) -> Course | None:
+    indices, accuracy = _accuracies(run)
     pairs = held_out_pairs(run)
-    if pairs is None or len(places) < LEVEL_MEASUREMENTS:
+    if pairs is None or len(indices) < LEVEL_MEASUREMENTS:
         return None
-    found, known = np.zeros(len(places), dtype=np.int8), run.own("accuracy")
-    for number in range(LEVEL_MEASUREMENTS - 1, len(places)):
+    measurement_levels, training_accuracy = np.zeros(len(indices), dtype=np.int8), run.own("accuracy")
+    for number in range(LEVEL_MEASUREMENTS - 1, len(indices)):
         newest = accuracy[number - LEVEL_MEASUREMENTS + 1 : number + 1]
-        taught = known[places[number - LEVEL_MEASUREMENTS + 1] + 1 : places[number] + 1]
+        taught = training_accuracy[indices[number - LEVEL_MEASUREMENTS + 1] + 1 : indices[number] + 1]
         better = np.isfinite(taught).any() and np.nanmean(taught) > newest.mean() + KNOWN_BETTER
         error = chance_error(pairs)
         still = np.ptp(newest) <= 2 * error and newest[-1] - newest[0] < error
-        still = still and newest.mean() > 0.5 + SURE_ACCURACY * error  # else it guesses, which is another finding
-        found[number] = NOTE if better and still and newest.max() < NEAR_CERTAIN else 0
+        still = still and newest.mean() > 0.5 + SURE_ACCURACY * error  # else the model guesses, which is another finding
+        measurement_levels[number] = NOTE if better and still and newest.max() < NEAR_CERTAIN else 0
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        newest = int(np.searchsorted(places, last, side="right")) - 1
+        newest = newest_measurement(indices, last)
         text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs"
-        return [Evidence(text, step=int(run.steps[places[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
+        return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
-    return Course(at_all_steps(run, places, found), evidence, changes=_smoother(run, only=True), from_start=True)
+    return Course(at_all_steps(run, indices, measurement_levels), evidence, changes=_smoother(run, only=True), from_start=True)
 
 
 @check(
@@ -193,22 +196,22 @@ def labels_disagree(run: Recorded) -> Course | None:
     advice="Take an earlier checkpoint or make fewer passes; label smoothing and weight decay hold the margins.",
     stages=("reward_model",),
 )
-def too_confident(run: Recorded) -> Course | None:
+def too_confident(run: RecordedRun) -> Course | None:
     losses, accuracies = run.own("eval_loss"), run.own("eval_accuracy")
-    places = np.flatnonzero(np.isfinite(losses) & np.isfinite(accuracies))
+    indices = np.flatnonzero(np.isfinite(losses) & np.isfinite(accuracies))
     pairs = held_out_pairs(run)
-    if pairs is None or pairs < FEWEST_PAIRS or not len(places) or _margins_wanted(run):
+    if pairs is None or pairs < FEWEST_PAIRS or not len(indices) or _has_margins(run):
         return None
-    limit = np.array([entropy(max(0.5, accuracy - 2 * chance_error(pairs, accuracy))) for accuracy in accuracies[places]])
-    over = streak(losses[places] > limit, CONFIDENT_STEPS)
+    limit = np.array([entropy(max(0.5, accuracy - 2 * chance_error(pairs, accuracy))) for accuracy in accuracies[indices]])
+    over = streak(losses[indices] > limit, CONFIDENT_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        at = places[int(np.searchsorted(places, last, side="right")) - 1]
+        at = indices[newest_measurement(indices, last)]
         allowed = figure(entropy(accuracies[at]))
         text = f"log loss {figure(losses[at])} with an accuracy of {percent(accuracies[at], 1)}, which allows {allowed}"
         return [Evidence(text, step=int(run.steps[at]), metric="reward_model/eval_loss")]
 
-    return Course(at_all_steps(run, places, WARNING * over), evidence, changes=_smoother(run), from_start=True)
+    return Course(at_all_steps(run, indices, WARNING * over), evidence, changes=_smoother(run), from_start=True)
 
 
 def entropy(share: float) -> float:
@@ -221,13 +224,13 @@ def entropy(share: float) -> float:
     return float(-sum(part * np.log(part) for part in parts))
 
 
-def _margins_wanted(run: Recorded) -> bool:
-    """Whether the loss is not a plain log loss: margins or centering are part of it."""
+def _has_margins(run: RecordedRun) -> bool:
+    """Whether the loss has margins, and so is not a plain log loss."""
     config = run.config
     return isinstance(config, RewardModelRunConfig) and bool(config.data.margin_column or config.data.margin_from_ratings)
 
 
-def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
+def _smoother(run: RecordedRun, only: bool = False) -> dict[str, Any]:
     """Label smoothing, where there is none yet; else a lower rate, unless only smoothing is asked for."""
     stage = run.config.stage
     settings = getattr(run.config, stage)
@@ -247,22 +250,22 @@ def _smoother(run: Recorded, only: bool = False) -> dict[str, Any]:
     advice="Balance the pairs: drop some in which the longer one was chosen. In PPO a length component can pull the other way.",
     stages=("reward_model",),
 )
-def length_bias(run: Recorded) -> Course | None:
+def length_bias(run: RecordedRun) -> Course | None:
     looked: dict[int, int] = {}
-    told: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for event in run.events:
         shares = _by_length(event.data) if event.kind == MEASURED else None
         if shares is not None:
-            looked[event.step], told[event.step] = _length_level(*shares)
+            looked[event.step], texts[event.step] = _length_level(*shares)
     if not looked:
         return None
-    found = carried(run.steps, looked)
+    step_levels = carried(run.steps, looked)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        step = max((step for step in told if step <= run.steps[last]), default=max(told))
-        return [Evidence(told[step], step=step)]
+        step = max((step for step in texts if step <= run.steps[last]), default=max(texts))
+        return [Evidence(texts[step], step=step)]
 
-    return Course(found, evidence, from_start=True)
+    return Course(step_levels, evidence, from_start=True)
 
 
 Share = tuple[float, int]
@@ -273,7 +276,8 @@ def _by_length(data: Mapping[str, Any]) -> tuple[Share, Share] | None:
     """Accuracy on the pairs whose chosen response is the longer one, and on those where it is the shorter one; ties are left out.
 
     ``data`` of the event :data:`MEASURED` has, under ``pairs``, the scores ``chosen`` and ``rejected``, their lengths ``chosen_tokens`` and
-    ``rejected_tokens``, and the places of ``ties``. None where it is not that, or one of the two has fewer than :data:`FEWEST_PAIRS`.
+    ``rejected_tokens``, and the indices of ``ties``. None where one of these is missing, or where one
+    of the two groups has fewer than :data:`FEWEST_PAIRS`.
     """
     pairs = data.get("pairs")
     try:
@@ -283,7 +287,7 @@ def _by_length(data: Mapping[str, Any]) -> tuple[Share, Share] | None:
         right, longer = (chosen > rejected) + 0.5 * (chosen == rejected), first - second
         masks = [clear & (longer > 0), clear & (longer < 0)]
         many, few = [(float(right[mask].mean()), int(mask.sum())) for mask in masks if mask.sum() >= FEWEST_PAIRS]
-    except (TypeError, KeyError, ValueError, AttributeError):  # another kind of data, unequal lengths, or too few of one of them
+    except (TypeError, KeyError, ValueError, AttributeError):  # other data than expected, unequal lengths, or an empty group
         return None
     return many, few
 
@@ -309,6 +313,6 @@ def _length_level(longer: Share, shorter: Share) -> tuple[int, str]:
     advice="Look at the pairs as the model reads them; the two texts must differ before the last token.",
     stages=("reward_model",),
 )
-def scores_alike(run: Recorded) -> Course | None:
+def scores_alike(run: RecordedRun) -> Course | None:
     alike = late(run, LATE_STEPS, FEWEST_STEPS) & (window_mean(np.abs(run.own("margin")), DRIFT_STEPS) < 1e-3)
-    return Course(levels(warning=alike), seen(run, "reward_model/margin", "margin {} points"), from_start=True)
+    return Course(levels(warning=alike), metric_evidence(run, "reward_model/margin", "margin {} points"), from_start=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlhf_studio.analysis.doctor.check import Course, check
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import levels
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.units import percent
@@ -27,23 +27,23 @@ ALL_CUT = 0.95  # share that counts as all of them
     advice="Raise the component's longest text (max_tokens) as far as the model has positions, or use shorter prompts or responses.",
     stages=("ppo", "evaluation"),
 )
-def reward_text_cut(run: Recorded) -> Course | None:
+def reward_text_cut(run: RecordedRun) -> Course | None:
     share = run.column(METRIC)
     if not run.has(METRIC):
         return None
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        return [_seen(run, place, share) for place in dict.fromkeys([since, last])]
+        return [_cut_evidence(run, index, share) for index in dict.fromkeys([since, last])]
 
     return Course(levels(note=share > 0, warning=share >= MANY_CUT, alarm=share >= ALL_CUT), evidence, from_start=True)
 
 
-def _seen(run: Recorded, place: int, share: np.ndarray) -> Evidence:
+def _cut_evidence(run: RecordedRun, index: int, share: np.ndarray) -> Evidence:
     """How many texts of a step were cut, and what was left of that which lost most."""
-    step, words = int(run.steps[place]), f"{percent(float(share[place]))} of the texts were cut"
+    step, words = int(run.steps[index]), f"{percent(float(share[index]))} of the texts were cut"
     reading = None if run.reader is None else run.reader.episode_arrays(step, ["reading"]).get("reading")
     if reading is not None:
         lost = reading[:, 1] - reading[:, 0]
-        read, whole = reading[int(lost.argmax())].tolist()
-        words += f"; of one the reward model read the last {read:,} of {whole:,} tokens"
+        read, length = reading[int(lost.argmax())].tolist()
+        words += f"; of one the reward model read the last {read:,} of {length:,} tokens"
     return Evidence(words, step=step, metric=METRIC)

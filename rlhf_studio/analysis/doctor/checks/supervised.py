@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check, figure, seen
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check, figure, metric_evidence
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.series import levels, streak
 from rlhf_studio.analysis.doctor.stages.losses import (
@@ -20,12 +20,13 @@ from rlhf_studio.analysis.doctor.stages.losses import (
     SURE,
     SURE_RISE,
     WINDOW,
-    HeldOut,
+    HeldOutLosses,
     at_all_steps,
     fallen,
     held_out,
     late,
     measured_late,
+    newest_measurement,
     training,
 )
 from rlhf_studio.analysis.records import Evidence
@@ -54,9 +55,9 @@ LATE_STEPS, FEWEST_STEPS = 20, 5  # as in the verdict of PPO
     "and LoRA with a small rank.",
     stages=SUPERVISED,
 )
-def overfitting(run: Recorded) -> Course | None:
+def overfitting(run: RecordedRun) -> Course | None:
     measured, stage = held_out(run), run.config.stage
-    if len(measured.places) < 2:
+    if len(measured.indices) < 2:
         return None
     risen = measured.above_best(stage)
     over = streak(risen & measured.by_heart, RISES)
@@ -67,11 +68,11 @@ def overfitting(run: Recorded) -> Course | None:
 
     step = int(measured.steps[best])
     changes: dict[str, Any] = {f"{stage}.max_steps": step} if len(last) and step > 1 else {}
-    # The schedule is planned by the number of steps, so that stopping earlier is another run from its beginning.
-    found = at_all_steps(run, measured.places, levels(note=risen, warning=over, alarm=worse))
-    past = not over.any()  # it may yet turn, or the training loss rose as well
+    # The learning rate schedule depends on the number of steps, so a run with fewer steps differs from its first step on.
+    step_levels = at_all_steps(run, measured.indices, levels(note=risen, warning=over, alarm=worse))
+    past = not over.any()  # the loss may still fall again, or the training loss rose as well
     return Course(
-        found,
+        step_levels,
         _measurements(run, measured, lambda number: int(measured.best[number])),
         title="The held-out loss is above its best" if past else "",
         cause="It rose again after its lowest point: by chance, by steps that are too large, or because the model begins to learn its "
@@ -84,16 +85,16 @@ def overfitting(run: Recorded) -> Course | None:
     )
 
 
-def _measurements(run: Recorded, measured: HeldOut, before: Callable[[int], int]) -> Callable[[int, int], list[Evidence]]:
-    """Evidence of two measurements: the newest at the finding's last step, and the one that it is compared with, both by their numbers."""
+def _measurements(run: RecordedRun, measured: HeldOutLosses, before: Callable[[int], int]) -> Callable[[int, int], list[Evidence]]:
+    """Evidence from two measurements: the newest at the finding's last step, and the one that ``before`` gives for its number."""
 
-    def told(at: int) -> Evidence:
+    def evidence_of(at: int) -> Evidence:
         text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
         return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
 
     def evidence(since: int, until: int) -> list[Evidence]:
-        newest = int(np.searchsorted(measured.places, until, side="right")) - 1
-        return [told(at) for at in dict.fromkeys([before(newest), newest])]
+        newest = newest_measurement(measured.indices, until)
+        return [evidence_of(at) for at in dict.fromkeys([before(newest), newest])]
 
     return evidence
 
@@ -109,12 +110,12 @@ def _measurements(run: Recorded, measured: HeldOut, before: Callable[[int], int]
     advice="Do not use this model. Lower the learning rate by a factor of 10 or more, and begin again from the model that it started from.",
     stages=SUPERVISED,
 )
-def held_out_worse(run: Recorded) -> Course | None:
+def held_out_worse(run: RecordedRun) -> Course | None:
     measured = held_out(run)
-    if len(measured.places) < 2:
+    if len(measured.indices) < 2:
         return None
-    found = at_all_steps(run, measured.places, levels(alarm=measured.worse & ~measured.by_heart))
-    return Course(found, _measurements(run, measured, lambda number: 0), changes=calmer(run.in_force), from_start=True)
+    step_levels = at_all_steps(run, measured.indices, levels(alarm=measured.worse & ~measured.by_heart))
+    return Course(step_levels, _measurements(run, measured, lambda number: 0), changes=calmer(run.in_force), from_start=True)
 
 
 @check(
@@ -128,11 +129,11 @@ def held_out_worse(run: Recorded) -> Course | None:
     advice="Lower the learning rate, and let a warm-up bring it to its height; keep the gradient clip at 1.",
     stages=SUPERVISED,
 )
-def loss_rises(run: Recorded) -> Course | None:
+def loss_rises(run: RecordedRun) -> Course | None:
     loss = training(run)
     rises = (loss.count >= LATE_STEPS) & loss.above(loss.start, ROSE)
     far = (loss.count >= 2 * WINDOW) & (loss.above(loss.start, FAR_UP) | loss.above(loss.best, FAR_UP))
-    evidence = seen(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(loss.start)} on average in the first {WINDOW} steps")
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(loss.start)} on average in the first {WINDOW} steps")
     return Course(levels(warning=rises, alarm=far), evidence, changes=calmer(run.in_force), length=WINDOW)
 
 
@@ -148,14 +149,14 @@ def loss_rises(run: Recorded) -> Course | None:
     advice="Raise the learning rate by factors of 3 while the loss stays calm. Look at some examples: can anybody learn this from them?",
     stages=SUPERVISED,
 )
-def loss_stays(run: Recorded) -> Course | None:
+def loss_stays(run: RecordedRun) -> Course | None:
     gain, error = fallen(run)
     measured = held_out(run)
-    better = at_all_steps(run, measured.places, measured.fell).astype(bool)
-    said = measured_late(run, measured, late(run, LATE_STEPS, 2 * WINDOW))
-    stays = said & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
+    better = at_all_steps(run, measured.indices, measured.fell).astype(bool)
+    may_judge = measured_late(run, measured, late(run, LATE_STEPS, 2 * WINDOW))
+    stays = may_judge & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
     start = training(run).start
-    evidence = seen(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
     return Course(levels(warning=stays), evidence, changes=bolder(run.in_force), from_start=True)
 
 
@@ -168,14 +169,14 @@ def loss_stays(run: Recorded) -> Course | None:
     advice="See which weights learn. Of a LoRA run, let target modules be auto.",
     stages=SUPERVISED,
 )
-def no_gradient(run: Recorded) -> Course | None:
+def no_gradient(run: RecordedRun) -> Course | None:
     still = streak((run.column("optim/grad_norm") == 0) & (run.column("lr") > 0), STILL_STEPS)
     lora = getattr(run.config, "lora", None)
     adapted = isinstance(lora, LoraConfig) and lora.enabled
     changes = {"lora.target_modules": "auto"} if isinstance(lora, LoraConfig) and adapted and lora.target_modules != "auto" else {}
     return Course(
         levels(alarm=still),
-        seen(run, "optim/grad_norm", "gradient norm {}"),
+        metric_evidence(run, "optim/grad_norm", "gradient norm {}"),
         title="The adapter does not train" if adapted else "",
         cause="Optimizer steps are made, but no gradient reaches the adapter: its layers take no part in the loss." if adapted else "",
         changes=changes,
@@ -194,9 +195,9 @@ def no_gradient(run: Recorded) -> Course | None:
     advice="Look at some pairs as the model reads them: is the part that differs still there? Then raise the learning rate.",
     stages=("reward_model", "dpo"),
 )
-def loss_at_chance(run: Recorded) -> Course | None:
+def loss_at_chance(run: RecordedRun) -> Course | None:
     now = training(run).now
     chance = late(run, LATE_STEPS, 2 * WINDOW) & (np.abs(now - CHANCE) < REAL_FALL)
     own = optimisation(run.config)
-    evidence = seen(run, f"{run.config.stage}/loss", "loss {} nats per pair")
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", "loss {} nats per pair")
     return Course(levels(warning=chance), evidence, changes=bolder(run.in_force) if own else {}, from_start=True)

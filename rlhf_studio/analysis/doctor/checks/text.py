@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.doctor import judges, phrases
-from rlhf_studio.analysis.doctor.check import Course, check, seen
+from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import calmer, tighter
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, at_start, carried, levels, streak, window_mean
@@ -60,16 +60,16 @@ MEND = "Go back to before it began, and go on with a lower learning rate."
 
 
 def _of_reward(run: RunData, course: Course, cause: str) -> Course:
-    """The course with ``cause`` where the score had surely risen when it was last so.
+    """The course, with the cause that fits the score at the last step with a level.
 
-    Where it had not risen it is damage, and a lower learning rate is tried. Where it rises, but not yet certainly, or no score is known,
-    nothing is tried.
+    ``cause`` where the score had surely risen. Where it had not risen, the policy is damaged, and a lower learning rate is tried. Where
+    that is uncertain, or there is no score, nothing is tried.
     """
-    places, score = np.flatnonzero(course.levels), judges.score(run)
-    if not len(places) or judges.risen(score)[places[-1]]:
+    indices, score = np.flatnonzero(course.levels), judges.score(run)
+    if not len(indices) or judges.risen(score)[indices[-1]]:
         return replace(course, cause=cause)
-    known = np.isfinite(judges.sureness(score)[0])[places[-1]]
-    if not known or judges.risen(score, judges.LIKELY_RISE)[places[-1]]:
+    judged = np.isfinite(judges.sureness(score)[0])[indices[-1]]
+    if not judged or judges.risen(score, judges.LIKELY_RISE)[indices[-1]]:
         return replace(course, cause=UNCERTAIN, advice=LOOK_AGAIN, changes={})
     return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
 
@@ -87,21 +87,21 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
 def all_cut_off(run: RunData) -> Course | None:
     if run.config.generation.stop_token == "none":
         return None
-    told = run.told("ends")
-    never_seen = told.get("end") is not None and told["end"] not in told.get("ids", [])
+    ends = run.event_data("ends")
+    never_seen = ends.get("end") is not None and ends["end"] not in ends.get("ids", [])
     cut = run.column("tokens/cut_off")
     steps = END_STEPS if never_seen else max(END_STEPS, run.steps_of(ENOUGH))
     start = at_start(cut, run.steps_of(ENOUGH))
     all_cut, lost = streak(cut >= ALL, steps), start <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
-    found = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
-    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
+    step_levels = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
+    evidence = metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
     if never_seen:
         changes: dict[str, Any] = {"generation.stop_token": "eos"}
-        return Course(found, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
+        return Course(step_levels, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
     longer = min(8192, 2 * run.config.generation.response_length)
     changes = calmer(run.in_force) if lost else {"generation.response_length": longer}
-    return Course(found, evidence, changes=changes, length=steps, from_start=not lost)
+    return Course(step_levels, evidence, changes=changes, length=steps, from_start=not lost)
 
 
 @check(
@@ -117,7 +117,7 @@ def cut_off_rising(run: RunData) -> Course | None:
     start = at_start(cut, run.steps_of(ENOUGH))
     if run.config.generation.stop_token == "none" or not start <= FEW_CUT:
         return None
-    evidence = seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
+    evidence = metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
     rising = streak(cut >= HALF_CUT, max(CUT_RISING_STEPS, run.steps_of(ENOUGH)))
     course = Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
     return _of_reward(run, course, LONGER_PAYS)
@@ -137,7 +137,7 @@ def all_end(run: RunData) -> Course | None:
     if not start >= MANY_CUT:
         return None
     none = streak(cut == 0, max(5, run.steps_of(ENOUGH)))
-    return Course(levels(note=none), seen(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start"))
+    return Course(levels(note=none), metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start"))
 
 
 @check(
@@ -152,7 +152,7 @@ def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     start = at_start(length, run.steps_of(ENOUGH))
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
-    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
+    evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
     return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS), SILENCE_PAYS)
 
 
@@ -169,20 +169,21 @@ def length_drift(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     first, window = max(2, run.steps_of(ENOUGH)), max(DRIFT_STEPS, run.steps_of(ENOUGH))
     start, mean = at_start(length, first), window_mean(length, window)
-    known = np.flatnonzero(np.isfinite(length))
+    with_length = np.flatnonzero(np.isfinite(length))
     error = np.zeros(len(length))  # from the steps before the newest window, whose own change is no noise
-    error[known[window:]] = judges.between_steps(length[known], exact=False)[: len(known[window:])] * np.sqrt(1 / first + 1 / window)
+    later = with_length[window:]
+    error[later] = judges.between_steps(length[with_length], exact=False)[: len(later)] * np.sqrt(1 / first + 1 / window)
     times = np.where(np.abs(mean - start) > DRIFT_SURE * error, np.maximum(mean / start, start / mean), 1.0)
-    wanted = any(one.kind == "length" for one in run.config.reward.components) or run.config.reward.length_penalty > 0
-    far = streak(times > DRIFT_FAR, 2) & (not wanted)
-    evidence = seen(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
-    found = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
-    course = Course(found, evidence, changes={} if wanted else tighter(run.in_force), length=DRIFT_STEPS)
-    return course if wanted else _of_reward(run, course, LENGTH_PAYS)
+    on_purpose = any(component.kind == "length" for component in run.config.reward.components) or run.config.reward.length_penalty > 0
+    far = streak(times > DRIFT_FAR, 2) & (not on_purpose)
+    evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
+    step_levels = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
+    course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run.in_force), length=DRIFT_STEPS)
+    return course if on_purpose else _of_reward(run, course, LENGTH_PAYS)
 
 
 def _looked(run: RunData, judge: Callable[[list[RolloutRecord]], int]) -> np.ndarray:
-    """Levels (S,) from what ``judge`` says of each step's recorded responses."""
+    """Levels (S,): ``judge`` gives the level of a step from its recorded responses."""
     return carried(run.steps, {step: judge(rows) for step, rows in run.looks})
 
 
@@ -209,13 +210,13 @@ def repetition(run: RunData) -> Course | None:
         return ALARM if share > MOSTLY_REPEATS else WARNING
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        found = []
+        examples = []
         for step in _steps(run, since, last):
             rows = run.responses[step]
             worst = max(rows, key=lambda row: phrases.repetition([row]))
             text = f"{percent(phrases.repetition(rows))} repeats on average; most in response {worst.sample}"
-            found.append(Evidence(text, step=step, sample=worst.sample))
-        return found
+            examples.append(Evidence(text, step=step, sample=worst.sample))
+        return examples
 
     return _of_reward(run, Course(_looked(run, judge), evidence, changes=tighter(run.in_force)), PAYS_AGAIN)
 
@@ -258,9 +259,9 @@ def diversity_loss(run: RunData) -> Course | None:
 
         return [Evidence(text(run.responses[step]), step=step) for step in _steps(run, since, last)]
 
-    found = _looked(run, judge)
-    title = "The responses have become less varied" if found.max(initial=0) == NOTE else ""
-    return _of_reward(run, Course(found, evidence, title=title, changes=tighter(run.in_force)), ALWAYS_PAYS)
+    step_levels = _looked(run, judge)
+    title = "The responses have become less varied" if step_levels.max(initial=0) == NOTE else ""
+    return _of_reward(run, Course(step_levels, evidence, title=title, changes=tighter(run.in_force)), ALWAYS_PAYS)
 
 
 @check(
@@ -278,21 +279,21 @@ def diversity_loss(run: RunData) -> Course | None:
 def one_phrase(run: RunData) -> Course | None:
     if not run.rising:
         return None
-    found = {step: NOTE * (phrase is not None and phrase.takes_over) for step, phrase in run.rising.items()}
+    by_step = {step: NOTE * (phrase is not None and phrase.takes_over) for step, phrase in run.rising.items()}
     looked = sorted(run.rising)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        places = []
+        rows = []
         for step in dict.fromkeys(max(step for step in looked if step <= int(run.steps[at])) for at in (since, last)):
             phrase = run.rising[step]
             if phrase is not None:
                 text = f"“{phrase.text}” {_share(phrase)}; {phrase.before} of {phrase.before_of} at the start"
-                places.append(_where(run, step, phrase, text))
-        return places
+                rows.append(_where(run, step, phrase, text))
+        return rows
 
     newest = run.rising[looked[-1]]
     title = f"“{newest.text}” is taking over: it {_share(newest)}" if newest is not None and newest.takes_over else ""
-    course = Course(carried(run.steps, found), evidence, title=title, changes=tighter(run.in_force))
+    course = Course(carried(run.steps, by_step), evidence, title=title, changes=tighter(run.in_force))
     return _of_reward(run, course, PHRASE_PAYS)
 
 
@@ -307,4 +308,4 @@ def _where(run: RunData, step: int, phrase: phrases.Rising, text: str) -> Eviden
     if row is None:
         return Evidence(text, step=step)
     tokens = None if run.reader is None else run.reader.rollout(step, row.sample).tokens
-    return Evidence(text, step=step, sample=row.sample, token=None if tokens is None else phrase.place_in(tokens.response_pieces))
+    return Evidence(text, step=step, sample=row.sample, token=None if tokens is None else phrase.token_index_in(tokens.response_pieces))

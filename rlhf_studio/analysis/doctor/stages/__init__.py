@@ -1,4 +1,4 @@
-"""What is a stage's own in the doctor: how the verdict on its runs is reached, in which words, and which of its settings are risky.
+"""What each stage adds to the doctor: the rules and words of its verdict, and its risky settings.
 
 :mod:`.ppo`, :mod:`.ppo_settings`                 PPO
 :mod:`.supervised`, :mod:`.supervised_settings`   fine-tuning, reward models, DPO

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure
 from rlhf_studio.analysis.evaluation.in_words import in_words
@@ -16,7 +16,7 @@ from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.units import percent
 
 
-def _words(checked: Checked[Recorded], kind: VerdictKind) -> tuple[str, str]:
+def _words(checked: Checked[RecordedRun], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
     sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."

@@ -12,9 +12,9 @@ from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.records import VerdictKind
 
-FEWEST_STEPS = 5  # of evidence before the score may be spoken of; a collapse is told at once
+FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
-LONG_ENOUGH = 20  # steps after which a run that goes on may be said to have learned nothing, when half of it is over
+LONG_ENOUGH = 20  # steps, and half of the run, before the verdict on a run that goes on may be "nothing learned"
 LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what chance can do: fewer hide a rise that is over soon
 
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
@@ -38,7 +38,7 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
     late = (count >= enough) & (2 * run.steps >= run.total_steps)
     if run.over:  # nothing more will come
         late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
-    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # where the score, or its error, is not known, nobody can tell
+    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # without a score and its error there is no such verdict
     kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
@@ -53,8 +53,8 @@ def _exploiting(checked: Checked[RunData], independent: bool) -> np.ndarray:
     return np.asarray((signs >= FEWEST_SIGNS) | (checked.level("held-out-falls") >= WARNING))
 
 
-def _collapsed(checked: Checked[RunData], score: judges.Series, gold: judges.Series | None) -> np.ndarray:
-    """From when on the policy is broken, shape (S,): until the judge finds it as good as at the start and no alarm of it holds.
+def _collapsed(checked: Checked[RunData], score: judges.ScoreSeries, gold: judges.ScoreSeries | None) -> np.ndarray:
+    """At which steps the policy is broken, shape (S,): until the judge finds it as good as at the start and none of its alarms holds.
 
     Broken is a policy with two alarms, one of them of having no choice left; one with such an alarm that gained nothing by it; and one far
     from its reference that the judge finds clearly worse than at the start.
@@ -73,10 +73,10 @@ def _collapsed(checked: Checked[RunData], score: judges.Series, gold: judges.Ser
 
 def _until(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """True from where ``begins`` is true until ``ends`` is, shape (S,)."""
-    found = begins.copy()
-    for index in range(1, len(found)):
-        found[index] |= found[index - 1] & ~ends[index]
-    return found
+    state = begins.copy()
+    for index in range(1, len(state)):
+        state[index] |= state[index - 1] & ~ends[index]
+    return state
 
 
 # --- words -------------------------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     return f"{word}: {change}{distance}.", reason
 
 
-def _compared(run: RunData, score: judges.Series) -> str:
+def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     """Which steps are compared, as the beginning of a sentence."""
     count = len(score.known)
     changed = score.changed_after
@@ -124,7 +124,7 @@ def _compared(run: RunData, score: judges.Series) -> str:
     return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
 
 
-def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -> tuple[str, str]:
+def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
     count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
     with_score = "" if count == len(run.steps) or since else " with a score"
@@ -142,15 +142,15 @@ def _early_words(run: RunData, score: judges.Series, compared: str, sure: str) -
 
 
 def left_out(run: RunData) -> str:
-    """How many steps, and responses, taught nothing, and why, as their events say; empty where none."""
-    said = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
-    if not said:
+    """How many steps and responses were left out of training, and why, from their events; empty without any."""
+    skips = [event for event in run.step_events if event.kind == "skip" and event.text.startswith(("This update", *"123456789"))]
+    if not skips:
         return ""
-    whole = {event.step for event in said if event.text.startswith("This update")}
-    partly = {event.step for event in said} - whole
-    cause = " or ".join(sorted({_why_left_out(event.text) for event in said}))
+    skipped = {event.step for event in skips if event.text.startswith("This update")}
+    partly = {event.step for event in skips} - skipped
+    cause = " or ".join(sorted({_why_left_out(event.text) for event in skips}))
     total = len(run.steps)
-    parts = [f"the updates of {len(whole)} of {total} steps, with {len(whole) * run.batch:,} responses"] if whole else []
+    parts = [f"the updates of {len(skipped)} of {total} steps, with {len(skipped) * run.batch:,} responses"] if skipped else []
     parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
     return f"Left out: {_joined(parts)}, as {cause}"
 
@@ -164,15 +164,15 @@ def _why_left_out(text: str) -> str:
     return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
 
 
-def _change(series: judges.Series, gain: float) -> str:
+def _change(series: judges.ScoreSeries, gain: float) -> str:
     """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
     if not np.isfinite(series.start + gain):
         return "not known"
     return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _sure(score: judges.Series, times: float) -> str:
-    """How sure a rise, or a fall, is, and by which rule."""
+def _sure(score: judges.ScoreSeries, times: float) -> str:
+    """How sure a rise or a fall is, and by which rule."""
     if not np.isfinite(score.start):
         return "no score is known"
     if not np.isfinite(times):
@@ -180,13 +180,13 @@ def _sure(score: judges.Series, times: float) -> str:
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    said = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
+    change = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
     chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
-    return f"{said}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
+    return f"{change}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:
-    """By which alarms a collapse is told, the first three: the check's name and the words for it."""
+    """The first three alarms that show a collapse: the check's name and the words for it."""
     words = {
         "entropy-collapse": "the policy has no choice left at any token",
         "all-cut-off": "no response ends by itself",
@@ -203,7 +203,7 @@ def _joined(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
-def _exploit_words(checked: Checked[RunData], change: str, gold: judges.Series | None) -> tuple[str, str]:
+def _exploit_words(checked: Checked[RunData], change: str, gold: judges.ScoreSeries | None) -> tuple[str, str]:
     if gold is None:
         titles = [CHECKS[name].title for name in checked.at_newest(EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
         reason = (
@@ -218,20 +218,21 @@ def _exploit_words(checked: Checked[RunData], change: str, gold: judges.Series |
 
 def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     run, now = checked.run, checked.lasting
-    phrases = [] if kind == "collapsed" else [one for one in now if one.check == "one-phrase"]
+    phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
     paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
-    notes = [f"{one.title}{paid}." for one in phrases]
+    notes = [f"{finding.title}{paid}." for finding in phrases]
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         notes += risky_settings(checked.findings)
     if kind in ("nothing learned", "too early"):
-        notes += [f"{one.title}." for one in now if one.check in STILL_SIGNS]
-    said = {"one-phrase"}  # and what the sentence or the reason has
+        notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS]
+    named = {"one-phrase"}  # and what the sentence or the reason has
     if kind == "collapsed":
-        said |= _signs(checked).keys()
+        named |= _signs(checked).keys()
     elif kind == "exploiting the reward" and judges.gold(run) is None:
-        said |= set(checked.at_newest(EXPLOIT_SIGNS))
-    signs = [one for one in now if one.check in (*EXPLOIT_SIGNS, "length-drift", "entropy-collapse") and one.check not in said]
-    notes += [f"{one.title}." for one in signs if one.level != "note" or one.check in ("length-drift", "length-reward")]
+        named |= set(checked.at_newest(EXPLOIT_SIGNS))
+    more = {*EXPLOIT_SIGNS, "length-drift", "entropy-collapse"} - named
+    signs = [finding for finding in now if finding.check in more]
+    notes += [f"{finding.title}." for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")]
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append("No gold score: nothing independent of the reward judges this run.")

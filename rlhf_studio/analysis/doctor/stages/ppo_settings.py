@@ -106,10 +106,10 @@ def _kl(config: RunConfig) -> Iterator[Finding]:
 def _credit(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     if ppo.gamma < LOW_GAMMA:
-        left = ppo.gamma ** (config.generation.response_length - 1)
+        share_left = ppo.gamma ** (config.generation.response_length - 1)
         title, rule = f"Discount γ {ppo.gamma:g} hides the score from early tokens", f"below {LOW_GAMMA:g}"
         many = config.generation.response_length
-        cause = f"The score comes with the last token. Of it {percent(left, 1)} is left at the first of {many} tokens."
+        cause = f"The score comes with the last token. Of it {percent(share_left, 1)} is left at the first of {many} tokens."
         yield finding(
             "gamma", "warning", title, rule, cause, "Use 1: a response is short.", {"ppo.gamma": 1.0}, setting=f"ppo.gamma {ppo.gamma:g}"
         )
@@ -143,7 +143,7 @@ def _length_of_run(config: RunConfig) -> Iterator[Finding]:
 
 def _reward(config: RunConfig) -> Iterator[Finding]:
     reward = config.reward
-    if all(one.weight == 0 for one in reward.components):
+    if all(component.weight == 0 for component in reward.components):
         title, rule = "No reward has any weight", "the weights of all components are 0"
         cause = "Every response earns the same, so there is nothing to learn."
         yield finding("reward", "alarm", title, rule, cause, "Give a component a weight.", setting="reward.components")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from rlhf_studio.analysis.doctor.check import figure
-from rlhf_studio.analysis.doctor.recorded import Recorded
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.losses import (
     REAL_FALL,
     SURE,
     WINDOW,
-    HeldOut,
+    HeldOutLosses,
     at_all_steps,
     at_measurements,
     fallen,
@@ -42,23 +42,23 @@ NOTED = (
 """Checks whose findings belong beside the verdict: they say what it is worth."""
 
 
-def _kinds(checked: Checked[Recorded]) -> np.ndarray:
+def _kinds(checked: Checked[RecordedRun]) -> np.ndarray:
     run = checked.run
     measured = held_out(run)
     kinds = np.full(len(run.steps), TOO_EARLY)
     gain, error = fallen(run)
     by_training = gain > np.maximum(REAL_FALL, SURE * error)
-    if len(measured.places) >= 2:
-        twice = np.arange(len(run.steps)) >= measured.places[1]
-        fell = at_all_steps(run, measured.places, measured.fell).astype(bool)
+    if len(measured.indices) >= 2:
+        twice = np.arange(len(run.steps)) >= measured.indices[1]
+        fell = at_all_steps(run, measured.indices, measured.fell).astype(bool)
         learned = np.where(twice, fell, by_training)
     else:
         twice, learned = np.zeros(len(run.steps), dtype=bool), by_training
     kinds[late(run, LATE_STEPS, 2 * WINDOW) & (np.isfinite(gain) | twice)] = NOTHING
     kinds[learned] = LEARNING
     kinds[(kinds == LEARNING) & (checked.level("accuracy-at-chance") >= WARNING)] = NOTHING
-    if len(measured.places) >= 2:
-        kinds[at_all_steps(run, measured.places, measured.worse).astype(bool)] = WORSE
+    if len(measured.indices) >= 2:
+        kinds[at_all_steps(run, measured.indices, measured.worse).astype(bool)] = WORSE
     kinds[checked.level("overfitting") >= WARNING] = OVERFITS
     diverged = checked.level("loss-rises") >= ALARM
     diverged[-1] |= checked.died_of_its_numbers
@@ -69,9 +69,9 @@ def _kinds(checked: Checked[Recorded]) -> np.ndarray:
 # --- words -------------------------------------------------------------------------------------------------------------------------
 
 
-def _words(checked: Checked[Recorded], kind: VerdictKind) -> tuple[str, str]:
+def _words(checked: Checked[RecordedRun], kind: VerdictKind) -> tuple[str, str]:
     run, measured = checked.run, held_out(checked.run)
-    change, reason = _by_held_out(run, measured) if len(measured.places) >= 2 else _by_training(run)
+    change, reason = _by_held_out(run, measured) if len(measured.indices) >= 2 else _by_training(run)
     if kind == "too early":
         return "Too early to say.", reason
     if kind == "overfits":
@@ -95,9 +95,9 @@ def _words(checked: Checked[Recorded], kind: VerdictKind) -> tuple[str, str]:
     return f"{word}: {change}{_past_best(run, measured)}.", reason
 
 
-def _past_best(run: Recorded, measured: HeldOut) -> str:
+def _past_best(run: RecordedRun, measured: HeldOutLosses) -> str:
     """Where the newest held-out loss is clearly above its best: what that was, and at which step; else empty."""
-    if len(measured.places) < 2 or not measured.above_best(run.config.stage)[-1]:
+    if len(measured.indices) < 2 or not measured.above_best(run.config.stage)[-1]:
         return ""
     best = int(measured.best[-1])
     step, lowest, now = int(measured.steps[best]), measured.losses[best], measured.losses[-1]
@@ -105,22 +105,22 @@ def _past_best(run: Recorded, measured: HeldOut) -> str:
     return f"; best {figure(lowest)} at step {step}, now {figure(now)}: {since}"
 
 
-def _by_held_out(run: Recorded, measured: HeldOut) -> tuple[str, str]:
+def _by_held_out(run: RecordedRun, measured: HeldOutLosses) -> tuple[str, str]:
     stage = run.config.stage
     first, now = float(measured.losses[0]), float(measured.losses[-1])
     change = f"held-out loss {figure(first)} → {figure(now)} {UNITS[stage]}"
     if stage == "sft":
         ends = np.exp(np.minimum([first, now], 700.0))
         change += f", perplexity {figure(ends[0])} → {figure(ends[1])}"
-    known = at_measurements(run, "eval_accuracy")[1]
-    if len(known):
-        change += f", accuracy {percent(known[0], 1)} → {percent(known[-1], 1)} of the held-out pairs"
+    accuracies = at_measurements(run, "eval_accuracy")[1]
+    if len(accuracies):
+        change += f", accuracy {percent(accuracies[0], 1)} → {percent(accuracies[-1], 1)} of the held-out pairs"
     steps = [int(measured.steps[at]) for at in (0, -1)]
-    reason = f"{len(measured.places)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
+    reason = f"{len(measured.indices)} measurements of the same held-out examples, from step {steps[0]} to step {steps[1]}; "
     return change, reason + f"more than {REAL_FALL:g} nats count."
 
 
-def _by_training(run: Recorded) -> tuple[str, str]:
+def _by_training(run: RecordedRun) -> tuple[str, str]:
     loss = training(run)
     count = int(loss.count[-1])
     if count < 2 * WINDOW:
@@ -135,11 +135,11 @@ def _are(count: int) -> str:
     return "is 1 step" if count == 1 else f"are {count} steps"
 
 
-def _notes(checked: Checked[Recorded], kind: VerdictKind) -> list[str]:
-    notes = [f"{one.title}." for one in checked.lasting if one.check in NOTED]
+def _notes(checked: Checked[RecordedRun], kind: VerdictKind) -> list[str]:
+    notes = [f"{finding.title}." for finding in checked.lasting if finding.check in NOTED]
     if kind in ("diverged", "nothing learned", "overfits", "got worse"):
         notes += risky_settings(checked.findings)
-    if kind in ("learning", "learned") and len(held_out(checked.run).places) < 2:
+    if kind in ("learning", "learned") and len(held_out(checked.run).indices) < 2:
         notes.append("Nothing was measured on held-out examples, so nobody can see whether it overfits.")
     return notes + failure(checked.run)
 

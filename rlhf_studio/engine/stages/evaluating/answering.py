@@ -1,4 +1,4 @@
-"""What one policy answers to a batch of prompts, and what the reference says of the answers."""
+"""The answers of one policy to a batch of prompts, and their log-probabilities under the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlhf_studio.engine.loop.phases import exact
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder
 from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.policy import ResponseModel
-from rlhf_studio.engine.stages.evaluating.questions import token_batch
+from rlhf_studio.engine.stages.evaluating.prompts import token_batch
 from rlhf_studio.engine.types import PromptBatch, TokenBatch
 from rlhf_studio.inputs.examples.pieces import encode_behind
 from rlhf_studio.ppo.masking import masked_select
@@ -42,7 +42,7 @@ class Sampled:
 
 
 def settings_of(generation: GenerationConfig, *, greedy: bool) -> GenerationConfig:
-    """How an evaluation samples: every answer may have the whole length; greedy is the likeliest token alone."""
+    """How an evaluation samples: every answer may have the full length. ``greedy`` always takes the likeliest token."""
     changes = {"response_length_min": 0} | ({"top_k": 1, "top_p": 1.0} if greedy else {})
     return generation.model_copy(update=changes)
 
@@ -69,9 +69,9 @@ def kl_from_reference(models: Models, sampled: Sampled, *, greedy: bool) -> Tens
 
 
 def read(reader: ResponseModel, tokens: TokenBatch, forward: ForwardPass, stopped: Sequence[bool] = ()) -> list[Row]:
-    """What a model gives to the text of each response, at temperature 1.
+    """The log-probability of each response under a model, at temperature 1.
 
-    ``stopped`` says which responses end with a stop token. It is no text: in the same words from a file it would not be there.
+    ``stopped`` says which responses end with a stop token. That token does not count: an answer from a file does not have it.
     """
     logprobs, mask = replace(forward, temperature=1.0).run(reader, tokens, 0).logprobs, tokens.mask.clone()
     for row, ended in enumerate(stopped):
@@ -82,7 +82,7 @@ def read(reader: ResponseModel, tokens: TokenBatch, forward: ForwardPass, stoppe
 
 @dataclass(frozen=True)
 class TextReader:
-    """A model that reads answers which are known as texts alone, as its own tokens.
+    """A model that reads answers of which only the text is known. It encodes them with its own tokenizer.
 
     Attributes:
         longest: most tokens of prompt and response together that it reads.
@@ -95,14 +95,14 @@ class TextReader:
 
 
 def read_texts(by: TextReader, prompts: Sequence[list[int]], texts: Sequence[str]) -> list[Row]:
-    """As :func:`read`, of texts behind prompts of token ids; (0, 0) for an empty text, NaN for one that is too long with its prompt."""
+    """As :func:`read`, for texts behind prompts of token ids. An empty text gives (0, 0), one that is too long with its prompt NaN."""
     ids = [own if text else [] for text, own in zip(texts, encode_behind(texts, by.encoder), strict=True)]
     rows: list[Row] = [(0.0, 0) if not own else (float("nan"), len(own)) for own in ids]
-    fitting = [place for place, own in enumerate(ids) if own and len(own) + len(prompts[place]) <= by.longest]
+    fitting = [index for index, own in enumerate(ids) if own and len(own) + len(prompts[index]) <= by.longest]
     if fitting:
-        tokens = token_batch([prompts[place] for place in fitting], [ids[place] for place in fitting], by.forward.compute.device)
-        for place, row in zip(fitting, read(by.model, tokens, by.forward), strict=True):
-            rows[place] = row
+        tokens = token_batch([prompts[index] for index in fitting], [ids[index] for index in fitting], by.forward.compute.device)
+        for index, row in zip(fitting, read(by.model, tokens, by.forward), strict=True):
+            rows[index] = row
     return rows
 
 

@@ -35,7 +35,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Completing:
-    """Completions as they are written, one prompt after the other, and what people should know of the prompts, a sentence each.
+    """Completions in the order of the prompts, and notes about the prompts for people, one sentence each.
 
     Reading ``rows`` raises NonFiniteError.
     """
@@ -47,7 +47,7 @@ class Completing:
 def complete(
     source: PolicySource, prompts: Prompts, config: RunConfig, report: OnProgress, *, samples: int, greedy: bool, as_read: bool
 ) -> Completing:
-    """``samples`` completions of each prompt, as a person's prompts are read: none is left out for its length, and long ones are cut.
+    """``samples`` completions of each prompt. No prompt is left out for its length: long ones are cut.
 
     ``config`` gives model settings, data, sampling, device and seed. Raises :class:`ConfigError` and :class:`PromptsError`.
     """
@@ -70,9 +70,9 @@ def complete(
 def _completions(models: Models, prepared: Prepared, seed: int, samples: int, report: OnProgress) -> Iterator[Completion]:
     size = max(1, ROWS // samples)
     for number, start in enumerate(range(0, len(prepared.ids), size)):
-        places = list(range(start, min(start + size, len(prepared.ids))))
+        indices = list(range(start, min(start + size, len(prepared.ids))))
         report(f"Answering {len(prepared.ids):,} prompts", start / len(prepared.ids))
-        sampled = sample(models, batch_of(prepared, places, models.pad_id).repeat(samples), seed * 1_000_003 + number)
+        sampled = sample(models, batch_of(prepared, indices, models.pad_id).repeat(samples), seed * 1_000_003 + number)
         lengths = sampled.tokens.lengths.tolist()
         for row, text in enumerate(sampled.texts):
-            yield Completion(prepared.texts[places[row // samples]], text, row % samples, lengths[row], bool(sampled.stopped[row]))
+            yield Completion(prepared.texts[indices[row // samples]], text, row % samples, lengths[row], bool(sampled.stopped[row]))

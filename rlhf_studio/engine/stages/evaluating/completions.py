@@ -1,10 +1,10 @@
-"""A file of completions as a policy of an evaluation: its answers are given, only the others' opinions of them are computed."""
+"""A file of completions as a policy of an evaluation: its answers are read, and the other models score them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rlhf_studio.engine.stages.evaluating.questions import Questions
+from rlhf_studio.engine.stages.evaluating.prompts import EvaluationPrompts
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
@@ -12,22 +12,22 @@ from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
 SHOWN = 60  # characters of a prompt in a message
 
 
-def answers_in(source: PolicySource, questions: Questions, samples: int) -> list[list[str]]:
+def answers_in(source: PolicySource, prompts: EvaluationPrompts, samples: int) -> list[list[str]]:
     """The file's first ``samples`` answers to each prompt. Raises :class:`PromptsError` where it has fewer to one of them.
 
-    A prompt is found by its text as the policies read it, or as it stands in the data.
+    A prompt is looked up by the text that the policies read, or else by its text in the data.
     """
-    found = read_completions(Path(source.path), FIELD)
-    rows = questions.prepared.rows
+    answers_to = read_completions(Path(source.path), FIELD)
+    rows = prompts.prepared.rows
     answers = []
     missing: list[str] = []
-    for place, text in zip(questions.places, questions.texts(), strict=True):
-        own = found.get(text) or found.get(rows[place].text, [])
+    for number, text in zip(prompts.row_numbers, prompts.texts(), strict=True):
+        own = answers_to.get(text) or answers_to.get(rows[number].text, [])
         if len(own) < samples:
             missing.append(text)
         answers.append(own[:samples])
     if missing:
-        some = f"to {len(missing):,} of {len(questions):,} prompts, such as {missing[0][:SHOWN]!r}"
+        some = f"to {len(missing):,} of {len(prompts):,} prompts, such as {missing[0][:SHOWN]!r}"
         how = "no answer" if samples == 1 else f"fewer than {samples} answers"
         raise PromptsError(FIELD, f"{Path(source.path).name} has {how} {some}; generate writes such a file for a file of prompts")
     return answers

@@ -31,8 +31,8 @@ def label_by_model(
         raise ConfigError([Problem("", str(error))]) from error
     scorer = build_scorer(settings, compute, report, permissions)
     rows = [(prompt, response) for prompt, responses in completions.items() for response in responses]
-    found, cut = _scores(scorer, rows, report)
-    scores = iter(found)
+    all_scores, cut = _scores(scorer, rows, report)
+    scores = iter(all_scores)
     pairs: list[LabelledPair] = []
     equal = tied = 0
     for prompt, responses in completions.items():
@@ -50,14 +50,14 @@ def label_by_model(
 
 
 def _scores(scorer: Scorer, rows: list[tuple[str, str]], report: OnProgress) -> tuple[list[float], int]:
-    """Scores of finished responses, and how many of their texts lost their beginning; lengths in the policy's tokens are not known here."""
-    found: list[float] = []
+    """Scores of finished responses, and how many texts lost their beginning. Lengths count as 0: the policy's tokens are unknown."""
+    scores: list[float] = []
     cut = 0
     for start in range(0, len(rows), ROWS):
         report(f"Scoring {len(rows):,} responses", start / len(rows))
         part = rows[start : start + ROWS]
         episodes = Episodes([prompt for prompt, _ in part], [text for _, text in part], [True] * len(part), [0] * len(part))
         scored = scorer.read(episodes)
-        found += scored.sum.tolist()
+        scores += scored.sum.tolist()
         cut += 0 if scored.reading is None else int((scored.reading[:, 0] < scored.reading[:, 1]).sum())
-    return found, cut
+    return scores, cut

@@ -40,7 +40,7 @@ from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
 
 REFERENCE_FIELD = "evaluation.reference"
 NO_LIMIT = 2**31
-KEPT = 0.25  # of the free memory may hold weights that wait for their turn
+WAITING_SHARE = 0.25  # of the free memory may hold weights that wait for their turn
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Loaded:
         models: the policy with the reference beside it.
         reads_alike: whether its tokens are the reference's, so that their log-probabilities can be compared.
         longest: most tokens of a row that it reads.
-        holds: what :func:`_place` says of the policy whose weights are in place.
+        holds: the key (:func:`_weights_key`) of the policy whose weights the model has now.
     """
 
     models: Models
@@ -61,11 +61,11 @@ class Loaded:
 
 
 class Policies:
-    """Gives the policies their turns.
+    """Loads the policies, and puts the weights of one after the other into the models that they share.
 
     Attributes:
         reference: the model that KL and perplexity refer to.
-        reader: the same, to read answers of which only the text is known.
+        reader: the same model, for answers of which only the text is known.
         compute, scorer: of the run.
     """
 
@@ -77,14 +77,14 @@ class Policies:
         self._loaded: dict[str, Loaded] = {}
         self._keys: dict[str, str] = {}
         self._waiting: dict[str, dict[str, Tensor]] = {}
-        self._room = int((processor().free or 0) * KEPT)
+        self._room = int((processor().free or 0) * WAITING_SHARE)
         self.reference = self._base(*reference, REFERENCE_FIELD)
         forward = ForwardPass(compute, config.generation.temperature, config.ppo.micro_batch)
         model = ResponseModel(sharing(self.reference.model)).eval()
         self.reader = TextReader(model, TokenizerEncoder(self.reference.tokenizer), forward, longest(self.reference))
 
     def load_all(self, sources: Sequence[PolicySource], longest_prompt: int) -> None:
-        """Give each policy a turn, so that what is wrong with one is said before the first step. Raises :class:`ConfigError`."""
+        """Load every policy once, so that errors come before the first step. Raises :class:`ConfigError`."""
         needed = longest_prompt + self._config.generation.response_length
         for source in sources:
             if is_adapter(folder := self._folder(source)) and folder not in self._bases:
@@ -92,22 +92,22 @@ class Policies:
         for number, source in enumerate(sources, start=1):
             self._report(f"Loading {source.name} ({number} of {len(sources)})", None)
             if (limit := self.get(source).longest) < needed:
-                wanted = f"a prompt and its answer may have {needed:,} (data.max_prompt_tokens, generation.response_length)"
-                raise ConfigError([Problem(FIELD, f"{source.name} reads at most {limit:,} tokens, and {wanted}")])
+                needs = f"a prompt and its answer may have {needed:,} (data.max_prompt_tokens, generation.response_length)"
+                raise ConfigError([Problem(FIELD, f"{source.name} reads at most {limit:,} tokens, and {needs}")])
 
     def get(self, source: PolicySource) -> Loaded:
-        """The policy, its weights in place. Raises :class:`ConfigError` for what cannot be loaded."""
+        """The policy, ready to answer: the model has its weights. Raises :class:`ConfigError` for what cannot be loaded."""
         folder = self._folder(source)
-        place = _place(source)
-        if place not in self._keys:
+        weights_key = _weights_key(source)
+        if weights_key not in self._keys:
             _check(source)
-            self._keys[place] = self._key(source, folder)
-        key = self._keys[place]
+            self._keys[weights_key] = self._key(source, folder)
+        key = self._keys[weights_key]
         loaded = self._loaded.get(key)
         if loaded is None:
             loaded = self._loaded[key] = self._load(source, folder)
-        elif loaded.holds != place:
-            self._put_in_place(loaded, source, folder)
+        elif loaded.holds != weights_key:
+            self._take_turn(loaded, source, folder)
         return loaded
 
     def _folder(self, source: PolicySource) -> Path:
@@ -163,7 +163,7 @@ class Policies:
             pad_id=pad_id(loaded.tokenizer, policy.model),
             traced_step=traced(policy, self._config, self.compute)[0],
         )
-        return Loaded(models, self._reads_alike(loaded), longest(loaded), _place(source))
+        return Loaded(models, self._reads_alike(loaded), longest(loaded), _weights_key(source))
 
     def _reads_alike(self, loaded: LoadedModel) -> bool:
         try:
@@ -172,9 +172,10 @@ class Policies:
             return False
         return True
 
-    def _put_in_place(self, loaded: Loaded, source: PolicySource, folder: Path) -> None:
+    def _take_turn(self, loaded: Loaded, source: PolicySource, folder: Path) -> None:
+        """Copy the weights of ``source`` into the model that it shares with others."""
         model = loaded.models.policy.model
-        weights = self._waiting.get(_place(source)) or self._read(source, folder)
+        weights = self._waiting.get(_weights_key(source)) or self._read(source, folder)
         target = adapter_weights(model) if isinstance(model, PeftModel) else model.state_dict()
         if set(weights) != set(target) or any(weights[name].shape != target[name].shape for name in weights):
             raise ConfigError([Problem(FIELD, f"the weights of {source.name} do not fit its own settings")])
@@ -182,7 +183,7 @@ class Policies:
         with torch.no_grad():
             for name, tensor in weights.items():
                 target[name].copy_(tensor)
-        loaded.holds = _place(source)
+        loaded.holds = _weights_key(source)
 
     def _read(self, source: PolicySource, folder: Path) -> dict[str, Tensor]:
         if is_adapter(folder):
@@ -193,15 +194,15 @@ class Policies:
         return weights
 
     def _keep(self, source: PolicySource, weights: dict[str, Tensor]) -> None:
-        """Keep copies in the computer's own memory, where there is room: a GPU has none to spare for weights that wait."""
+        """Keep copies in the computer's main memory, if there is room: the GPU's memory is needed for other things."""
         size = sum(tensor.nbytes for tensor in weights.values())
         if size <= self._room:
             self._room -= size
-            self._waiting[_place(source)] = {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}
+            self._waiting[_weights_key(source)] = {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}
 
 
-def _place(source: PolicySource) -> str:
-    """Where a policy's weights are: of one hub id, two revisions are two policies."""
+def _weights_key(source: PolicySource) -> str:
+    """Names a policy's weights: its path or hub id, with the revision."""
     return f"{source.path}@{source.revision}"
 
 
@@ -226,10 +227,10 @@ NAMES_ONLY = ("_name_or_path", "transformers_version", "base_model_name_or_path"
 
 def _settings(file: Path) -> dict[str, object]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError([Problem(FIELD, f"{file} cannot be read: {error}")]) from error
-    return {name: value for name, value in found.items() if name not in NAMES_ONLY}
+    return {name: value for name, value in settings.items() if name not in NAMES_ONLY}
 
 
 def _digest(settings: dict[str, object], tokenizer: Path) -> str:

@@ -1,4 +1,4 @@
-"""The checkpoints of an evaluation. The answers are on record in the run folder, so a checkpoint holds no weights, only where it was."""
+"""The checkpoints of an evaluation. The answers are in the run folder, so a checkpoint holds only the step and the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlhf_studio.runs.paths import STATE, checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
 
 DECIDE = ("model", "data", "reward", "evaluation", "generation")
-"""Sections whose settings decide what is answered and how it is scored."""
+"""Sections whose settings change the answers or their scores."""
 
 
 def write(run_dir: Path, step: int, config: EvaluationRunConfig) -> Path:
@@ -28,9 +28,9 @@ def write(run_dir: Path, step: int, config: EvaluationRunConfig) -> Path:
 
 
 def check(run_dir: Path, step: int, config: EvaluationRunConfig, prompts: list[str], policies: list[str]) -> None:
-    """See that what is recorded up to ``step`` are answers of these policies to these prompts under these settings.
+    """Check that the recorded answers up to ``step`` are of these policies, prompts and settings.
 
-    Raises :class:`CheckpointError` where something has changed: then the answers could not be compared with each other.
+    Raises :class:`CheckpointError` where something has changed: then old and new answers could not be compared.
     """
     folder = checkpoint_dir(run_dir, step)
     try:

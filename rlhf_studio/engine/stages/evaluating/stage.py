@@ -23,8 +23,8 @@ from rlhf_studio.engine.stages.evaluating import saved
 from rlhf_studio.engine.stages.evaluating.answering import Row, kl_from_reference, read, read_texts, sample, settings_of
 from rlhf_studio.engine.stages.evaluating.completions import answers_in
 from rlhf_studio.engine.stages.evaluating.loading import Loaded, Policies
-from rlhf_studio.engine.stages.evaluating.questions import Questions, learned_from, read_as, read_questions, text_tokens
-from rlhf_studio.engine.stages.evaluating.questions import read_texts as read_held_out_texts
+from rlhf_studio.engine.stages.evaluating.prompts import EvaluationPrompts, learned_from, read_as, read_evaluation_prompts, text_tokens
+from rlhf_studio.engine.stages.evaluating.prompts import read_texts as read_held_out_texts
 from rlhf_studio.engine.stages.stage_run import Beginning, StageRun
 from rlhf_studio.engine.types import OnProgress, PromptBatch
 from rlhf_studio.inputs.checks.evaluation import JUDGE, judge_settings
@@ -42,9 +42,9 @@ class EvaluationStage(StageRun):
     """An evaluation run in memory."""
 
     def __init__(
-        self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, questions: Questions, judge: Scorer | None
+        self, config: EvaluationRunConfig, sources: list[PolicySource], policies: Policies, prompts: EvaluationPrompts, judge: Scorer | None
     ):
-        self._config, self._sources, self._policies, self._questions, self._judge = config, sources, policies, questions, judge
+        self._config, self._sources, self._policies, self._prompts, self._judge = config, sources, policies, prompts, judge
         self.compute = policies.compute
         self._step, self._elapsed, self._episodes = 0, 0.0, 0
         self._texts: list[str] = []
@@ -70,12 +70,12 @@ class EvaluationStage(StageRun):
         own = (settings.reference, settings.reference_revision)
         reference = own if settings.reference else (config.model.policy, config.model.revision)
         policies = Policies(as_ppo, reference, compute, scorer, report)
-        questions = read_questions(config, as_ppo, policies.reference.tokenizer, report, learned_from(sources))
-        stage = cls(config, sources, policies, questions, judge)
+        prompts = read_evaluation_prompts(config, as_ppo, policies.reference.tokenizer, report, learned_from(sources))
+        stage = cls(config, sources, policies, prompts, judge)
         stage._texts = read_held_out_texts(config, report)
-        stage._given = {source.name: answers_in(source, questions, settings.samples) for source in sources if source.kind == "completions"}
-        policies.load_all([source for source in sources if source.kind == "model"], questions.longest)
-        events = [EventRecord("info", "health", note) for note in [*policies.reference.notes, *questions.notes]]
+        stage._given = {source.name: answers_in(source, prompts, settings.samples) for source in sources if source.kind == "completions"}
+        policies.load_all([source for source in sources if source.kind == "model"], prompts.longest)
+        events = [EventRecord("info", "health", note) for note in [*policies.reference.notes, *prompts.notes]]
         if warning := sampling_warning(config.generation):
             events.append(EventRecord("warning", "sampling", warning))
         return stage, events
@@ -100,29 +100,29 @@ class EvaluationStage(StageRun):
     @property
     def total_steps(self) -> int:
         """How many batches the prompts make."""
-        return math.ceil(len(self._questions) / self._config.evaluation.batch_size)
+        return math.ceil(len(self._prompts) / self._config.evaluation.batch_size)
 
     def begin(self, report: OnProgress) -> Beginning:
-        """An event that says which policies answer, for whoever wants to know where they come from."""
+        """An event that names the policies and says where each comes from."""
         data = {source.name: {key: value for key, value in vars(source).items() if key != "name"} for source in self._sources}
         names = ", ".join(source.name for source in self._sources[:5]) + (" \u2026" if len(self._sources) > 5 else "")
         refers = self._config.evaluation.reference or self._config.model.policy
         who = "1 policy" if len(self._sources) == 1 else f"{len(self._sources)} policies"
-        asked = f"{len(self._questions):,} {'prompt' if len(self._questions) == 1 else 'prompts'} for {who}: {names}."
-        text = f"{asked} KL and perplexity refer to {refers}."
+        who_answers = f"{len(self._prompts):,} {'prompt' if len(self._prompts) == 1 else 'prompts'} for {who}: {names}."
+        text = f"{who_answers} KL and perplexity refer to {refers}."
         return Beginning(events=[EventRecord("info", "policies", text, data)])
 
     def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
-        """Write down how far it is. Raises OSError."""
+        """Write a checkpoint: the step and the settings. Raises OSError."""
         return saved.write(run_dir, self._step, self._config)
 
     def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
-        """Go on after ``step``. Raises :class:`CheckpointError` where settings, policies or prompts are others than those on record."""
+        """Go on after ``step``. Raises :class:`CheckpointError` where settings, policies or prompts differ from the recorded ones."""
         if step:
-            saved.check(run_dir, step, self._config, self._questions.texts(), [source.name for source in self._sources])
+            saved.check(run_dir, step, self._config, self._prompts.texts(), [source.name for source in self._sources])
         self._step = step or 0
         self._elapsed = float(dict(RunReader(run_dir).metrics_since(self._step - 1, 1)).get(self._step, {}).get("time/elapsed") or 0.0)
-        self._episodes = min(self._step * self._config.evaluation.batch_size, len(self._questions)) * self._per_prompt
+        self._episodes = min(self._step * self._config.evaluation.batch_size, len(self._prompts)) * self._per_prompt
         return []
 
     # --- a step ------------------------------------------------------------------------------------------------------------------
@@ -132,14 +132,14 @@ class EvaluationStage(StageRun):
         return len(self._sources) * self._config.evaluation.samples
 
     def step(self) -> StepRecord:
-        """All policies answer the next batch of prompts. Raises RewardError and NonFiniteError; then nothing of it is done."""
+        """All policies answer the next batch of prompts. Raises RewardError and NonFiniteError; then the step does not count."""
         size, costs = self._config.evaluation.batch_size, Costs(self.compute)
-        places = list(range(self._step * size, min((self._step + 1) * size, len(self._questions))))
+        indices = list(range(self._step * size, min((self._step + 1) * size, len(self._prompts))))
         answers: list[Answer] = []
         metrics: dict[str, float] = {}
         self._readings = []
         for source in self._sources:
-            own = self._answers(source, places, len(answers), costs)
+            own = self._answers(source, indices, len(answers), costs)
             answers += own
             metrics |= _means(source.name, own)
             if source.kind == "model" and self._texts:
@@ -155,13 +155,13 @@ class EvaluationStage(StageRun):
         metrics["speed/tokens_per_second"] = sum(answer.length for answer in answers) / costs.total
         return StepRecord(self._step, metrics, list(answers))
 
-    def _answers(self, source: PolicySource, places: list[int], first: int, costs: Costs) -> list[Answer]:
+    def _answers(self, source: PolicySource, indices: list[int], first: int, costs: Costs) -> list[Answer]:
         samples = self._config.evaluation.samples
         if source.kind == "completions":
-            return self._given_answers(source, places, first, costs)
+            return self._given_answers(source, indices, first, costs)
         loaded = self._policies.get(source)
         models = loaded.models
-        prompts = self._prompts(loaded, source.name, places).repeat(samples)
+        prompts = self._prompts_for(loaded, source.name, indices).repeat(samples)
         with costs("rollout"):
             sampled = sample(models, prompts, self._seed)
         with costs("reference"):
@@ -170,43 +170,43 @@ class EvaluationStage(StageRun):
                 with models.reference.active() as reference:
                     rows = read(reference, sampled.tokens, models.forward_pass, sampled.stopped)
             else:
-                kl, rows = [math.nan] * len(sampled.texts), self._read_by_reference(places, sampled.texts)
+                kl, rows = [math.nan] * len(sampled.texts), self._read_by_reference(indices, sampled.texts)
         with costs("score"):
             episodes = self._episodes_of(prompts, sampled.texts, sampled.stopped, sampled.tokens.lengths.tolist())
-            return self._records(source, places, first, episodes, rows, kl, list(sampled.stopped))
+            return self._records(source, indices, first, episodes, rows, kl, list(sampled.stopped))
 
-    def _given_answers(self, source: PolicySource, places: list[int], first: int, costs: Costs) -> list[Answer]:
+    def _given_answers(self, source: PolicySource, indices: list[int], first: int, costs: Costs) -> list[Answer]:
         samples = self._config.evaluation.samples
-        texts = [text for place in places for text in self._given[source.name][place]]
+        texts = [text for index in indices for text in self._given[source.name][index]]
         with costs("reference"):
-            rows = self._read_by_reference(places, texts)
+            rows = self._read_by_reference(indices, texts)
         with costs("score"):
-            prompts = self._as_read_by_reference(places).repeat(samples)
+            prompts = self._as_read_by_reference(indices).repeat(samples)
             episodes = self._episodes_of(prompts, texts, [True] * len(texts), [length for _, length in rows])
-            return self._records(source, places, first, episodes, rows, [math.nan] * len(texts), [None] * len(texts))
+            return self._records(source, indices, first, episodes, rows, [math.nan] * len(texts), [None] * len(texts))
 
     @property
     def _seed(self) -> int:
-        """The same for all policies, another one for each step."""
+        """The seed of this step, the same for all policies."""
         return (self._config.evaluation.seed * 1_000_003 + self._step) % 2**63
 
-    def _prompts(self, loaded: Loaded, policy: str, places: list[int]) -> PromptBatch:
+    def _prompts_for(self, loaded: Loaded, policy: str, indices: list[int]) -> PromptBatch:
         """The prompts as a policy's own tokenizer reads them."""
-        tokenizer, known = loaded.models.tokenizer, self._policies.reference.tokenizer
-        alike = tokenizer.get_vocab() == known.get_vocab() and tokenizer.chat_template == known.chat_template
+        tokenizer, reference = loaded.models.tokenizer, self._policies.reference.tokenizer
+        alike = tokenizer.get_vocab() == reference.get_vocab() and tokenizer.chat_template == reference.chat_template
         if alike:
-            return self._as_read_by_reference(places)
+            return self._as_read_by_reference(indices)
         if id(tokenizer) not in self._read_as:
-            self._read_as[id(tokenizer)] = read_as(self._questions, self._config.data, tokenizer, self._config.engine.seed, policy)
-        return batch_of(self._read_as[id(tokenizer)], places, loaded.models.pad_id)
+            self._read_as[id(tokenizer)] = read_as(self._prompts, self._config.data, tokenizer, self._config.engine.seed, policy)
+        return batch_of(self._read_as[id(tokenizer)], indices, loaded.models.pad_id)
 
-    def _as_read_by_reference(self, places: list[int]) -> PromptBatch:
-        return batch_of(self._questions.prepared, [self._questions.places[place] for place in places], 0)
+    def _as_read_by_reference(self, indices: list[int]) -> PromptBatch:
+        return batch_of(self._prompts.prepared, [self._prompts.row_numbers[index] for index in indices], 0)
 
-    def _read_by_reference(self, places: list[int], texts: list[str]) -> list[Row]:
-        """What the reference gives to answers that are known as texts."""
-        prepared, samples = self._questions.prepared, self._config.evaluation.samples
-        prompts = [prepared.ids[self._questions.places[place]] for place in places for _ in range(samples)]
+    def _read_by_reference(self, indices: list[int], texts: list[str]) -> list[Row]:
+        """Log-probabilities under the reference, of answers of which only the text is known."""
+        prepared, samples = self._prompts.prepared, self._config.evaluation.samples
+        prompts = [prepared.ids[self._prompts.row_numbers[index]] for index in indices for _ in range(samples)]
         return read_texts(self._policies.reader, prompts, texts)
 
     def _episodes_of(self, prompts: PromptBatch, texts: list[str], stopped: list[bool], lengths: list[int]) -> Episodes:
@@ -215,7 +215,7 @@ class EvaluationStage(StageRun):
     def _records(
         self,
         source: PolicySource,
-        places: list[int],
+        indices: list[int],
         first: int,
         episodes: Episodes,
         rows: list[Row],
@@ -226,14 +226,14 @@ class EvaluationStage(StageRun):
         scored = scorer.read(episodes)
         judged = None if self._judge is None else self._judge.read(episodes)
         self._readings.append(worst_reading([scored.reading, None if judged is None else judged.reading]))
-        parts, members = ({name: scores.tolist() for name, scores in found.items()} for found in (scored.weighted, scored.members))
+        parts, members = ({name: scores.tolist() for name, scores in by_name.items()} for by_name in (scored.weighted, scored.members))
         gold = scorer.gold(episodes)
         judge = None if judged is None else judged.sum.tolist()
-        texts = self._questions.texts()
+        texts = self._prompts.texts()
         return [
             Answer(
                 sample=first + row,
-                prompt=texts[places[row // samples]],
+                prompt=texts[indices[row // samples]],
                 response=response,
                 score=sum(part[row] for part in parts.values()),
                 parts={name: part[row] for name, part in parts.items()},
@@ -243,7 +243,7 @@ class EvaluationStage(StageRun):
                 stopped=stopped[row],
                 tokens=None,
                 policy=source.name,
-                place=places[row // samples],
+                place=indices[row // samples],
                 draw=row % samples,
                 judge=math.nan if judge is None else judge[row],
                 ref_logprob=rows[row][0],
@@ -254,26 +254,26 @@ class EvaluationStage(StageRun):
         ]
 
     def _text(self, source: PolicySource) -> dict[str, float]:
-        """What this step's share of the held-out text is worth under a policy."""
+        """The log-probability of this step's share of the held-out text under a policy, and the number of its tokens."""
         loaded = self._policies.get(source)
         models, share = loaded.models, self._texts[self._step :: self.total_steps]
         tokens = text_tokens(share, models.tokenizer, loaded.longest, self.compute.device)
-        found = read(models.policy, tokens, models.forward_pass) if tokens is not None else []
-        logprob, count = sum(value for value, _ in found), sum(length for _, length in found)
+        rows = read(models.policy, tokens, models.forward_pass) if tokens is not None else []
+        logprob, count = sum(value for value, _ in rows), sum(length for _, length in rows)
         return {f"evaluation/text_logprob/{source.name}": logprob, f"evaluation/text_tokens/{source.name}": float(count)}
 
 
 def _means(policy: str, answers: list[Answer]) -> dict[str, float]:
     """The step's means of one policy, for its curves."""
-    known = [answer.gold for answer in answers if answer.gold is not None]
-    found = {"score": [answer.score for answer in answers], "length": [float(answer.length) for answer in answers]}
-    found |= {"gold": known, "kl": [answer.kl for answer in answers if math.isfinite(answer.kl)]}
-    found["judge"] = [answer.judge for answer in answers if math.isfinite(answer.judge)]
-    return {f"evaluation/{name}/{policy}": sum(values) / len(values) for name, values in found.items() if values}
+    golds = [answer.gold for answer in answers if answer.gold is not None]
+    columns = {"score": [answer.score for answer in answers], "length": [float(answer.length) for answer in answers]}
+    columns |= {"gold": golds, "kl": [answer.kl for answer in answers if math.isfinite(answer.kl)]}
+    columns["judge"] = [answer.judge for answer in answers if math.isfinite(answer.judge)]
+    return {f"evaluation/{name}/{policy}": sum(values) / len(values) for name, values in columns.items() if values}
 
 
 def ppo_settings(config: EvaluationRunConfig) -> RunConfig:
-    """The same model, data, reward, sampling and device, as the engine's pieces take them."""
+    """The settings of a PPO run with the same model, data, reward, sampling and device, which the engine's functions take."""
     generation = settings_of(config.generation, greedy=config.evaluation.greedy)
     return RunConfig.model_validate(
         {

@@ -33,9 +33,9 @@ class BuiltRewardModel:
 
     Attributes:
         model: transformers' classifier, or the same with LoRA adapters.
-        trained_on: whether it was a reward model before; its head is then kept.
-        head: what ``reward_model.json`` will say of its head.
-        base_on_disk: whether the named folder holds the trunk as it starts: of a LoRA adapter it does not.
+        trained_on: whether it was a reward model before. Then it keeps its head.
+        head: what ``reward_model.json`` will say about its head.
+        base_on_disk: whether the named folder holds the starting weights of the trunk. The folder of a LoRA adapter does not.
         notes: sentences for people.
     """
 
@@ -76,7 +76,7 @@ def build_reward_model(config: RewardModelRunConfig, compute: Compute, report: O
 
 
 def start_folder(name: str) -> str:
-    """The folder of the model in a checkpoint or snapshot of a run, when ``name`` is the folder of one; else ``name`` as it is."""
+    """If ``name`` is a checkpoint or snapshot of a run, the folder of its model; else ``name`` itself."""
     folder = Path(resolve(name))
     if any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
         return name
@@ -84,7 +84,7 @@ def start_folder(name: str) -> str:
 
 
 def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress) -> BuiltRewardModel:
-    """The trunk of a causal language model with a head that is drawn by the seed."""
+    """The trunk of a causal language model with a new random head, which depends on the seed."""
     if config.model.criteria:
         message = f"{name} is a language model, which has no outputs to weigh; leave it empty"
         raise ConfigError([Problem("model.criteria", message)])
@@ -99,7 +99,7 @@ def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report:
 
 
 def _train_on(config: RewardModelRunConfig, name: str, folder: Path, report: OnProgress) -> BuiltRewardModel:
-    """A reward model as it is, its head kept."""
+    """An existing reward model, with its own head."""
     if config.model.quantization != "none":
         message = f"{name} is a reward model, which is trained on without quantization; use none"
         raise ConfigError([Problem("model.quantization", message)])
@@ -112,8 +112,8 @@ def _train_on(config: RewardModelRunConfig, name: str, folder: Path, report: OnP
         names = list(model.config.id2label.values())
         unknown = [label for label in weights if label not in names]
         if unknown or not weights:
-            wanted = f"there is no output {unknown[0]!r}" if unknown else "this model has several outputs, and a reward is one number"
-            message = f"{wanted}; give outputs and their weights, such as {names[0]}=1; its outputs are {', '.join(names)}"
+            problem = f"there is no output {unknown[0]!r}" if unknown else "this model has several outputs, and a reward is one number"
+            message = f"{problem}; give outputs and their weights, such as {names[0]}=1; its outputs are {', '.join(names)}"
             raise ConfigError([Problem("model.criteria", message)])
         sum_of_outputs(model, [weights.get(label, 0.0) for label in names])
         notes.append(
@@ -141,13 +141,13 @@ def _loaded_whole(name: str, revision: str, report: OnProgress) -> LoadedRewardM
 
 def criteria_of(text: str) -> dict[str, float]:
     """``helpfulness=1, verbosity=-0.2`` as names with weights. Raises :class:`ConfigError` for anything else."""
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, weight = part.rpartition("=")
         try:
-            found[name.strip()] = float(weight) if equals and name.strip() else float("nan")
+            weights[name.strip()] = float(weight) if equals and name.strip() else float("nan")
         except ValueError:
-            found[name.strip()] = float("nan")
-    if bad := [name for name, weight in found.items() if not abs(weight) <= 1e6]:
+            weights[name.strip()] = float("nan")
+    if bad := [name for name, weight in weights.items() if not abs(weight) <= 1e6]:
         raise ConfigError([Problem("model.criteria", f"{bad[0] or text!r} has no number; write name=weight, separated by commas")])
-    return found
+    return weights

@@ -1,4 +1,4 @@
-"""After training: LoRA merged, scores normalised on reference samples, the model saved with what is known of it; ensembles."""
+"""After training: LoRA merged, scores normalised on reference samples, the model saved with its measurements; ensembles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def merged_reward_model(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
 def normalise(model: PreTrainedModel | PeftModel, rows: Sequence[Sequence[int]], source: str) -> Normalisation:
     """Shift and scale the model's scores so that ``rows`` of token ids score with mean 0 and variance 1.
 
-    LoRA must be merged before: the shift may go into a layer that an adapter does not hold. Returns what was done, counted.
+    LoRA must be merged before: the shift may go into a layer that no adapter has. Returns mean and deviation of the scores before.
     Raises ValueError when there are fewer than two rows, or when their scores do not vary.
     """
     if isinstance(model, PeftModel):
@@ -81,7 +81,7 @@ def save_reward_model(
     model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, folder: Path, saved: RewardFile, measured: Record | None = None
 ) -> None:
     """Write an ordinary transformers folder with ``reward_model.json`` beside the weights, and ``measured.json`` where the model was
-    measured. A folder that is there is replaced when the new one is whole. Raises OSError.
+    measured. A folder that exists is replaced when the new one is complete. Raises OSError.
     """
     if isinstance(model, PeftModel):
         raise ValueError("merge the adapters before the reward model is saved")
@@ -109,8 +109,8 @@ def finish_reward_model(
 ) -> RewardFile:
     """Merge, normalise over ``rows`` (none: leave the scores as they are) and save. Returns what ``reward_model.json`` says.
 
-    A model without LoRA is changed in place by the normalising. ``measured`` is the record of a measurement of the model as it is given;
-    what is saved of it has the scores as they are afterwards. Raises ValueError and OSError.
+    A model without LoRA is changed in place by the normalising. ``measured`` is the record of a measurement before the
+    normalising; it is saved with the scores converted to those after it. Raises ValueError and OSError.
     """
     plain = merged_reward_model(model)
     saved = replace(head, normalised=normalise(plain, rows, source) if rows else None)
@@ -148,10 +148,10 @@ def gather_ensemble(folder: Path, models: Sequence[Path]) -> None:
         raise ValueError("an ensemble has at least two members, and each counts once")
     if folder.exists():
         raise ValueError(f"{folder} exists already; choose another folder")
-    told = [describe_reward_model(str(model)) for model in models]
-    if unlike := next((one for one in told if one.append_eos != told[0].append_eos), None):
+    descriptions = [describe_reward_model(str(model)) for model in models]
+    if unlike := next((other for other in descriptions if other.append_eos != descriptions[0].append_eos), None):
         raise ValueError(
-            f"{unlike.name} and {told[0].name} differ in whether texts end with an end token, so they cannot be scored together"
+            f"{unlike.name} and {descriptions[0].name} differ in whether texts end with an end token, so they cannot be scored together"
         )
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Measuring a reward model on held-out pairs: every pair's scores, and whether they stay where the meaning stays.
 
-What is recorded is plain data; :func:`rlhf_studio.analysis.reward_model.report.reward_report` makes of it all that is shown.
+The record is plain data. :func:`rlhf_studio.analysis.reward_model.report.reward_report` computes from it everything that people see.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVENT = "reward_model_measured"
 """The kind of the event whose data is a measurement's record."""
 MOST_REWRITTEN = 64  # pairs
 MOST_PADDED = 32  # texts
-LONGEST_SHOWN = 2000  # characters of a text that is kept to be read
+LONGEST_SHOWN = 2000  # characters of a recorded text
 EXTRA_PADDING = 5  # tokens beyond the longest text
 
 Encode = Callable[[str, str], Sequence[int]]
@@ -33,7 +33,7 @@ Encode = Callable[[str, str], Sequence[int]]
 
 
 class TokenPair(Protocol):
-    """What is needed of a held-out pair: token ids of its parts, and what people said of it."""
+    """A held-out pair: token ids of its parts, and how people judged it."""
 
     @property
     def prompt(self) -> tuple[int, ...]: ...
@@ -51,7 +51,7 @@ class TokenPair(Protocol):
 
 @dataclass(frozen=True)
 class PairTexts:
-    """The texts of a held-out pair, for what only texts tell: rewriting, and the world's gold reward."""
+    """The texts of a held-out pair. Rewriting and the world's gold reward need them."""
 
     prompt: str
     chosen: str
@@ -60,12 +60,12 @@ class PairTexts:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A reward model on its held-out pairs.
+    """The measurement of a reward model on its held-out pairs.
 
     Attributes:
         metrics: numbers of the step by their names.
         record: plain data for the event :data:`EVENT`: all pairs' scores, from which everything else can be computed again.
-        report: what it tells.
+        report: what the record says, computed.
     """
 
     metrics: dict[str, float]
@@ -85,7 +85,7 @@ def measure(
     thorough: bool = True,
     seed: int = 0,
 ) -> Measurement:
-    """Score all pairs, each text once, and measure what the scores tell.
+    """Score all pairs, each text once, and compute the measurements from the scores.
 
     Args:
         end: id that is put behind each text, where the model was trained so.
@@ -123,7 +123,7 @@ def measure(
     if thorough and texts is not None:
         worst = [(wrong.place, texts[wrong.place]) for wrong in most_wrong(scored)]
         record["texts"] = {
-            str(place): [text[:LONGEST_SHOWN] for text in (pair.prompt, pair.chosen, pair.rejected)] for place, pair in worst
+            str(index): [text[:LONGEST_SHOWN] for text in (pair.prompt, pair.chosen, pair.rejected)] for index, pair in worst
         }
     report = reward_report(record)
     return Measurement(metrics_of(report), record, report)
@@ -131,7 +131,7 @@ def measure(
 
 def metrics_of(report: RewardReport) -> dict[str, float]:
     """The numbers of a step; those that cannot be computed are left out."""
-    found: dict[str, float | None] = {
+    metrics: dict[str, float | None] = {
         "reward_model/eval_loss": report.fit.log_loss,
         "reward_model/eval_accuracy": report.fit.accuracy.share,
         "reward_model/eval_margin": report.fit.margin,
@@ -140,7 +140,7 @@ def metrics_of(report: RewardReport) -> dict[str, float]:
         "reward_model/length_correlation": report.length.correlation,
         "reward_model/gold_accuracy": None if report.gold is None else report.gold.order.share,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _golds(texts: Sequence[PairTexts]) -> tuple[np.ndarray, np.ndarray]:
@@ -148,23 +148,23 @@ def _golds(texts: Sequence[PairTexts]) -> tuple[np.ndarray, np.ndarray]:
     return both[0::2], both[1::2]
 
 
-# --- where the meaning stays ---------------------------------------------------------------------------------------------------
+# --- texts with the same meaning ---------------------------------------------------------------------------------------------------
 
 
 def _rewrites(
     model: Any, texts: Sequence[PairTexts], scored: ScoredPairs, encode: Encode, tail: tuple[int, ...], seed: int
 ) -> dict[str, dict[str, list[float]]]:
     """For each rule the scores of the chosen responses before and after, and of the other response of each pair."""
-    draw, found = random.Random(seed), {}
+    draw, scores_of = random.Random(seed), {}
     for name, rule in RULES.items():
         changed = [
-            (place, pair, new) for place, pair in enumerate(texts[:MOST_REWRITTEN]) if (new := rule(pair.chosen, draw)) != pair.chosen
+            (index, pair, new) for index, pair in enumerate(texts[:MOST_REWRITTEN]) if (new := rule(pair.chosen, draw)) != pair.chosen
         ]
         rows = [(*encode(pair.prompt, text), *tail) or (0,) for _, pair, new in changed for text in (pair.chosen, new)]
         scores = score_rows(model, rows).tolist()
-        others = [float(scored.rejected[place]) for place, _, _ in changed]
-        found[name] = {"before": scores[0::2], "after": scores[1::2], "others": others}
-    return found
+        others = [float(scored.rejected[index]) for index, _, _ in changed]
+        scores_of[name] = {"before": scores[0::2], "after": scores[1::2], "others": others}
+    return scores_of
 
 
 @torch.no_grad()

@@ -48,8 +48,8 @@ def capitals(text: str, draw: random.Random) -> str:
     small = text.lower()
     if small != text:
         return small
-    place = next((place for place, letter in enumerate(text) if letter.isalpha()), None)
-    return text if place is None else text[:place] + text[place].upper() + text[place + 1 :]
+    index = next((index for index, letter in enumerate(text) if letter.isalpha()), None)
+    return text if index is None else text[:index] + text[index].upper() + text[index + 1 :]
 
 
 RULES: dict[str, Rewrite] = {"synonyms": synonyms, "punctuation": punctuation, "capitals": capitals}

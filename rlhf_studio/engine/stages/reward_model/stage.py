@@ -41,7 +41,7 @@ class RewardModelStage(SupervisedStage):
     """A run of reward-model training. Each checkpoint has the model as others use it in ``reward_model/``: merged and normalised."""
 
     name = "reward_model"
-    kept = "reward_model"
+    model_folder = "reward_model"
 
     def __init__(self, *parts: Any, built: BuiltRewardModel, pairs: StageExamples[PreparedPairs], in_world: bool):
         super().__init__(*parts)
@@ -63,12 +63,13 @@ class RewardModelStage(SupervisedStage):
         if not held_out:
             return Measured()
         thorough = self.finished
-        found = measure(self.model, held_out, texts=self._texts, encode=self._encode, gold=self._in_world, thorough=thorough)
-        self._measured = self.step_number, found.record
-        return Measured(found.metrics, [EventRecord("info", EVENT, "The reward model was measured on held-out pairs.", found.record)])
+        measurement = measure(self.model, held_out, texts=self._texts, encode=self._encode, gold=self._in_world, thorough=thorough)
+        self._measured = self.step_number, measurement.record
+        event = EventRecord("info", EVENT, "The reward model was measured on held-out pairs.", measurement.record)
+        return Measured(measurement.metrics, [event])
 
     def _encode(self, prompt: str, response: str) -> Sequence[int]:
-        """The ids of a text that somebody rewrote, made as those of the pairs are: a chat has its special tokens in its text."""
+        """The ids of a rewritten text, encoded as the pairs are. In a chat the special tokens are part of the text."""
         text = prompt + response + self._end
         ids: list[int] = self.tokenizer(text, add_special_tokens=not self.config.data.chat_template)["input_ids"]
         end = self._built.head.trained_on.end_id if self._built.head.trained_on else None
@@ -80,9 +81,9 @@ class RewardModelStage(SupervisedStage):
         """The batch's first pairs with their scores, the chosen response before the rejected one."""
         pairs = [self.trainer.items[item] for item in items[: max(self.config.engine.record_samples // 2, 1)]]
         records = []
-        for place, (pair, scores) in enumerate(zip(pairs, self.trainer.read(pairs), strict=True)):
+        for index, (pair, scores) in enumerate(zip(pairs, self.trainer.read(pairs), strict=True)):
             for which, (response, score) in enumerate(((pair.chosen, scores.chosen), (pair.rejected, scores.rejected))):
-                records.append(self._record(2 * place + which, pair.prompt, response, score))
+                records.append(self._record(2 * index + which, pair.prompt, response, score))
         return records
 
     def _record(self, sample: int, prompt: Sequence[int], response: Sequence[int], score: float) -> RolloutRecord:
@@ -103,23 +104,23 @@ class RewardModelStage(SupervisedStage):
     # --- checkpoints -------------------------------------------------------------------------------------------------------
 
     def fill(self, folder: Path, run_dir: Path) -> None:
-        """Write the model as it is used, and what training goes on from."""
+        """Write the model as others use it, and the weights that training goes on from."""
         rows, source = self._reference_texts()
         measured = self._measured[1] if self._measured and self._measured[0] == self.step_number else None
         if isinstance(self.model, PeftModel):
             save_model(self.model, folder / TRAINED, run_dir / "base")
-            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept, measured)
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.model_folder, measured)
             return
         with _unchanged(self.model) as raw:
             save_file(contiguous(raw), folder / RAW)
-            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.kept, measured)
+            finish_reward_model(self.model, self.tokenizer, self._built.head, rows, source, folder / self.model_folder, measured)
 
     def restore_model(self, folder: Path) -> None:
-        """Copy the weights as they were trained into the model, bit for bit."""
+        """Copy the trained weights (before normalising) into the model, bit for bit."""
         if isinstance(self.model, PeftModel):
             restore_weights(self.model, folder / TRAINED)
             return
-        restore_weights(self.model, folder / self.kept)
+        restore_weights(self.model, folder / self.model_folder)
         own = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, tensor in load_file(folder / RAW).items():
@@ -128,18 +129,18 @@ class RewardModelStage(SupervisedStage):
     def _reference_texts(self) -> tuple[list[tuple[int, ...]], str]:
         """The texts whose scores get mean 0 and variance 1, and what they are, for people."""
         assert isinstance(self.config, RewardModelRunConfig)
-        most, found = self.config.reward_model.normalise, list[tuple[int, ...]]()
+        most, texts = self.config.reward_model.normalise, list[tuple[int, ...]]()
         sources = {"held-out": self._pairs.held_out.items, "training": self._pairs.training.items}
         used = []
         for name, pairs in sources.items():  # few held-out texts say little of a mean and less of a deviation
-            if pairs and len(found) < most:
+            if pairs and len(texts) < most:
                 used.append(name)
-                found += [pair.prompt + response for pair in pairs[: most - len(found)] for response in (pair.chosen, pair.rejected)]
-        return found[:most], f"{' and '.join(used)} examples"
+                texts += [pair.prompt + response for pair in pairs[: most - len(texts)] for response in (pair.chosen, pair.rejected)]
+        return texts[:most], f"{' and '.join(used)} examples"
 
 
 def _without_end(texts: Sequence[tuple[str, str, str]], trained: TrainedText | None) -> tuple[list[PairTexts], str]:
-    """The texts of pairs without what the template wrote behind each answer, which nobody may rewrite; and that end."""
+    """The texts of pairs without the end that the template wrote behind each answer, and that end, which must not be rewritten."""
     end = "" if trained is None else trained.end
     if not all(response.endswith(end) for _, *responses in texts for response in responses):
         end = ""
@@ -148,7 +149,7 @@ def _without_end(texts: Sequence[tuple[str, str, str]], trained: TrainedText | N
 
 @contextlib.contextmanager
 def _unchanged(model: Any) -> Iterator[dict[str, Tensor]]:
-    """Gives copies of what normalising may change (the head, and every vector); afterwards the model is as it was, bit for bit."""
+    """Gives copies of what normalising may change (the head, and every vector). At the end the model is as before, bit for bit."""
     trunk = {id(parameter) for parameter in model.base_model.parameters()}
     raw = {name: x.detach().clone() for name, x in model.named_parameters() if x.ndim < 2 or id(x) not in trunk}
     try:
@@ -180,4 +181,4 @@ def build_reward_stage(config: RewardModelRunConfig, compute: Compute, report: O
     trainer = trainer_of(config, built.model, pairs.training.items, objective, compute)
     in_world = config.data.source.startswith("bundled/world")
     stage = RewardModelStage(config, compute, built.model, built.tokenizer, trainer, built=built, pairs=pairs, in_world=in_world)
-    return stage, [*health_events([*built.notes, *pairs.notes]), pairs.told]
+    return stage, [*health_events([*built.notes, *pairs.notes]), pairs.counts]

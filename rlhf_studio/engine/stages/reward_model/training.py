@@ -39,7 +39,7 @@ class Preference:
 
 @dataclass(frozen=True)
 class RewardTrainingResult:
-    """What a finished stage returns. Losses are in nats per pair; what is measured on eval pairs is None without any.
+    """What a finished stage returns. Losses are in nats per pair. Numbers of eval pairs are None without such pairs.
 
     Attributes:
         steps: optimizer steps taken.
@@ -61,9 +61,9 @@ class RewardTrainingResult:
 class BradleyTerryObjective(PairObjective):
     """The loss of preferring the chosen response, summed over pairs with their weights.
 
-    With d = r_chosen - r_rejected, margin m and q, the share that is taken to be the wrong way round (``label_smoothing``; one half of a
-    tie), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``. A tie that is
-    read from data has no margin (m = 0).
+    With d = r_chosen - r_rejected, margin m and q, the share that is assumed to be the wrong way round (``label_smoothing``; for a tie one
+    half), the loss of a pair is ``-(1 - q) log sigmoid(d - m) - q log sigmoid(-d - m) + centering (r_chosen + r_rejected)^2``. A tie
+    that is read from data has no margin (m = 0).
     Sources: margin: Touvron et al. 2023 (Llama 2), equation 2; centering: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
 
     Args:
@@ -173,7 +173,7 @@ def encode_pair(tokenizer: Any, pair: Preference, append_eos: bool, max_tokens: 
 
 
 def _cut(ids: list[int], most: int, tokenizer: Any) -> list[int]:
-    """The last ids, with a warning where the others are lost; Python shows it once."""
+    """The last ``max_tokens`` ids. Warns where others are lost; Python shows the warning once."""
     if len(ids) > most:
         warnings.warn(f"texts of more than {most:,} tokens lose their beginning; use a larger max_tokens to keep it", stacklevel=3)
     return cut_left(ids, most, tokenizer)

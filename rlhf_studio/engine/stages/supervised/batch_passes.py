@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ class BatchPasses:
         packable = compute.device.type == "cpu" and not compute.ranks.sharded and not computes_again(model)
         self.packs = packable and enable_packing(model)
         self._learning = list(model.modules()) if objective.keeps_dropout else dropout_of_settings(model)
-        # torch has one generator for all threads: lanes would draw from it in an order that nobody knows.
+        # torch has one generator for all threads: the order in which lanes draw from it would change from run to run.
         self._training_compute = replace(compute, lanes=ONE_LANE) if draws_random_numbers(self._learning) else compute
 
     def add_gradients(self, items: Sequence[Any]) -> BatchNumbers:
@@ -73,7 +74,7 @@ class BatchPasses:
                 loss, sums = self.objective.learn(self.model, part.items)
             names[:] = sums
             loss = loss / count if part.counts else 0.0 * loss
-            numbers = torch.stack([loss.detach(), *(one.detach().to(loss) for one in sums.values())])
+            numbers = torch.stack([loss.detach(), *(total.detach().to(loss) for total in sums.values())])
             return loss, numbers if part.counts else torch.zeros_like(numbers)
 
         with _mode(self.model.modules(), training=False), _mode(self._learning, training=True):
@@ -120,8 +121,8 @@ class BatchPasses:
 
         with _mode(self.model.modules(), training=False), torch.no_grad():
             results = self.compute.lanes.map(of_part, parts)
-        found = dict(zip((row for part in parts for row in part), (one for part in results for one in part), strict=True))
-        return [found[row] for row in range(len(items))]
+        result_of = dict(zip(chain.from_iterable(parts), chain.from_iterable(results), strict=True))
+        return [result_of[row] for row in range(len(items))]
 
     def _by_length(self, items: Sequence[Any]) -> list[int]:
         lengths = [self.objective.tokens([item]) for item in items]

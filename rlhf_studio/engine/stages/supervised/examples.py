@@ -31,12 +31,12 @@ Prepared = TypeVar("Prepared", PreparedDemonstrations, PreparedPairs)
 
 @dataclass(frozen=True)
 class StageExamples(Generic[Prepared]):
-    """The examples of a run; ``notes`` are sentences for people, ``told`` the counts that the doctor reads."""
+    """The examples of a run; ``notes`` are sentences for people, ``counts`` an event with the numbers that the doctor reads."""
 
     training: Prepared
     held_out: Prepared
     notes: list[str]
-    told: EventRecord
+    counts: EventRecord
 
 
 def load_demonstrations(
@@ -53,13 +53,13 @@ def load_demonstrations(
     Raises :class:`PromptsError`, also when none is left to learn from.
     """
     training, aside, notes, before = _read(read_demonstrations, data, seed, report, "demonstrations")
-    given = (TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None, loss_on)
+    encoding = (TokenizerEncoder(tokenizer), chat_template(tokenizer) if data.chat_template else None, loss_on)
     tick = lambda: report("Encoding the demonstrations", None)  # noqa: E731
-    learned, held_out = (prepare_demonstrations(rows, data, *given, end=end, tick=tick) for rows in (training, aside))
+    learned, held_out = (prepare_demonstrations(rows, data, *encoding, end=end, tick=tick) for rows in (training, aside))
     _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "demonstrations")]
     counted = sum(item.counted for item in learned.items)
-    return StageExamples(learned, held_out, notes, _told(learned, held_out, before, {"counted_tokens": counted}))
+    return StageExamples(learned, held_out, notes, _counts_of(learned, held_out, before, {"counted_tokens": counted}))
 
 
 def load_pairs(
@@ -80,11 +80,11 @@ def load_pairs(
     held_out = prepare_pairs(aside, data, encoder, chat, **how, keep_texts=len(aside))
     _check(data, len(learned.items), learned.left_out)
     notes += learned.notes(data, before) + [_numbers(len(learned.items), len(held_out.items), "pairs")]
-    return StageExamples(learned, held_out, notes, _told(learned, held_out, before, {}))
+    return StageExamples(learned, held_out, notes, _counts_of(learned, held_out, before, {}))
 
 
 def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tuple[list[Any], list[Any], list[str], Any]:
-    """(rows to learn from, rows held out, notes, what was left out while reading)."""
+    """(rows to learn from, rows held out, notes, how many rows were left out while reading, by reason)."""
     report(f"Reading the {noun}", None)
 
     def tick(text: str) -> None:
@@ -101,17 +101,17 @@ def _read(read: Any, data: Any, seed: int, report: OnProgress, noun: str) -> tup
     return training, aside, list(rows.notes), rows.left_out
 
 
-def _told(learned: Any, held_out: Any, before: Counter[str], more: dict[str, Any]) -> EventRecord:
+def _counts_of(learned: Any, held_out: Any, before: Counter[str], more: dict[str, Any]) -> EventRecord:
     """The counts of the examples, for the doctor (:mod:`rlhf_studio.analysis.doctor.checks.examples`)."""
     left_out = dict(before + learned.left_out + held_out.left_out)
-    known = set(learned.items)
+    learned_items = set(learned.items)
     data = {
         "rows": len(learned.rows) + len(held_out.rows) + sum(left_out.values()),
         "examples": len(learned.items),
         "held_out": len(held_out.items),
         "cut": learned.counts["cut"],
         "left_out": left_out,
-        "shared": sum(item in known for item in held_out.items),
+        "shared": sum(item in learned_items for item in held_out.items),
         **more,
     }
     return EventRecord("info", "examples", "What became of the rows that were read is on record.", data)
@@ -124,5 +124,5 @@ def _check(data: Any, count: int, left_out: Counter[str]) -> None:
 
 
 def _numbers(training: int, held_out: int, noun: str) -> str:
-    kept = f"is measured on {held_out:,} that it never learns from" if held_out else "has none held out to be measured on"
-    return f"The run learns from {training:,} {noun} and {kept}."
+    measured = f"is measured on {held_out:,} that it never learns from" if held_out else "has none held out to be measured on"
+    return f"The run learns from {training:,} {noun} and {measured}."

@@ -1,4 +1,4 @@
-"""The model that a supervised stage trains: loaded as it is, or drawn anew in its shape; with LoRA where wanted."""
+"""The model that a supervised stage trains: with its weights or with new random ones, and with LoRA if the settings ask for it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rlhf_studio.inputs.ends import Ends
 
 @dataclass(frozen=True)
 class Learner:
-    """A causal language model that is going to be trained.
+    """A causal language model, ready to be trained.
 
     Attributes:
         model: with its adapters where LoRA is on; its trained weights are float32.
-        start: a frozen copy of the model as it was before LoRA, where DPO refers to it and switching adapters off would not give it.
+        start: a frozen copy of the model before LoRA. Only DPO needs it, and only if switching the adapters off does not give that model.
         notes: sentences for people.
     """
 
@@ -62,7 +62,7 @@ def load_learner(config: SFTRunConfig | DPORunConfig, compute: Compute, report: 
 
 
 def ends_in_training(config: SFTRunConfig | DPORunConfig, learner: Learner) -> tuple[Ends, tuple[int, ...]]:
-    """(The model's end tokens, those at which answers end), with which it will be saved. Raises :class:`ConfigError` for a wrong one."""
+    """(the model's end tokens, the tokens at which answers end), as they are saved with it. Raises :class:`ConfigError` for a wrong one."""
     ends = model_ends(learner.model, learner.tokenizer, chat=config.data.chat_template)
     stops = stop_ids(config.generation, ends, learner.model)
     sample_as(learner.model, config.generation, stops)
@@ -70,7 +70,7 @@ def ends_in_training(config: SFTRunConfig | DPORunConfig, learner: Learner) -> t
 
 
 def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:
-    """A model of the shape that a config.json gives, with new weights drawn by the seed, and its tokenizer. Raises :class:`ConfigError`."""
+    """A model of the shape that a config.json gives, with new weights drawn by the seed; and its tokenizer. Raises :class:`ConfigError`."""
     folder = fetch(name, revision, report, "model.policy", weights=False)
     report(f"Drawing new weights in the shape of {name}", None)
     try:

@@ -46,23 +46,23 @@ class TrainingObjective(ABC, Generic[Item]):
         """The summed loss of these items, a float32 scalar."""
 
     def learn(self, model: Any, items: Sequence[Item]) -> tuple[Tensor, dict[str, Tensor]]:
-        """As :meth:`loss_sum`, and sums of other numbers that the same pass knows, by name: always the same names. Most have none."""
+        """The summed loss, and by name sums of other numbers from the same pass. The names never change; most objectives have none."""
         return self.loss_sum(model, items), {}
 
     @abstractmethod
     def read(self, model: Any, items: Sequence[Item]) -> list[Any]:
-        """What people look at, for each item: the numbers that its loss is made from. Called without gradients."""
+        """For each item the numbers that its loss is made from, for people to look at. Called without gradients."""
 
     @abstractmethod
     def mean_of(self, items: Sequence[Item], results: Sequence[Any]) -> float:
         """The mean loss of these items, from what :meth:`read` gave for them: without another pass. The items must count something."""
 
     def prepare(self, model: Any, items: Sequence[Item], read: Read) -> None:
-        """Called before the loss of ``items``, outside of lanes, for what must be known of them first."""
+        """Compute what the loss of ``items`` needs beforehand. Called before the loss, outside of lanes."""
 
     def state(self, items: Sequence[Item]) -> dict[str, Tensor]:
-        """What a checkpoint needs to know of this objective. Most have no state."""
+        """The tensors that a checkpoint must store for this objective, by name. Most objectives have none."""
         return {}
 
     def restore(self, items: Sequence[Item], tensors: Mapping[str, Tensor]) -> None:
-        """Give back what :meth:`state` returned."""
+        """Take over what :meth:`state` returned."""

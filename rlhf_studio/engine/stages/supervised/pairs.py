@@ -1,4 +1,4 @@
-"""What the stages that learn from preferences have in common: a loss of pairs, and how a model orders them."""
+"""What the stages that learn from preferences share: a loss over pairs, and numbers that say how a model orders them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PairObjective(TrainingObjective[EncodedPair]):
     """A loss of preferring the chosen response, summed over pairs with their weights.
 
     Args:
-        label_smoothing: the share of pairs that is taken to be the wrong way round.
+        label_smoothing: the share of pairs that are assumed to be labelled the wrong way round.
     """
 
     keeps_dropout = False
@@ -49,15 +49,15 @@ class PairObjective(TrainingObjective[EncodedPair]):
 
     @abstractmethod
     def learn(self, model: Any, items: Sequence[EncodedPair]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The summed loss, and what :func:`pair_sums` gives of the same pass."""
+        """The summed loss, and the sums of :func:`pair_sums` from the same pass."""
 
     def wrong_way_round(self, items: Sequence[EncodedPair], like: Tensor) -> Tensor:
-        """(B,) how much of each pair counts in the opposite order: one half of a tie."""
+        """The share of each pair that counts in the opposite order, (B,): one half for a tie."""
         return like.new_tensor([0.5 if item.tie else self.label_smoothing for item in items])
 
 
 def pair_sums(chosen: Tensor, rejected: Tensor, items: Sequence[EncodedPair]) -> dict[str, Tensor]:
-    """Of pairs with these scores (B,): sums over those that are no ties. How sure people were counts in the loss alone.
+    """Sums over the pairs with these scores, (B,), without ties. The weights of pairs are not used: they count in the loss only.
 
     ``decided``: how many there are; ``right``: those whose chosen response scores higher, and half of those that score equally;
     ``chosen``, ``rejected``: the scores.
@@ -69,6 +69,6 @@ def pair_sums(chosen: Tensor, rejected: Tensor, items: Sequence[EncodedPair]) ->
 
 
 def pair_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """The means over pairs that are no ties, of sums as :func:`pair_sums` gives them; empty where all are ties."""
+    """Means over the pairs that are not ties, from the sums of :func:`pair_sums`; empty where all are ties."""
     count = sums["decided"]
     return {name: value / count for name, value in sums.items() if name != "decided"} if count else {}

@@ -52,7 +52,7 @@ class SavedState:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measurement on the held-out examples found: metrics, and events with what does not fit into a number."""
+    """The result of a measurement on the held-out examples: metrics, and events with what is not a number."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     events: list[EventRecord] = field(default_factory=list)
@@ -63,10 +63,12 @@ class SupervisedStage(StageRun):
 
     Args:
         model: what is trained, on its device.
-        kept: tensors and adapters are saved as an ordinary model folder of this name in each checkpoint.
+
+    Attributes:
+        model_folder: the name of the folder in each checkpoint that holds the model, so that other programs can load it too.
     """
 
-    kept = "policy"
+    model_folder = "policy"
     name: str
     """The stage, and the beginning of its metrics' names."""
 
@@ -85,7 +87,7 @@ class SupervisedStage(StageRun):
 
     @abstractmethod
     def measure(self) -> Measured:
-        """The held-out examples, with dropout off. Called by all processes where weights are sharded, else by the one that writes."""
+        """Measure the held-out examples, with dropout off. All processes call it where weights are sharded, else the one that writes."""
 
     def record(self, items: Sequence[int]) -> list[RolloutRecord]:
         """Some of the batch's examples, token by token."""
@@ -97,8 +99,8 @@ class SupervisedStage(StageRun):
 
     def fill(self, folder: Path, run_dir: Path) -> None:
         """Write the model into the folder of a checkpoint or a snapshot."""
-        save_model(self.model, folder / self.kept, run_dir / "base")
-        self.tokenizer.save_pretrained(folder / self.kept)
+        save_model(self.model, folder / self.model_folder, run_dir / "base")
+        self.tokenizer.save_pretrained(folder / self.model_folder)
 
     # --- StageRun ----------------------------------------------------------------------------------------------------------
 
@@ -187,12 +189,12 @@ class SupervisedStage(StageRun):
         return None if self._config.engine.keep_best == "none" else f"{self.name}/eval_loss"
 
     def save_snapshot(self, run_dir: Path) -> None:
-        """Keep the model alone, as in :class:`StageRun`."""
+        """Save the model alone, as in :class:`StageRun`."""
         if self.compute.ranks.is_main:
             write_snapshot(run_dir, self.step_number, lambda folder: self.fill(folder, run_dir), self._config)
 
     def go_on_from(self, run_dir: Path, step: int | None) -> list[str]:
-        """Take over a checkpoint: weights, optimizer, place in the examples. Raises :class:`CheckpointError`."""
+        """Take over a checkpoint: weights, optimizer, and the position in the order of the examples. Raises :class:`CheckpointError`."""
         if step is None:
             return []
         folder = checkpoint_dir(run_dir, step)
@@ -211,10 +213,10 @@ class SupervisedStage(StageRun):
 
     def restore_model(self, folder: Path) -> None:
         """Copy the weights of a checkpoint's folder into the model, bit for bit. Raises OSError, ValueError and their like."""
-        restore_weights(self.model, folder / self.kept)
+        restore_weights(self.model, folder / self.model_folder)
 
     def changes_at_resume(self) -> EventRecord | None:
-        """What this start has changed in the settings of the checkpoint."""
+        """An event about the settings that differ from those of the checkpoint."""
         return change_event(self._before, self._config, self.step_number)
 
 

@@ -30,7 +30,7 @@ OBJECTIVE = "objective/"
 
 @dataclass(frozen=True)
 class StepNumbers:
-    """What is known of an optimizer step.
+    """The numbers of an optimizer step.
 
     Attributes:
         step: its number, counted from 1.
@@ -97,7 +97,7 @@ class SupervisedTrainer:
         self.left_out = len(items) - len(self._usable)
         self._passes = BatchPasses(model, objective, compute, config.micro_batch)
         self.optimizer = make_optimizer(self._passes.parameters, config)
-        self.step_number, self._epoch, self._place = 0, 0, 0
+        self.step_number, self._epoch, self._position = 0, 0, 0
         self._seed, self._generator = seed, torch.Generator().manual_seed(seed)
         self._shuffle()
 
@@ -107,8 +107,8 @@ class SupervisedTrainer:
     def total_steps(self) -> int:
         """Steps of the whole training: those done, and those that the rest of the items still needs."""
         size, count = self.config.batch_size, len(self._usable)
-        rest = math.ceil((count - self._place) / size) + max(self.config.epochs - self._epoch - 1, 0) * math.ceil(count / size)
-        steps = self.step_number + (rest if self._epoch < self.config.epochs else 0)
+        steps_left = math.ceil((count - self._position) / size) + max(self.config.epochs - self._epoch - 1, 0) * math.ceil(count / size)
+        steps = self.step_number + (steps_left if self._epoch < self.config.epochs else 0)
         return min(steps, self.config.max_steps) if self.config.max_steps else steps
 
     @property
@@ -119,7 +119,7 @@ class SupervisedTrainer:
     @property
     def epoch(self) -> float:
         """Passes over the items that are done, such as 1.5."""
-        return self._epoch + self._place / len(self._usable)
+        return self._epoch + self._position / len(self._usable)
 
     # --- training ----------------------------------------------------------------------------------------------------------
 
@@ -131,27 +131,27 @@ class SupervisedTrainer:
         if self.finished:
             raise RuntimeError("the training is finished")
         start = time.monotonic()
-        numbers = self._order[self._place : self._place + self.config.batch_size]
+        numbers = self._order[self._position : self._position + self.config.batch_size]
         batch = [self.items[number] for number in numbers]
         rate = self._set_learning_rate()
         self.optimizer.zero_grad(set_to_none=True)
         with _random_numbers_of(self.compute.device, self._seed, self.step_number, self.compute.ranks.rank):
-            found = self._passes.add_gradients(batch)
+            totals = self._passes.add_gradients(batch)
         norm = gradient_norm(self._passes.gradients(), self.compute.ranks)
-        problem = self._apply(found.loss, norm)
+        problem = self._apply(totals.loss, norm)
         self._advance(len(batch))
         self.compute.synchronise()
         return StepNumbers(
             step=self.step_number,
             epoch=self.epoch,
-            loss=found.loss,
+            loss=totals.loss,
             learning_rate=rate,
             grad_norm=float(norm),
             count=self.objective.count(batch),
             tokens=self.objective.tokens(batch),
             seconds=time.monotonic() - start,
             items=tuple(numbers),
-            sums=found.sums,
+            sums=totals.sums,
             problem=problem,
         )
 
@@ -192,16 +192,16 @@ class SupervisedTrainer:
 
     def _advance(self, count: int) -> None:
         self.step_number += 1
-        self._place += count
-        if self._place == len(self._usable):
-            self._epoch, self._place = self._epoch + 1, 0
+        self._position += count
+        if self._position == len(self._usable):
+            self._epoch, self._position = self._epoch + 1, 0
             self._shuffle()
 
     def _shuffle(self) -> None:
-        """The order of the next epoch. The generator's state before it is kept, so that the order can be drawn again."""
+        """Draw the order of the next epoch. The generator's earlier state is stored, so that the order can be drawn again."""
         self._before_epoch = self._generator.get_state()
         order = torch.randperm(len(self._usable), generator=self._generator).tolist()
-        self._order = [self._usable[place] for place in order]
+        self._order = [self._usable[index] for index in order]
 
     # --- going on after an interruption ------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class SupervisedTrainer:
         numbers = {
             "step": self.step_number,
             "epoch": self._epoch,
-            "place": self._place,
+            "place": self._position,
             "examples": len(self.items),
             "usable": len(self._usable),
             "threads": torch.get_num_threads(),
@@ -220,7 +220,7 @@ class SupervisedTrainer:
         return numbers, {"shuffling": self._before_epoch.clone(), **own}
 
     def restore(self, numbers: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> list[str]:
-        """Go on from a saved state; weights and optimizer are given back apart. Returns what may differ from before, a clause each.
+        """Go on from a saved state; the caller restores weights and optimizer. Returns what may differ from before, one clause each.
 
         Raises ValueError when the state was saved with other examples.
         """
@@ -229,7 +229,7 @@ class SupervisedTrainer:
             raise ValueError(
                 f"the training was saved with {before[0]} examples, {before[1]} of which count, but now there are {now[0]} and {now[1]}"
             )
-        self.step_number, self._epoch, self._place = numbers["step"], numbers["epoch"], numbers["place"]
+        self.step_number, self._epoch, self._position = numbers["step"], numbers["epoch"], numbers["place"]
         self._generator.set_state(tensors["shuffling"])
         self._shuffle()
         self.objective.restore(self.items, {name.removeprefix(OBJECTIVE): x for name, x in tensors.items() if name.startswith(OBJECTIVE)})
@@ -253,12 +253,12 @@ def make_optimizer(parameters: Sequence[torch.nn.Parameter], config: TrainingCon
 
 
 @contextlib.contextmanager
-def _random_numbers_of(device: torch.device, *place: int) -> Iterator[None]:
-    """Inside, dropout draws numbers that belong to this seed, step and rank; afterwards the caller's random state is as it was.
+def _random_numbers_of(device: torch.device, *numbers: int) -> Iterator[None]:
+    """Inside, dropout draws numbers that belong to these numbers (seed, step and rank). Afterwards the caller's random state is as it was.
 
-    So nothing of them needs to be saved: a step draws the same numbers whenever it is taken.
+    So a checkpoint needs no random state of dropout: a step draws the same numbers whenever it is taken.
     """
-    digest = hashlib.sha256(" ".join(map(str, place)).encode()).digest()
+    digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(int.from_bytes(digest[:7], "big"))
         yield

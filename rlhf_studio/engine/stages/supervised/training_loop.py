@@ -24,7 +24,7 @@ class TrainingProgress:
     Attributes:
         step, steps: steps done, and steps in all.
         loss: mean loss of this step's batch (SFT: nats per token; reward model and DPO: nats per pair).
-        learning_rate: the one this step was taken with.
+        learning_rate: the learning rate of this step.
         grad_norm: norm of the gradient before clipping.
         seconds: time since the stage began.
     """
@@ -56,7 +56,7 @@ def run_training(
     seed: int,
     on_step: OnStep | None = None,
 ) -> tuple[SupervisedTrainer, list[StepNumbers]]:
-    """Train to the end; the trainer, and what is known of every step.
+    """Train to the end. Returns the trainer, and the numbers of every step.
 
     The caller's random state is left as it was, and so is the model's train or eval mode. Raises NonFiniteError when the loss or the
     gradient is not finite, ValueError when no item counts.

@@ -78,8 +78,8 @@ def watched_prompts(examples: Sequence[tuple[Sequence[int], int]], count: int) -
 
     Of a text that is all response its first tokens are the prompt.
     """
-    found = (tuple(ids[: start if start > 1 else min(FIRST_TOKENS, max(len(ids) // 2, 1))]) for ids, start in examples)
-    return list(dict.fromkeys(prompt for prompt in found if prompt))[:count]
+    prompts = (tuple(ids[: start if start > 1 else min(FIRST_TOKENS, max(len(ids) // 2, 1))]) for ids, start in examples)
+    return list(dict.fromkeys(prompt for prompt in prompts if prompt))[:count]
 
 
 class ExampleRecorder:
@@ -94,20 +94,20 @@ class ExampleRecorder:
     ) -> list[RolloutRecord]:
         """One record for each text, given as (token ids, where its response begins). The model's train or eval mode is kept.
 
-        ``learned`` are the places in each text of the tokens that the loss counts; None where it counts every token of a response.
+        ``learned`` are the positions in each text of the tokens that the loss counts; None where it counts every token of a response.
         """
         was_training = model.training
         model.eval()
-        places: Sequence[Sequence[int] | None] = learned or [None] * len(texts)
+        counted_tokens: Sequence[Sequence[int] | None] = learned or [None] * len(texts)
         records = [
-            self._one(model, sample, list(ids), max(start, 1), counted)
-            for sample, ((ids, start), counted) in enumerate(zip(texts, places, strict=True))
+            self._record_text(model, sample, list(ids), max(start, 1), counted)
+            for sample, ((ids, start), counted) in enumerate(zip(texts, counted_tokens, strict=True))
         ]
         model.train(was_training)
         return records
 
     @torch.no_grad()
-    def _one(self, model: Any, sample: int, ids: list[int], start: int, learned: Sequence[int] | None) -> RolloutRecord:
+    def _record_text(self, model: Any, sample: int, ids: list[int], start: int, learned: Sequence[int] | None) -> RolloutRecord:
         with self._compute.autocast():
             logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, start - 1 : -1]
         distribution = log_distribution(logits, 1.0)

@@ -29,75 +29,76 @@ NOT_HELD_OUT = "No prompts are held out (data.eval, data.eval_share): what is me
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The prompts.
+class EvaluationPrompts:
+    """The prompts that all policies answer.
 
     Attributes:
-        prepared: as the reference reads them; the prompts at ``places`` are answered, in this order.
+        prepared: all prompts of the data, as the reference reads them.
+        row_numbers: the rows of ``prepared`` that are answered, in this order.
         notes: sentences for people.
     """
 
     prepared: Prepared
-    places: list[int]
+    row_numbers: list[int]
     notes: list[str]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.row_numbers)
 
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt, as the reference reads it."""
-        return max(len(self.prepared.ids[place]) for place in self.places)
+        return max(len(self.prepared.ids[row]) for row in self.row_numbers)
 
     def texts(self) -> list[str]:
-        """What people see of each."""
-        return [self.prepared.texts[place] for place in self.places]
+        """The text of each prompt, for people."""
+        return [self.prepared.texts[row] for row in self.row_numbers]
 
 
-def read_questions(
+def read_evaluation_prompts(
     config: EvaluationRunConfig, as_ppo: RunConfig, tokenizer: PreTrainedTokenizerBase, report: OnProgress, trained_on: Collection[str] = ()
-) -> Questions:
+) -> EvaluationPrompts:
     """The held-out prompts, or some of them spread evenly. Raises :class:`PromptsError`.
 
-    They are those that a PPO run with the same ``data`` and ``engine.seed`` would not train on. Where nothing is held out they are from
-    all prompts, and a note says so; not of prompts that are held out themselves (:data:`HELD_OUT`) and are not in ``trained_on``, which
-    are the sources that the compared policies learned from, as :func:`learned_from` gives them.
+    A PPO run with the same ``data`` and ``engine.seed`` would not train on them. Where nothing is held out, all prompts are used, and a
+    note says so. There is no note for a bundled file of held-out prompts (:data:`HELD_OUT`), unless it is in ``trained_on``: the sources
+    that the compared policies learned from (:func:`learned_from`).
     """
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     prepared = prepare_prompts(rows, tokenizer, as_ppo, report)
     held_out = hold_out(prepared, read_held_out(config.data, report), tokenizer, as_ppo, report)
     notes = prepared.notes(config.data)
-    places = list(range(len(prepared.ids)))
+    candidates = list(range(len(prepared.ids)))
     if held_out.prompts is not None:
         prepared = held_out.prompts
-        places, notes = list(range(len(prepared.ids))), prepared.notes(config.data)
+        candidates, notes = list(range(len(prepared.ids))), prepared.notes(config.data)
     elif held_out.aside:
-        places = held_out.aside
+        candidates = held_out.aside
     elif config.data.prompts not in HELD_OUT or resolve(config.data.prompts) in trained_on:
         notes.append(NOT_HELD_OUT)
-    count = min(config.evaluation.prompts or len(places), len(places))
-    return Questions(prepared, [places[index * len(places) // count] for index in range(count)], notes)
+    count = min(config.evaluation.prompts or len(candidates), len(candidates))
+    return EvaluationPrompts(prepared, [candidates[index * len(candidates) // count] for index in range(count)], notes)
 
 
 def learned_from(sources: Iterable[PolicySource]) -> set[str]:
     """What the runs of these policies trained on, as paths or names of datasets. Raises StoreError."""
-    found: set[str] = set()
+    names: set[str] = set()
     for folder in {source.run_folder for source in sources if source.run_folder}:
         data = RunReader(Path(folder)).config().data  # type: ignore[attr-defined]  # every stage has data
-        found.add(resolve(data.prompts if isinstance(data, DataConfig) else data.source))
-    return found
+        names.add(resolve(data.prompts if isinstance(data, DataConfig) else data.source))
+    return names
 
 
-def read_as(questions: Questions, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, policy: str) -> Prepared:
-    """The chosen prompts, all of them, as another tokenizer reads them. Raises :class:`PromptsError`."""
-    rows = [questions.prepared.rows[place] for place in questions.places]
+def read_as(prompts: EvaluationPrompts, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int, policy: str) -> Prepared:
+    """All prompts to be answered, as another tokenizer reads them. Raises :class:`PromptsError`."""
+    rows = [prompts.prepared.rows[number] for number in prompts.row_numbers]
     if data.query_tokens_max or data.overlong == "cut_right":  # where the first tokenizer cut a text, the prompt ends for all
-        rows = [replace(row, text=text) for row, text in zip(rows, questions.texts(), strict=True)]
-    whole = {"min_prompt_tokens": 0, "query_tokens_min": 0, "query_tokens_max": 0, "overlong": "cut_left"}
-    data = data.model_copy(update=whole)
+        rows = [replace(row, text=text) for row, text in zip(rows, prompts.texts(), strict=True)]
+    uncut = {"min_prompt_tokens": 0, "query_tokens_min": 0, "query_tokens_max": 0, "overlong": "cut_left"}
+    data = data.model_copy(update=uncut)
     chat = chat_template(tokenizer) if data.chat_template else None
-    has_references = questions.prepared.references is not None
+    has_references = prompts.prepared.references is not None
     try:
         return prepare(Prompts(rows, Counter(), has_references=has_references), data, TokenizerEncoder(tokenizer), chat, seed)
     except PromptsError as error:
@@ -122,8 +123,8 @@ def text_tokens(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, longes
     A text longer than ``longest``, or than :data:`LONGEST_WINDOW`, is read in windows: each begins with the last token of the one before.
     """
     step = min(longest, LONGEST_WINDOW) - 1
-    whole = TokenizerEncoder(tokenizer).encode(list(texts), special=True)
-    rows = [ids[start : start + step + 1] for ids in whole for start in range(0, len(ids) - 1, step)]
+    encoded = TokenizerEncoder(tokenizer).encode(list(texts), special=True)
+    rows = [ids[start : start + step + 1] for ids in encoded for start in range(0, len(ids) - 1, step)]
     return token_batch([ids[:1] for ids in rows], [ids[1:] for ids in rows], device) if rows else None
 
 
