@@ -1,4 +1,4 @@
-"""What answers a round in the end: a run's curve, or which option the two runs of an experiment make the right one."""
+"""What answers a round at its end: the curve of a run, or the option that the two runs of an experiment show to be right."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ class Answering:
 
     def runs(self) -> list[Json]:
         """Runs that can answer a question, the newest first."""
-        found = [run for run in self._workspace.runs() if run.step > 0]
-        return [{"run": run.run_id, "name": run.name or run.run_id, "steps": run.total_steps} for run in found[:MOST_RUNS]]
+        begun = [run for run in self._workspace.runs() if run.step > 0]
+        return [{"run": run.run_id, "name": run.name or run.run_id, "steps": run.total_steps} for run in begun[:MOST_RUNS]]
 
-    def look(self, one: Round) -> Json:
-        """How the answer to a round stands.
+    def look(self, round_: Round) -> Json:
+        """How far the answer to a round is.
 
-        ``run``, with its ``name``, ``state``, ``step`` and ``steps``, is the one whose curve answers, empty for none; ``startable`` says
-        that the runs of an experiment are not there yet. What has been found is ``steps`` and ``values`` of the curve, or ``right``.
+        Returns ``run`` (the id of the run whose curve answers, empty for none) with its ``name``, ``state``, ``step`` and ``steps``;
+        ``startable``, whether the runs of an experiment can be started now; ``ended``; and, as far as it is known, the answer: ``curve``
+        with ``steps`` and ``values``, or ``right``, the number of the right option.
         """
-        run = self._run(one)
-        found: Json = {"run": "", "startable": False, "ended": True}
+        run = self._run(round_)
+        answer: Json = {"run": "", "startable": False, "ended": True}
         if run is not None:
-            found |= {"run": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "steps": run.total_steps}
-            found["ended"] = run.state in ENDED
-        if one.question.experiment and not one.run:
-            return found | self._of_experiment(one.question)
-        if run is not None and one.question.kind == "curve":
-            found |= {"curve": self._curve(run.run_id, one.question.metric)}
-        return found
+            answer |= {"run": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "steps": run.total_steps}
+            answer["ended"] = run.state in ENDED
+        if round_.question.experiment and not round_.run:
+            return answer | self._of_experiment(round_.question)
+        if run is not None and round_.question.kind == "curve":
+            answer |= {"curve": self._curve(run.run_id, round_.question.metric)}
+        return answer
 
-    def _run(self, one: Round) -> RunStatus | None:
+    def _run(self, round_: Round) -> RunStatus | None:
         try:
-            if one.run:
-                return self._workspace.status(one.run)
-            if one.question.experiment:
-                return self._pair(one.question)["second"]
+            if round_.run:
+                return self._workspace.status(round_.run)
+            if round_.question.experiment:
+                return self._pair(round_.question)["second"]
         except StoreError:  # it was deleted
             return None
         return None
@@ -65,18 +66,18 @@ class Answering:
         pair = self._pair(question)
         both = all(map(has_ended, pair.values()))
         second = pair["second"]
-        found: Json = {"startable": not both and all(run is None or has_ended(run) for run in pair.values()), "ended": both}
+        facts: Json = {"startable": not both and all(run is None or has_ended(run) for run in pair.values()), "ended": both}
         if question.kind == "curve":
-            return found | ({"curve": self._curve(second.run_id, question.metric)} if second is not None else {})
+            return facts | ({"curve": self._curve(second.run_id, question.metric)} if second is not None else {})
         if not both:
-            return found
+            return facts
         readers = {which: self._workspace.reader(run.run_id) for which, run in pair.items() if run is not None}
         answer = str(Pair(shelf.experiment_of(question.experiment), readers["first"], readers["second"]).numbers()["answer"])
-        said = option_of(question.experiment, answer)
-        return found | ({"right": question.options.index(said)} if said in question.options else {})
+        option = option_of(question.experiment, answer)
+        return facts | ({"right": question.options.index(option)} if option in question.options else {})
 
     def _curve(self, run_id: str, metric: str) -> Json:
         steps, columns = self._workspace.reader(run_id).columns([metric])
         pairs = [(int(step), float(value)) for step, value in zip(steps, columns[metric], strict=True) if math.isfinite(value)]
-        kept = pairs[:: max(1, math.ceil(len(pairs) / MOST_POINTS))]
-        return {"steps": [step for step, _ in kept], "values": [round(value, 6) for _, value in kept]}
+        thinned = pairs[:: max(1, math.ceil(len(pairs) / MOST_POINTS))]
+        return {"steps": [step for step, _ in thinned], "values": [round(value, 6) for _, value in thinned]}

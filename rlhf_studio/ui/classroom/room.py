@@ -25,7 +25,7 @@ class Classroom:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.start = secrets.token_hex(4)  # of the app: pages see by it that the app was started again
+        self.start = secrets.token_hex(4)  # changes with every start of the app, so that pages notice it
         self._token = new_token()
         self._teachers_token = ""
         self._place = TeachersPlace()
@@ -37,9 +37,9 @@ class Classroom:
 
     # --- links ----------------------------------------------------------------------------------------------------------------
 
-    def admits(self, shown: str) -> bool:
+    def admits(self, token: str) -> bool:
         """Whether this is the token of the class link."""
-        return is_token(shown, self._token)
+        return is_token(token, self._token)
 
     @property
     def link(self) -> str:
@@ -86,7 +86,9 @@ class Classroom:
     def call(self, person: str, name: str) -> None:
         """A student has typed a name; an empty one is forgotten."""
         with self._lock:
-            self._names = {**self._names, person: name} if name else {key: kept for key, kept in self._names.items() if key != person}
+            self._names = (
+                {**self._names, person: name} if name else {key: other_name for key, other_name in self._names.items() if key != person}
+            )
 
     def know(self, names: Mapping[str, str]) -> None:
         """These are the names, and no others."""
@@ -94,7 +96,7 @@ class Classroom:
             self._names = dict(names)
 
     def end(self) -> None:
-        """The class is over: its link admits nobody, the teacher leads nobody, and no student and no name is known."""
+        """The class is over: its link admits nobody, the teacher leads nobody, and all students and names are forgotten."""
         with self._lock:
             self._token, self._names = "", {}
             self._place = TeachersPlace()
