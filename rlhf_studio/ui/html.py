@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse
 ASSETS = Path(__file__).resolve().parent / "assets"
 
 # The stylesheets of each page, in the order in which their rules follow each other.
-_SHARED_STYLES = ("shared/page.css", "shared/segments.css")
+_SHARED_STYLES = ("shared/page.css", "shared/segments.css", "shared/answers.css")
 TOKEN_STYLES = ("shared/colours.css", "shared/inspector.css", "shared/card.css")  # of pages that show tokens
 STYLES = {
     "train": (*_SHARED_STYLES, "train/train.css", "train/form.css", "train/rewards.css", "train/devices.css"),

@@ -21,7 +21,7 @@ def words(text: str) -> frozenset[str]:
 
 WATCH = words(
     """
-    shell: where class_now class_round
+    shell: where class_now
     train: boot check preview to_yaml
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form
@@ -30,7 +30,7 @@ WATCH = words(
     road: road_news road_lineage
     talk: boot policies playground_boot
     learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
-    evaluate: boot report answers file
+    evaluate: boot answers file
     buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
     """
 )

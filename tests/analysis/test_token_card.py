@@ -225,9 +225,9 @@ def test_a_factor_is_printed_without_an_exponent(coef: float, text: str) -> None
 def test_no_script_holds_a_formula() -> None:
     """Exponentials and logarithms in the page's scripts would be formulas. What may have one says where to draw, or what to leave out."""
     allowed = {
-        "pictures/axes.js": "the distance of an axis' marks",
+        "charts/axes.js": "the distance of an axis' marks",
         "live/learned.js": "how many times as frequent a phrase must be",
-        "shared/plotly.js": "where a point lies on a logarithmic axis",
+        "charts/plot.js": "where a point lies on a logarithmic axis",
     }
     assets = Path(str(resources.files("rlhf_studio.ui").joinpath("assets")))
     with_formulas = {

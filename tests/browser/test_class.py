@@ -205,7 +205,7 @@ def test_nothing_is_lost_by_one_click_and_refusals_say_why(server: Server, teach
     old, line, held = room.link, student.locator(".rs-where"), []
 
     def hold(route: Any) -> None:
-        early = room.link == old and "class_round" in (route.request.post_data or "")
+        early = room.link == old and "class_now" in (route.request.post_data or "")
         held.append(route) if early else route.continue_()
 
     late = phone.new_page()

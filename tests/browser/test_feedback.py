@@ -204,6 +204,7 @@ def test_no_answer_is_lost_or_counted_twice_when_the_app_does_not_answer(
 def test_rankings_ratings_and_what_a_run_waits_for(rate: Callable[[str], Any], server: Server, feedback: Feedback) -> None:
     task, _ = feedback.create(NewTask("Order", kind="ranking"), [NewItem("p", ("one", "two", "three"))])
     page = rate(task.id)
+    expect(page.locator(".rs-sides .rs-pick")).to_have_count(3)
     expect(page.get_by_role("button", name="Store this order")).to_be_disabled()
     for key in ("c", "Backspace", "b", "=", "a", "c", "Enter"):
         page.keyboard.press(key)

@@ -85,7 +85,7 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     for number in range(3):
         page.locator("[data-action=tick]").nth(number).check()
     page.get_by_role("button", name="Compare 3 runs").click()
-    page.wait_for_function("[...document.querySelectorAll('.rs-curve')].filter((node) => node.data).length >= 4")
+    page.wait_for_function("[...document.querySelectorAll('.rs-runs .rs-plot')].filter((node) => node.data).length >= 4")
     assert "compare=" in page.url
     assert page.locator(".rs-compare-verdict").inner_text().endswith(".")
     page.wait_for_selector(".rs-compare-answer .rs-tinted")
@@ -93,10 +93,10 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.get_by_text("2 of 6").wait_for()
     page.get_by_text("Choose metrics").click()
     page.get_by_role("group", name="Metrics").get_by_label("Value loss").check()
-    drawn = "document.querySelector('[data-metric=\"loss/value_avg\"] .rs-curve')?.data?.length === 3"
+    drawn = "document.querySelector('[data-metric=\"loss/value_avg\"] .rs-plot')?.data?.length === 3"
     page.wait_for_function(drawn)
     assert "loss%2Fvalue_avg" in page.url
-    curve = page.locator('[data-metric="loss/value_avg"] .rs-curve')
+    curve = page.locator('[data-metric="loss/value_avg"] .rs-plot')
     curve.scroll_into_view_if_needed()
     box = curve.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -126,7 +126,7 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     legend = page.locator(".rs-swatch").filter(visible=True)
     swatches = legend.evaluate_all("nodes => nodes.slice(0, 3).map((node) => getComputedStyle(node).getPropertyValue('--c'))")
     page.get_by_label("Single runs too").check()
-    lines = "document.querySelector('[data-metric=\"objective/scores\"] .rs-curve')?.data?.filter((line) => line.line.width > 0)"
+    lines = "document.querySelector('[data-metric=\"objective/scores\"] .rs-plot')?.data?.filter((line) => line.line.width > 0)"
     page.wait_for_function(f"{lines}?.length === 3")
     colours = page.evaluate(f"{lines}.map((line) => line.line.color)")
     assert len(set(swatches)) == 3 and len(set(colours)) == 3, (swatches, colours)

@@ -217,18 +217,20 @@ def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio
     assert walker.at == "Take it home"
 
     # links of what was made keep the focus while more is made; the server of this dialog is a stand-in
-    script = page.locator('link[data-script="export/take_home.js"]').first.get_attribute("href")
+    scripts = [page.locator(f'link[data-script="{name}.js"]').first.get_attribute("href") for name in ("export/take_home", "shared/poll")]
     page.evaluate(
-        """async (address) => {
+        """async ([address, polls]) => {
           const { TakeHome } = await import(address);
+          const { Poll } = await import(polls);
+          const poll = new Poll({ awake: () => true });
           const job = { state: "working", number: 1, progress: "", fraction: 0.5 };
           const base = { operator: true, checkpoints: [], push: false, adapter: false, best: null, why_not: "" };
           window.looks = 0;
           window.made = [{ name: "a.zip", bytes: 10 }, { name: "b.zip", bytes: 20 }];
           const export_look = async () => ({ ...base, job: { ...job, progress: `Part ${++window.looks}` }, files: window.made });
-          new TakeHome({ host: document.body, server: { export_look }, api: "/gradio_api" }).open({ run: "r", name: "r" });
+          new TakeHome({ host: document.body, server: { export_look }, api: "/gradio_api", poll }).open({ run: "r", name: "r" });
         }""",
-        script,
+        scripts,
     )
     page.get_by_role("link", name="b.zip").focus()
     page.evaluate("window.made = [{ name: 'new.zip', bytes: 5 }, ...window.made]")

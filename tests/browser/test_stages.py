@@ -96,11 +96,11 @@ def test_an_evaluation_is_looked_at_from_all_sides_and_voted_on_blindly(open_pag
     warning = page.get_by_text("The reward is over-optimised: from middle to late")
     expect(warning).to_be_visible()
     page.get_by_role("button", name="Frontier").click()
-    expect(page.locator(".rs-evaluate-plot .main-svg").first).to_be_visible()
+    expect(page.locator(".rs-evaluate .rs-plot .main-svg").first).to_be_visible()
     expect(warning).to_have_count(1)
     page.reload()
     expect(page.get_by_role("button", name="Frontier")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator(".rs-evaluate-plot .main-svg").first).to_be_visible()
+    expect(page.locator(".rs-evaluate .rs-plot .main-svg").first).to_be_visible()
     expect(table).to_be_hidden()
 
     # a new one: the form says what is wrong

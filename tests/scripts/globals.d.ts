@@ -1,6 +1,6 @@
 // What the pages' scripts find in the browser beside its own functions.
 interface Window {
-    /** plotly.js, once it is loaded (ui/assets/shared/plotly.js). */
+    /** plotly.js, once it is loaded (ui/assets/charts/plot.js). */
     Plotly: any;
     /** Gradio's description of the app. */
     gradio_config: any;

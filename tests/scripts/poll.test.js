@@ -10,7 +10,7 @@ globalThis.document = /** @type {any} */ ({
   addEventListener: (_, listener) => page.listeners.push(listener),
   removeEventListener: () => {},
 });
-const { Poller, setPace } = await import("../../rlhf_studio/ui/assets/shared/poll.js");
+const { Poll, REST, setPace } = await import("../../rlhf_studio/ui/assets/shared/poll.js");
 const { functionsOf } = await import("../../rlhf_studio/ui/assets/shared/visit.js");
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
@@ -32,23 +32,23 @@ async function pass(seconds) {
   }
 }
 
-/** A poller whose questions `answer` answers, and the moments of its questions in seconds. */
-async function polling(answer, options = {}) {
+const seen = () => page.visibilityState === "visible";
+
+/** A poll with one part, whose questions `answer` answers, and the moments of its questions in seconds. */
+async function polling(answer, { receive = () => undefined, ...options } = {}) {
   const asked = [];
   const lost = [];
-  const poller = new Poller({
+  const poll = new Poll({ onlost: (what) => lost.push(what && "lost"), awake: seen, ...options });
+  const part = poll.add({
     ask: async () => {
       asked.push(now());
       return answer();
     },
-    onreply: () => undefined,
-    onlost: (what) => lost.push(what && "lost"),
-    awake: () => page.visibilityState === "visible",
-    ...options,
+    receive,
   });
-  poller.wake();
+  part.wake();
   await settle();
-  return { asked, lost, poller };
+  return { asked, lost, poll, part };
 }
 
 const refuse = (restFor) => () => {
@@ -56,11 +56,11 @@ const refuse = (restFor) => () => {
 };
 
 test("pages ask once a second, and as much slower as the server says", async () => {
-  const { asked, poller } = await polling(() => ({}));
+  const { asked, poll } = await polling(() => ({}));
   await pass(3);
   setPace(2.5); // the next question after the one that is planned already waits so long
   await pass(5.6);
-  poller.stop();
+  poll.stop();
   assert.deepEqual(asked, [0, 1, 2, 3, 4, 6.5]);
 });
 
@@ -68,12 +68,12 @@ test("two viewers do not stay in step", async () => {
   setChance(0);
   const early = await polling(() => ({}));
   await pass(2);
-  early.poller.stop();
+  early.poll.stop();
   const began = now();
   setChance(1);
   const late = await polling(() => ({}));
   await pass(2.3);
-  late.poller.stop();
+  late.poll.stop();
   assert.deepEqual(early.asked, [0, 0.9, 1.8]);
   assert.deepEqual(
     late.asked.map((at) => Math.round(10 * (at - began)) / 10),
@@ -83,19 +83,19 @@ test("two viewers do not stay in step", async () => {
 
 test("after failures pages ask less and less often, until there is an answer", async () => {
   let works = false;
-  const { asked, lost, poller } = await polling(() => (works ? {} : refuse()()));
+  const { asked, lost, poll } = await polling(() => (works ? {} : refuse()()));
   await pass(60);
   works = true;
   await pass(17);
-  poller.stop();
+  poll.stop();
   assert.deepEqual(asked.slice(0, 10), [0, 1, 3, 7, 15, 30, 45, 60, 75, 76]);
   assert.equal(lost.at(-1), null);
 });
 
 test("pages rest as long as the server asks for, and never shorter", async () => {
-  const { asked, poller } = await polling(refuse(20000));
+  const { asked, poll } = await polling(refuse(20000));
   await pass(70);
-  poller.stop();
+  poll.stop();
   assert.deepEqual(asked, [0, 22, 44, 66]);
 });
 
@@ -110,8 +110,57 @@ test("a page out of sight asks nothing unless it has something to tell", async (
   page.listeners.forEach((listener) => listener());
   await settle();
   assert.deepEqual([quiet.asked.length, follows.asked.length], [4, 7]);
-  quiet.poller.stop();
-  follows.poller.stop();
+  quiet.poll.stop();
+  follows.poll.stop();
+});
+
+test("what ends is asked for until its end, or until there were no answers for too long", async () => {
+  const left = [{ more: true }, { more: true }, {}];
+  const poll = new Poll({ awake: seen });
+  const receive = ({ more }) => (more ? 150 : REST);
+  const ended = poll.until({ ask: async () => left.shift(), receive });
+  await pass(1);
+  const given = poll.until({ ask: refuse(), receive });
+  await pass(60);
+  poll.stop();
+  assert.deepEqual([await ended, left.length, await given], [true, 0, false]);
+});
+
+test("what a person has changed is asked for again after the answer that is on its way", async () => {
+  const asked = [];
+  const poll = new Poll({ awake: seen });
+  const part = poll.add({
+    ask: () => new Promise((answer) => setTimeout(answer, 500, asked.push(now()))),
+    receive: () => REST,
+    asleep: true,
+  });
+  poll.wake(); // the page is seen: nothing is wanted of this part yet
+  await pass(1);
+  part.wake();
+  await pass(0.2);
+  part.wake();
+  poll.wake();
+  await pass(5);
+  poll.remove(part);
+  part.wake();
+  await pass(1);
+  poll.stop();
+  assert.deepEqual(asked, [1, 1.6]); // the clock of these tests has steps of a tenth
+});
+
+test("the parts of a page share what is known of the connection, and nothing is said when none asks any more", async () => {
+  const { lost, poll, part } = await polling(() => ({}));
+  const failing = poll.add({ ask: async () => refuse()(), receive: () => undefined });
+  failing.wake();
+  await pass(30);
+  assert.equal(lost.includes("lost"), false); // the other part is answered
+  poll.remove(part);
+  await pass(40);
+  assert.equal(lost.at(-1), "lost");
+  poll.remove(failing);
+  await pass(1);
+  poll.stop();
+  assert.equal(lost.at(-1), null);
 });
 
 test("a function of the page answers, or rejects with the rest that the server wants", async () => {

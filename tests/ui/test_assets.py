@@ -38,13 +38,19 @@ def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
     assert private == {}
 
 
+def test_charts_are_drawn_by_one_layer():
+    """Who draws asks charts/plot.js, which alone knows the theme, the letters and the axes, and gives Plotly no text of others."""
+    others = [path for path in SCRIPTS if folder_of(path) != "charts" and "window.Plotly" in text_of(path)]
+    assert others == []
+
+
 def test_files_load_nothing_from_elsewhere():
     for path in (*SCRIPTS, *STYLES):
         outside = [url for url in re.findall(r"https?://[^\s\"'`)]+", text_of(path)) if url not in NAMESPACES]
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
+PARTS = {"charts", "classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
 
 
 def folder_of(path: Path) -> str:
@@ -81,7 +87,7 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
 
 
 def test_what_is_shared_serves_two_pages():
-    tokens = {"tokens.js", "strip.js", "inspector.js", "card.js", "tips.js"}  # every page that shows tokens may use them
+    tokens = {"tokens.js", "inspector.js", "card.js", "tips.js"}  # every page that shows tokens may use them
     tokens |= {"lasting.js"}  # and every page that has preferences
     for path in (html.ASSETS / "shared").rglob("*.js"):
         assert path.name in tokens or sum(path in reached_from(page) for page in PAGES) >= 2, (
@@ -94,7 +100,7 @@ def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     for page, names in html.STYLES.items():
         dialogs = {path.stem for path in reached_from(page) if folder_of(path) in PARTS}
         expected = {path for path in STYLES if folder_of(path) in (page, "shared") or (folder_of(path) in PARTS and path.stem in dialogs)}
-        draws = {html.ASSETS / "shared" / "plotly.js", html.ASSETS / "pictures" / "axes.js"} & reached_from(page)
+        draws = {html.ASSETS / "charts" / "plot.js", html.ASSETS / "charts" / "axes.js"} & reached_from(page)
         drawn = {html.ASSETS / "shared" / "colours.css"} if draws else set()
         expected -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens - drawn
         assert [html.ASSETS / name for name in names] == sorted(expected, key=[html.ASSETS / name for name in names].index)
@@ -173,7 +179,7 @@ def test_heads_are_taken_apart():
 
 
 def test_scripts_give_no_class_without_the_prefix():
-    given = re.compile(r"\bclass: ([\"`])(.+?)\1|classList\.\w+\(([\"`])(.+?)\3")
+    given = re.compile(r"(?:\bclass: |\bpushButton\()([\"`])(.+?)\1|classList\.\w+\(([\"`])(.+?)\3")
     for path in SCRIPTS:
         for match in given.finditer(path.read_text(encoding="utf-8")):
             names = re.sub(r"\$\{[^}]*\}", "", match[2] or match[4]).split()
@@ -203,7 +209,8 @@ def test_every_colour_is_defined_for_light_and_dark():
     style = (html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8")
     names = {line["colour"] for chart in charts.page_data()["charts"] for line in chart["lines"]}
     names |= {tile["colour"] for tile in charts.page_data()["tiles"]}
-    names |= set(re.findall(r'colour\("([\w-]+)"\)', (html.ASSETS / "live" / "traces.js").read_text(encoding="utf-8")))
+    for path in SCRIPTS:
+        names |= set(re.findall(r'colour\("([\w-]+)"\)', path.read_text(encoding="utf-8")))
     for selector in (".rs-page", ".dark .rs-page"):
         defined = set(re.findall(r"--q-([\w-]+):", blocks(style, selector)))
         assert names <= defined, f"{selector}: {names - defined}"

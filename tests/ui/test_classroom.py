@@ -118,6 +118,12 @@ def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[
     return answer
 
 
+def present_round(server: Server, headers: dict[str, str]) -> dict[str, Any]:
+    """What the page of a person is told of the present round when it has seen none yet."""
+    present: dict[str, Any] = told(server, "now", {}, headers)["present"]
+    return present
+
+
 def begun(server: Server, **question: Any) -> str:
     """Ask the class; gives the round."""
     answer = told(server, "ask", question or {"text": "Higher or lower?", "options": ["Higher", "Lower"], "right": 1}, TEACHER)
@@ -136,12 +142,12 @@ def test_thirty_students_who_answer_at_once_are_all_counted_once(lesson: Server)
     told(lesson, "answer", {"round": one, "answer": 0}, student(lesson, 0))  # changed
     told(lesson, "steer", {"op": "close", "round": one}, TEACHER)
     assert "closed" in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 0))["problem"]
-    assert "results" not in told(lesson, "round", {}, student(lesson, 1))["round"]
+    assert "results" not in present_round(lesson, student(lesson, 1))["round"]
     told(lesson, "steer", {"op": "show", "round": one}, TEACHER)
-    seen = told(lesson, "round", {}, student(lesson, 0))
+    seen = present_round(lesson, student(lesson, 0))
     assert seen["round"]["results"]["counts"] == [21, 9] and seen["own"] == 0 and "real" not in seen["round"]
     told(lesson, "steer", {"op": "reveal", "round": one}, TEACHER)
-    assert told(lesson, "round", {}, {})["round"]["real"]["right"] == 1
+    assert present_round(lesson, {})["round"]["real"]["right"] == 1
 
 
 def opened_link(server: Server, headers: dict[str, str]) -> dict[str, str]:
@@ -175,7 +181,7 @@ def test_a_round_counts_as_many_as_the_teacher_has_places_for(lesson: Server) ->
     first, second, third, fourth = (student(lesson, number) for number in range(4))
     data = {"round": one, "answer": 0}
     assert [asked(lesson, "shell-page.class_answer", data, who)[0] for who in (third, first, second)] == [403, 200, 200]
-    assert "All 2 places" in told(lesson, "round", {}, third)["why_not"] and told(lesson, "round", {}, first)["why_not"] == ""
+    assert "All 2 places" in present_round(lesson, third)["why_not"] and present_round(lesson, first)["why_not"] == ""
     shown = told(lesson, "link", {}, TEACHER)
     assert [student["late"] for student in shown["students"]] == [False, False, True, True] and told(lesson, "now", {}, {})["late"] == 2
     told(lesson, "change", {"strike": shown["students"][1]["id"]}, TEACHER)  # with the answer
@@ -228,7 +234,7 @@ def test_who_may_answer_and_who_may_ask(lesson: Server) -> None:
         assert status == 403 and "class link" in why["detail"]
         assert "class link" in told(lesson, name, data, TEACHER)["problem"]  # a teacher's own answer would count as a student's
     assert asked(lesson, "shell-page.class_answer", {**data, "view": True}, student(lesson, 1))[1]["problem"]
-    assert told(lesson, "round", {}, {})["may"] is False and told(lesson, "round", {}, student(lesson, 1))["may"] is True
+    assert present_round(lesson, {})["may"] is False and present_round(lesson, student(lesson, 1))["may"] is True
     assert "something else" in told(lesson, "answer", {"round": "0" * 12, "answer": 0}, student(lesson, 1))["problem"]
     assert told(lesson, "now", {}, TEACHER)["answered"] == 0
 
@@ -238,8 +244,8 @@ def test_names_are_the_teachers_to_see_and_to_turn_off(lesson: Server) -> None:
     assert told(lesson, "name", {"name": "  Ann\n B. "}, ann) == {"name": "Ann B."}
     assert "40" in told(lesson, "name", {"name": "x" * 41}, ann)["problem"]
     told(lesson, "answer", {"round": one, "answer": 1}, ann)
-    assert told(lesson, "round", {}, ann)["name"] == "Ann B."
-    assert "Ann" not in json.dumps(told(lesson, "round", {}, student(lesson, 2)))
+    assert present_round(lesson, ann)["name"] == "Ann B."
+    assert "Ann" not in json.dumps(present_round(lesson, student(lesson, 2)))
     assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"] == [{"name": "Ann B.", "said": "Lower", "changes": 0}]
     assert "Ann B." in told(lesson, "steer", {"op": "file", "round": one, "table": True}, TEACHER)["text"]
     request = SimpleNamespace(headers=Headers({"host": "lab", **ann}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
@@ -260,12 +266,12 @@ def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Serv
     assert ended["ended"] is True and ended["link"] == ""
     assert asked(lesson, "shell-page.class_answer", {"round": one, "answer": 0}, ann)[0] == 403
     now = told(lesson, "now", {}, ann)
-    assert now["ended"] is True and now["seq"] == 0 and told(lesson, "round", {}, ann)["round"] == {}
+    assert now["ended"] is True and now["seq"] == 0 and present_round(lesson, ann)["round"] == {}
     assert studio.read(lesson.workspace.root).starters["run"] == Starter("student", "Ann")
     assert "ended" in told(lesson, "ask", {"text": "?", "options": ["a", "b"]}, TEACHER)["problem"]
     told(lesson, "change", {"renew": True}, TEACHER)
     begun(lesson)
-    assert told(lesson, "round", {}, student(lesson, 1))["own"] is None
+    assert present_round(lesson, student(lesson, 1))["own"] is None
 
 
 def test_a_new_teachers_link_ends_the_old_one(lesson: Server) -> None:
@@ -286,7 +292,7 @@ def write_pair(root: Path, seed: int) -> None:
 
 def test_a_drawn_curve_and_the_runs_own(lesson: Server) -> None:
     one = begun(lesson, show="no_kl", draw="kl", seed=3)
-    view = told(lesson, "round", {}, student(lesson, 1))["round"]
+    view = present_round(lesson, student(lesson, 1))["round"]
     assert view["kind"] == "curve" and view["question"]["metric"] == "objective/kl" and view["question"]["last"] == 20
     assert "left edge" in told(lesson, "answer", {"round": one, "answer": [[1, 0], [9, 9]]}, student(lesson, 1))["problem"]
     for number, end in enumerate((10, 20, 60)):
@@ -295,7 +301,7 @@ def test_a_drawn_curve_and_the_runs_own(lesson: Server) -> None:
     write_pair(lesson.workspace.root, 3)
     for op in ("close", "show", "reveal"):
         told(lesson, "steer", {"op": op, "round": one}, TEACHER)
-    seen = told(lesson, "round", {}, student(lesson, 1))["round"]
+    seen = present_round(lesson, student(lesson, 1))["round"]
     assert seen["results"]["median"][-1] == 20 and seen["results"]["low"][-1] == 15
     assert seen["real"]["curve"] == {"steps": [1, 2, 3], "values": [6.0, 12.0, 18.0]}
 
@@ -305,7 +311,7 @@ def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
     write_pair(lesson.workspace.root, 4)
     for op in ("close", "show", "reveal"):
         told(lesson, "steer", {"op": op, "round": one}, TEACHER)
-    view = told(lesson, "round", {}, TEACHER)["round"]
+    view = present_round(lesson, TEACHER)["round"]
     assert view["question"]["options"] == ["Higher", "Lower", "About the same"]  # as the question names them
     assert view["question"]["options"][view["real"]["right"]] == "Lower"
 
@@ -316,22 +322,22 @@ def test_a_round_that_was_put_away_is_shown_again(lesson: Server) -> None:
     told(lesson, "steer", {"op": "over", "round": first}, TEACHER)
     second = begun(lesson)
     assert "present round" in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)["problem"]
-    assert told(lesson, "round", {}, TEACHER)["round"]["id"] == second
+    assert present_round(lesson, TEACHER)["round"]["id"] == second
     told(lesson, "steer", {"op": "over", "round": second}, TEACHER)
     assert "problem" not in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)
-    seen = told(lesson, "round", {}, student(lesson, 1))
+    seen = present_round(lesson, student(lesson, 1))
     assert seen["round"]["state"] == "shown" and seen["round"]["results"]["counts"] == [0, 1] and seen["own"] == 1
     told(lesson, "steer", {"op": "reveal", "round": first}, TEACHER)
-    assert told(lesson, "round", {}, {})["round"]["real"]["right"] == 1
+    assert present_round(lesson, {})["round"]["real"]["right"] == 1
     assert "not there" in told(lesson, "steer", {"op": "again", "round": "0" * 12}, TEACHER)["problem"]
 
 
 def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
     ann, version = student(lesson, 1), told(lesson, "now", {}, {})["round"]
-    assert told(lesson, "round", {}, ann)["may"] is True
+    assert present_round(lesson, ann)["may"] is True
     told(lesson, "change", {"renew": True}, TEACHER)
     assert told(lesson, "now", {}, {})["round"] > version  # so that each asks again
-    assert told(lesson, "round", {}, ann)["may"] is False
+    assert present_round(lesson, ann)["may"] is False
 
 
 @pytest.mark.parametrize(
@@ -355,4 +361,4 @@ def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
 )
 def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
     assert told(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
-    assert told(lesson_of_module, "round", {}, TEACHER)["round"] == {}
+    assert present_round(lesson_of_module, TEACHER)["round"] == {}

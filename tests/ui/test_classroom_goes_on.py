@@ -21,7 +21,7 @@ from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
-from tests.ui.test_classroom import TEACHER, begun, student, told
+from tests.ui.test_classroom import TEACHER, begun, present_round, student, told
 from tests.ui.test_visiting import served
 
 
@@ -93,7 +93,7 @@ def test_a_second_app_is_refused_and_leaves_the_class_of_the_first_alone(lesson:
         second.open()
     second.close()
     assert "problem" not in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 1))
-    assert told(lesson, "round", {}, student(lesson, 1))["name"] == "Ann" and not told(lesson, "now", {}, {})["ended"]
+    assert present_round(lesson, student(lesson, 1))["name"] == "Ann" and not told(lesson, "now", {}, {})["ended"]
 
 
 def test_a_workspace_can_have_a_class_again_when_the_app_has_ended(tmp_path: Path) -> None:

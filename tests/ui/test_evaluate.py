@@ -11,6 +11,7 @@ import pytest
 
 from rlhf_studio.analysis.evaluation.answers import by_policy
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -18,8 +19,7 @@ from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import Arena
 from rlhf_studio.ui.evaluate.page import EvaluatePage
-from tests.runs.stage_helpers import write_stage_run
-from tests.runs.store_helpers import new_run
+from tests.runs.stage_helpers import stage_config, write_stage_run
 from tests.runs.test_answers import answer
 from tests.runs.test_evaluation_policies import run_with
 from tests.ui.fake_stages import sft_run
@@ -48,7 +48,8 @@ def answers(policy: str, shift: float) -> list[Any]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    run = new_run(tmp_path / "runs" / "evaluation-1")
+    run = tmp_path / "runs" / "evaluation-1"
+    create_run(run, stage_config("evaluation"), name="an evaluation")
     with RunWriter(run) as writer:
         rows = [*answers("start", 0.0), *answers("late", 1.0)]
         writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(rows)]))
@@ -61,6 +62,11 @@ def page(workspace: Workspace) -> EvaluatePage:
     return EvaluatePage(workspace, Access())
 
 
+def report(page: EvaluatePage, run: str = "evaluation-1", first: str = "") -> Any:
+    """What a page that has seen nothing yet is told of an evaluation."""
+    return page.boot({"run": run, "first": first}, VIEWER)["report"]
+
+
 def test_boot_lists_runs_with_policies_and_says_who_may_act(page: EvaluatePage) -> None:
     found = page.boot({}, OPERATOR)
     assert [(run["id"], run["steps"]) for run in found["runs"]] == [("ppo-1", [1, 2, 4])]
@@ -69,7 +75,8 @@ def test_boot_lists_runs_with_policies_and_says_who_may_act(page: EvaluatePage) 
 
 
 def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
-    found = page.report({"run": "evaluation-1"}, VIEWER)
+    reply = page.boot({"run": "evaluation-1"}, VIEWER)
+    found = reply["report"]
     assert (found["policies"], found["first"], found["decides"], found["prompts"]) == (POLICIES, "start", "gold", 12)
     assert [(row["policy"], row["wins"], row["rate"]["value"]) for row in found["wins"]["gold"]] == [("late", 12, 1.0)]
     columns = [column["key"] for column in found["columns"]]
@@ -78,9 +85,10 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert late[columns.index("score")]["low"] < 1.55 < late[columns.index("score")]["high"]
     assert [point["root_kl"] for point in found["frontier"]["points"]] == [0.0, 1.0]
     assert found["frontier"]["over_optimised"] == []
-    assert page.report({"run": "evaluation-1", "first": "late"}, VIEWER)["first"] == "late"
-    assert "no answers of 'nobody'" in page.report({"run": "evaluation-1", "first": "nobody"}, VIEWER)["problem"]
-    assert page.report({"run": "../etc"}, VIEWER)["problem"]
+    assert report(page, first="late")["first"] == "late"
+    assert "no answers of 'nobody'" in report(page, first="nobody")["problem"]
+    nothing_new = page.boot({"run": "evaluation-1", "seen": reply["seen"]}, VIEWER)
+    assert "report" not in nothing_new and "report" not in page.boot({"run": "../etc"}, VIEWER)
 
 
 def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> None:
@@ -93,7 +101,7 @@ def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> Non
     for folder in folders:
         settings = {"evaluation": {"reference": str(folder)}}
         run = write_stage_run(tmp_path, "evaluation", [{}], rollouts=rows, **settings)
-        told.append(EvaluatePage(Workspace(tmp_path), Access()).report({"run": run.run_dir.name}, VIEWER)["reference"])
+        told.append(report(EvaluatePage(Workspace(tmp_path), Access()), run.run_dir.name)["reference"])
     assert told == ["my fine-tuned one@2", "gone@4"]
 
 
@@ -127,7 +135,7 @@ def test_a_vote_is_blind_and_counted_once(page: EvaluatePage) -> None:
     told = page.vote({"key": duel["key"], "choice": better}, OPERATOR)
     assert {told["left"], told["right"]} == set(POLICIES) and told["votes"] == 1
     assert "no longer open" in page.vote({"key": duel["key"], "choice": better}, OPERATOR)["problem"]
-    votes = page.report({"run": "evaluation-1"}, VIEWER)["votes"]
+    votes = report(page)["votes"]
     assert [(row["policy"], row["wins"], row["ties"], row["losses"]) for row in votes] == [("late", 1, 0, 0)]
     assert page.vote({"key": duel["key"], "choice": "both"}, OPERATOR)["problem"] == "Choose left, right or tie."
 
@@ -166,16 +174,16 @@ def test_votes_on_answers_that_are_gone_do_not_count(page: EvaluatePage, workspa
         duel = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)
         page.vote({"key": duel["key"], "choice": "left" if "late" in duel["left"] else "right"}, OPERATOR)
         late_open = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)["key"]
-    before = page.report({"run": "evaluation-1"}, VIEWER)
+    before = report(page)
     assert (before["votes"][0]["wins"], before["votes_left_out"]) == (3, 0)
     record(run, "other: ")  # as resume --from-start does, after a change
     for own in (page, EvaluatePage(workspace, Access())):
-        found = own.report({"run": "evaluation-1"}, VIEWER)
+        found = report(own)
         assert (found["votes"], found["votes_left_out"]) == ([], 3)
     told = page.vote({"key": late_open, "choice": "tie"}, OPERATOR)  # a comparison that was open over the change
     assert (told["problem"], told["votes"]) == ("", 0)
     record(run, "")  # the first answers again: the votes are about them
-    found = page.report({"run": "evaluation-1"}, VIEWER)
+    found = report(page)
     assert (found["votes"][0]["wins"], found["votes"][0]["ties"], found["votes_left_out"]) == (3, 1, 0)
 
 

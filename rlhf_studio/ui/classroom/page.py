@@ -124,7 +124,7 @@ class ClassPage:
         """The server functions."""
         students = [self._told(name, self._students) for name in ("answer", "name")]
         teacher = [self._told(name, self._teacher) for name in ("ready", "ask", "steer", "change")]
-        return [self.class_now, self.class_link, self.class_round, *students, *teacher]
+        return [self.class_now, self.class_link, *students, *teacher]
 
     def _told(self, name: str, pool: Bounded) -> Callable[..., Any]:
         """A server function that works in a thread, and tells refusals in one sentence."""
@@ -148,7 +148,10 @@ class ClassPage:
 
     @callable_by(Role.VIEWER, most_bytes=4_000)
     async def class_now(self, data: Any, request: gr.Request) -> Json:
-        """Where the teacher is, and which round there is; asked every few seconds by everyone, so it looks at memory only."""
+        """Where the teacher is, and which round there is; asked every few seconds by everyone, so it looks at memory only.
+
+        ``round`` is the version of the round that the page shows; where there is another one, ``present`` has it.
+        """
         place = self._room.place
         told: Json = {
             "seq": place.seq,
@@ -158,16 +161,16 @@ class ClassPage:
             "start": self._room.start,
         }
         told |= {"came": len(self._room.students.came), "late": self._room.students.late}
-        return told | {"round": self._rounds.version, "answered": self._rounds.answered}
+        told |= {"round": self._rounds.version, "answered": self._rounds.answered}
+        return told if sent.member(data, "round") == told["round"] else told | {"present": self._round_for(data, request)}
 
-    @callable_by(Role.VIEWER)
-    async def class_round(self, data: Any, request: gr.Request) -> Response:
+    def _round_for(self, data: Any, request: gr.Request) -> Json:
         """The present round, with one's own answer."""
         plays, person = self._person(data, request)
         told = self._rounds.view(person)
         told |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
         told["why_not"] = self._access.why_no_place(request)
-        return sent.as_json(told | {"longest_name": LONGEST_NAME})
+        return told | {"longest_name": LONGEST_NAME}
 
     def _person(self, data: Any, request: Any) -> tuple[bool, str]:
         """(whether this is a student, the key by which students are told apart)."""

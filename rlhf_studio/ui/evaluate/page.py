@@ -73,14 +73,17 @@ class EvaluatePage:
 
     def build(self) -> gr.HTML:
         """The component."""
-        functions = [self.boot, self.report, self.answers, self.begin, self.duel, self.vote, self.file]
+        functions = [self.boot, self.answers, self.begin, self.duel, self.vote, self.file]
         return panel("evaluate", [], functions)
 
     # --- looking ---------------------------------------------------------------------------------------------------------------------
 
     @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
-        """The runs whose policies can be evaluated, and the evaluations that there are, newest first."""
+        """The runs whose policies can be evaluated, and the evaluations that there are, newest first.
+
+        Where ``run`` is one of these, and has changed since it was as ``seen`` says: its ``report``, and the next ``seen``.
+        """
         own = self._access.rights(request, data)
         try:
             runs = self._workspace.runs()[:MOST_RUNS]
@@ -93,7 +96,11 @@ class EvaluatePage:
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
             elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._kept.of(run)):
                 policies.append({**row, "steps": steps})
-        return {**own, "problem": "", "runs": policies, "evaluations": evaluations}
+        listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations}
+        shown = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
+        if shown is None or (seen := f"{shown['id']} {shown['state']} {shown['step']}") == sent.member(data, "seen"):
+            return listed
+        return {**listed, "report": self._report(shown["id"], sent.member(data, "first")), "seen": seen}
 
     def _steps(self, run: RunStatus) -> list[int]:
         """At which steps a policy was kept."""
@@ -102,11 +109,9 @@ class EvaluatePage:
         except StoreError:
             return []
 
-    @callable_by(Role.VIEWER)
-    def report(self, data: Any, request: gr.Request) -> Json:
-        """The table, win rates and frontier of an evaluation, and how far it is."""
+    def _report(self, run: str, first: Any) -> Json:
+        """The table, win rates and frontier of an evaluation, and how far it is. ``first``: the policy that others are compared with."""
         try:
-            run, first = sent.run_id(data), sent.member(data, "first")
             reader = self._workspace.reader(run)
             status = reader.status()
             key = (run, status.epoch, status.step, first if isinstance(first, str) else "")
@@ -189,7 +194,7 @@ class EvaluatePage:
 
     @callable_by(Role.VIEWER)
     def file(self, data: Any, request: gr.Request) -> Json:
-        """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text. ``first`` as in :meth:`report`."""
+        """The table as CSV or Markdown, or the answers as JSON Lines: a file's name and its text. ``first`` as in the report."""
         kind, first = sent.member(data, "kind"), sent.member(data, "first")
         against = first if isinstance(first, str) else ""
         if kind not in FILES:

@@ -1,39 +1,47 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
 import { el, fill, memory, setText } from "../shared/dom.js";
+import { Poll } from "../shared/poll.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
 import { RoundCard } from "../rounds/card.js";
 import { ClassDialog } from "./dialog.js";
-import { Follow, lookAtClass } from "./follow.js";
+import { Follow } from "./follow.js";
 import { markLessons, onLessonToken } from "./lesson_point.js";
 import { NameLine } from "./name.js";
 import { pointing } from "./pointing.js";
 
+const LOOK = 2000; // milliseconds between two looks at the class
 const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
 const WITH_PLACE = "You have a place in the class now. Load the page again to see all that you may do.";
 
 /** What the line above the pages and the place below it show in a class; the last argument says whose page this is. */
 export function classTools(host, line, server, { teaches, plays }) {
-  const card = new RoundCard(server, teaches);
+  // each page says itself that the connection is lost
+  const poll = new Poll({ awake: () => document.visibilityState === "visible" });
+  const card = new RoundCard(server, teaches, poll);
   line.after(card.node);
-  const parts = teaches ? teacherTools(host, server, card, () => look(true)) : studentTools(line, server, plays);
+  const parts = teaches ? teacherTools(host, server, card, () => look()) : studentTools(line, server, plays);
   line.append(...parts.nodes);
   markLessons();
-  let seen = null;
-  const look = async (anyway = false) => {
-    const told = await server.class_round({ view: onlyWatches() });
-    if (!anyway && told.version === seen) return;
-    seen = told.version;
-    card.take(told);
-    parts.round?.(told);
-  };
-  card.moved = () => look(true).catch((error) => console.error(error));
-  lookAtClass(server, (now) => {
+  let seen = null; // the version of the round that is shown
+  const receive = (now) => {
     parts.now(now);
     card.counted(now.answered);
-    if (now.round !== seen) look().catch((error) => console.error(error));
-  });
+    if (now.present) {
+      seen = now.round;
+      card.take(now.present);
+      parts.round?.(now.present);
+    }
+    return LOOK;
+  };
+  const news = poll.add({ ask: () => server.class_now({ round: seen, view: onlyWatches() }), receive });
+  const look = () => {
+    seen = null;
+    news.wake();
+  };
+  card.moved = look;
+  news.wake();
 }
 
 /** @param plays  whether this was a student of the class when the page was opened */

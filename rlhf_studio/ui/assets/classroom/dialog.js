@@ -1,5 +1,5 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
-import { el, fill, setText, show, svg } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show, svg } from "../shared/dom.js";
 import { clock, counted } from "../shared/format.js";
 import { whyNot } from "../shared/visit.js";
 
@@ -67,7 +67,7 @@ export class ClassDialog {
   }
 
   button(words, change, said) {
-    return el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.do(change, said) }, words);
+    return pushButton("rs-button rs-small", words, () => this.do(change, said));
   }
 
   /** How many places there are, and who has come. */

@@ -1,24 +1,7 @@
-// Where the teacher is: everyone in a class looks every few seconds, and students may follow.
+// Where the teacher is: students may follow.
 import { address } from "../shared/address.js";
 import { el, memory, show } from "../shared/dom.js";
-import { Poller } from "../shared/poll.js";
 import { pointing } from "./pointing.js";
-
-const LOOK = 2000; // milliseconds between two looks
-
-/** Look at the class again and again: `told(now)` is called with what the server says. */
-export function lookAtClass(server, told) {
-  const poller = new Poller({
-    ask: () => server.class_now({}),
-    onreply: (now) => {
-      told(now);
-      return LOOK;
-    },
-    onlost: () => {}, // the page says elsewhere that the app does not answer
-    awake: () => document.visibilityState === "visible",
-  });
-  poller.wake();
-}
 
 /** A switch for students: follow the teacher from page to page, with a way back to one's own place. */
 export class Follow {

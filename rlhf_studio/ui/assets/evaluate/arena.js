@@ -1,5 +1,6 @@
 // The blind arena: two answers without names; a person says which is better, and is told afterwards who they were.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { answerCard, sideBySide } from "../shared/answers.js";
+import { el, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
@@ -15,20 +16,13 @@ export class Arena {
     this.key = "";
     this.busy = false;
     this.prompt = el("p", { class: "rs-evaluate-prompt" });
-    this.left = el("p", { class: "rs-evaluate-answer" });
-    this.right = el("p", { class: "rs-evaluate-answer" });
+    this.left = el("p", {});
+    this.right = el("p", {});
     this.told = el("p", { class: "rs-help", role: "status" });
     this.last = el("p", { class: "rs-help rs-evaluate-last", role: "status" });
     this.gone = el("p", { class: "rs-help", hidden: true });
-    const side = (name, text) => el("article", { class: "rs-evaluate-side" }, el("h3", {}, name), text);
     const vote = (choice, label, key) =>
-      el(
-        "button",
-        { type: "button", class: "rs-button", onclick: () => this.vote(choice) },
-        label,
-        " ",
-        el("kbd", { "aria-hidden": "true" }, key),
-      );
+      pushButton("rs-button", [label, " ", el("kbd", { "aria-hidden": "true" }, key)], () => this.vote(choice));
     this.buttons = [
       vote("left", "A is better", "A"),
       vote("tie", "Equally good", "T"),
@@ -38,8 +32,8 @@ export class Arena {
       "div",
       { class: "rs-evaluate-duel", hidden: true },
       this.prompt,
-      el("div", { class: "rs-evaluate-sides" }, side("A", this.left), side("B", this.right)),
-      el("div", { class: "rs-evaluate-votes" }, this.buttons),
+      sideBySide(answerCard("A", this.left), answerCard("B", this.right)),
+      el("div", { class: "rs-evaluate-votes rs-wrap" }, this.buttons),
     );
     this.node = el(
       "div",
@@ -80,8 +74,8 @@ export class Arena {
     setText(this.told, reply.problem || "Which answer is better? You are told afterwards who wrote them.");
     if (reply.problem) return;
     setText(this.prompt, readable(reply.prompt));
-    fill(this.left, readable(reply.left).trimStart());
-    fill(this.right, readable(reply.right).trimStart());
+    setText(this.left, readable(reply.left).trimStart());
+    setText(this.right, readable(reply.right).trimStart());
   }
 
   async vote(choice) {

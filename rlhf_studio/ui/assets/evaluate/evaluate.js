@@ -1,10 +1,10 @@
 // The Evaluate page: policies answer the same prompts, and what comes out stands side by side.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
-import { Poller } from "../shared/poll.js";
+import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
-import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Arena } from "./arena.js";
 import { Form } from "./form.js";
 import { Frontier } from "./frontier.js";
@@ -49,7 +49,7 @@ class EvaluatePage {
       table: new Results({ ask, compare: (first) => this.compare(first) }),
       matrix: new Matrix({ ask }),
       frontier: new Frontier({ plotly }),
-      arena: new Arena({ ask, voted: () => this.look(true) }),
+      arena: new Arena({ ask, voted: () => this.lookAgain() }),
     };
     this.state = el("p", { class: "rs-evaluate-state", role: "status" });
     this.view = viewOf(address.params("evaluate").show);
@@ -72,8 +72,14 @@ class EvaluatePage {
     );
     const own = Object.values(this.parts).map(({ node }) => node);
     this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.sentence, this.views.node, own);
+    this.poll = pagePoll(host);
+    this.news = this.poll.add({
+      ask: () => server.boot(this.question()),
+      receive: (reply) => this.receive(reply),
+    });
     fill(
       host,
+      this.poll.notice,
       this.message,
       el(
         "div",
@@ -87,20 +93,27 @@ class EvaluatePage {
       this.body,
     );
     this.turn(this.view);
-    this.poller = new Poller({
-      ask: () => server.boot({ view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
-      awake: () => isOnScreen(host),
-    });
     address.watch("evaluate", ({ evaluation, show: named }) => {
       if (!evaluation) return;
       this.view = viewOf(named);
       this.open(evaluation);
       this.turn(this.view);
     });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.news.wake();
+  }
+
+  /** What is shown; the answer tells of it where it has changed. */
+  question() {
+    const { run, first, seen } = this;
+    this.asked = true;
+    return { run, first, seen, view: onlyWatches() };
+  }
+
+  /** Ask for a report at once. One that is on its way is about something else. */
+  lookAgain() {
+    this.seen = "";
+    this.asked = false;
+    this.news.wake();
   }
 
   say(text) {
@@ -123,7 +136,7 @@ class EvaluatePage {
     if (!reply.evaluations.length && !this.opened) this.newOne.open = true;
     this.opened = true;
     if (!this.run && reply.evaluations.length) this.open(reply.evaluations[0].id);
-    else this.look();
+    else if (reply.report && this.asked) this.draw(reply.report, reply.seen);
     const here = reply.evaluations.find(({ id }) => id === this.run);
     return here && ALIVE.includes(here.state) ? WORKING : RESTING;
   }
@@ -133,9 +146,8 @@ class EvaluatePage {
     if (JSON.stringify(rows) === this.rows) return;
     this.rows = JSON.stringify(rows);
     const when = (seconds) => new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-    fill(
-      this.chosen,
-      rows.map(([id, name, state, at]) => el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`)),
+    each(this.chosen, rows, ([id, name, state, at]) =>
+      el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`),
     );
     this.chosen.value = this.run;
   }
@@ -145,7 +157,7 @@ class EvaluatePage {
     this.run = run;
     this.chosen.value = run;
     this.keepPlace();
-    this.look();
+    this.lookAgain();
   }
 
   clear() {
@@ -157,7 +169,7 @@ class EvaluatePage {
 
   compare(first) {
     this.first = first;
-    this.look(true);
+    this.lookAgain();
   }
 
   /** Say in the address what is shown, so that a reload shows it again. */
@@ -172,21 +184,10 @@ class EvaluatePage {
     this.parts[view].shown?.();
   }
 
-  /** Ask for the report when the evaluation has gone on. */
-  async look(again = false) {
-    const row = this.listed?.find(({ id }) => id === this.run);
-    const mark = row && JSON.stringify([row.id, row.state, row.step]);
-    if (!row || (mark === this.seen && !again)) return;
-    const { run: asked, first } = this;
-    const report = await this.server.report({ run: asked, first }).catch(() => ({ problem: NO_ANSWER }));
-    if (asked !== this.run || first !== this.first) return;
-    // It may have begun again without that policy.
-    if (report.problem && first && report.problem !== NO_ANSWER) return this.compare("");
-    if (report.problem) {
-      this.say(report.problem);
-      return;
-    }
-    this.seen = mark;
+  draw(report, seen) {
+    if (report.problem && this.first) return this.compare(""); // it may have begun again without that policy
+    if (report.problem) return this.say(report.problem);
+    this.seen = seen;
     show(this.body, true);
     setText(this.state, stateOf(report));
     this.state.classList.toggle("rs-problem", report.state === "failed");
@@ -197,6 +198,7 @@ class EvaluatePage {
     if (!report.policies.length) for (const part of Object.values(this.parts)) show(part.node, false);
     for (const part of Object.values(this.parts)) part.draw(report);
     if (report.policies.length) this.turn(this.view);
+    return undefined;
   }
 
   async begin(data) {
@@ -208,7 +210,7 @@ class EvaluatePage {
     this.clear();
     show(this.body, false);
     this.keepPlace();
-    this.poller.wake();
+    this.lookAgain();
     return reply;
   }
 }

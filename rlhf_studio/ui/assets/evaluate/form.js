@@ -1,14 +1,6 @@
 // The form of a new evaluation: who answers, which prompts, how often.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 
-const field = (label, help, input) =>
-  el(
-    "label",
-    { class: "rs-evaluate-field" },
-    el("span", { class: "rs-label" }, label),
-    input,
-    help ? el("span", { class: "rs-help" }, help) : null,
-  );
 const text = (placeholder = "") => el("input", { class: "rs-input", type: "text", placeholder, spellcheck: "false" });
 const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
 
@@ -58,7 +50,7 @@ export class Form {
   }
 
   who() {
-    const add = (action) => el("button", { type: "button", class: "rs-button rs-small", onclick: action }, "Add");
+    const add = (action) => pushButton("rs-button rs-small", "Add", action);
     return el(
       "fieldset",
       {},
@@ -91,15 +83,15 @@ export class Form {
       el(
         "div",
         { class: "rs-evaluate-fields" },
-        field("Prompts", "A file or dataset of prompts.", file),
-        field("How many", "0 takes all of them.", prompts),
-        field("Answers per prompt", "Two or more also show how well the reward orders them.", samples),
-        field("Seed", "Every policy gets the same random numbers.", seed),
-        field("Temperature", "", temperature),
-        field("Judge", "A reward model that was not used in training.", judge),
-        field("Reward model", "Scores the answers instead of the run's rewards.", reward),
-        field("Held-out text", "A file of texts: shows what training made a policy forget.", held),
-        field("Name", "", name),
+        labelled("Prompts", file, "A file or dataset of prompts."),
+        labelled("How many", prompts, "0 takes all of them."),
+        labelled("Answers per prompt", samples, "Two or more also show how well the reward orders them."),
+        labelled("Seed", seed, "Every policy gets the same random numbers."),
+        labelled("Temperature", temperature),
+        labelled("Judge", judge, "A reward model that was not used in training."),
+        labelled("Reward model", reward, "Scores the answers instead of the run's rewards."),
+        labelled("Held-out text", held, "A file of texts: shows what training made a policy forget."),
+        labelled("Name", name),
       ),
       el("label", { class: "rs-check" }, this.greedy, " Greedy: always the likeliest token"),
       this.problem,
@@ -113,10 +105,7 @@ export class Form {
     const before = this.run.value;
     this.rows = rows;
     this.runs = runs;
-    fill(
-      this.run,
-      runs.map(({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`)),
-    );
+    each(this.run, runs, ({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`));
     if (runs.some(({ id }) => id === before)) this.run.value = before;
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
@@ -187,10 +176,7 @@ export class Form {
 
   tell({ problem, fields = [] }) {
     const lines = problem ? problem.split("\n") : [];
-    fill(
-      this.problem,
-      lines.map((line) => el("li", {}, line)),
-    );
+    each(this.problem, lines, (line) => el("li", {}, line));
     show(this.problem, lines.length > 0);
     for (const [name, input] of Object.entries({ ...this.fields, policies: this.other })) {
       if (fields.includes(name)) input.setAttribute("aria-invalid", "true");

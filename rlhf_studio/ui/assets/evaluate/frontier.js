@@ -1,40 +1,31 @@
 // Reward and gold against the distance from the reference: where a reward is over-optimised.
-import { debounce, el, fill, setText, show } from "../shared/dom.js";
+import { keys } from "../charts/keys.js";
+import { Plot, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
+import { el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
-import { textSize } from "../shared/lasting.js";
-import { loadPlotly } from "../shared/plotly.js";
+import { figure, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 
-const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
-const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
+const COLOURS = { score: "score", gold: "gold", judge: "part-3" };
 const MARKS = { score: "circle", gold: "diamond", judge: "square" };
 
 export class Frontier {
   constructor({ plotly }) {
     this.plotly = plotly;
     this.sentence = el("p", { class: "rs-evaluate-sentence" });
-    this.legend = el("ul", { class: "rs-evaluate-legend" });
-    this.plot = el("div", { class: "rs-evaluate-plot" });
-    this.frame = el("div", { role: "img" }, this.plot);
-    this.list = el("div", {
-      class: "rs-evaluate-scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Points of the frontier",
-    });
+    this.legend = el("div", {});
+    this.plot = new Plot("Frontier");
+    this.list = scrolling("rs-evaluate-scroll", "Points of the frontier");
     this.nothing = el("p", { class: "rs-help", hidden: true }, "No policy here has a KL from the reference.");
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
       this.sentence,
       this.legend,
-      this.frame,
+      this.plot.node,
       this.nothing,
       this.list,
     );
-    new ResizeObserver(
-      debounce(60, () => this.drawn && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
-    ).observe(this.frame);
-    new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] });
+    whenThemeChanges(() => this.redraw());
   }
 
   clear() {
@@ -59,77 +50,41 @@ export class Frontier {
     setText(this.sentence, frontier.over_optimised.length ? "" : frontier.sentence);
     show(this.sentence, Boolean(this.sentence.textContent));
     show(this.nothing, !frontier.points.length);
-    show(this.frame, frontier.points.length > 0);
+    show(this.plot.node, frontier.points.length > 0);
     this.drawList(frontier.points, named);
     if (!frontier.points.length) return;
     await loadPlotly(this.plotly);
-    const style = getComputedStyle(this.node);
-    const colour = (name) => style.getPropertyValue(name).trim();
-    fill(
-      this.legend,
-      named.map(({ name, title }) =>
-        el("li", {}, el("span", { class: "rs-evaluate-swatch", style: { background: colour(COLOURS[name]) } }), title),
-      ),
-    );
-    const traces = named.map(({ name }) => traceOf(frontier.points, name, colour(COLOURS[name])));
-    window.Plotly.react(this.plot, traces, layoutOf(colour), CONFIG);
-    this.drawn = true;
+    const colour = coloursOf(this.node);
+    fill(this.legend, keys(named.map(({ name, title }) => ({ label: title, colour: colour(COLOURS[name]) }))));
     const farthest = number(frontier.points.at(-1).root_kl);
-    const ends = `${frontier.points.length} policies, square root of KL from 0 to ${farthest}`;
-    this.frame.setAttribute(
-      "aria-label",
-      `${named.map(({ title }) => title).join(", ")} against the distance from the reference: ${ends}`,
+    this.plot.draw(
+      named.map(({ name }) => traceOf(frontier.points, name, colour(COLOURS[name]))),
+      lookOf(colour),
+      `${named.map(({ title }) => title).join(", ")} against the distance from the reference: ` +
+        `${frontier.points.length} policies, square root of KL from 0 to ${farthest}`,
     );
   }
 
   drawList(points, named) {
-    const head = ["Policy", "\u221aKL", ...named.map(({ title }) => title)];
-    const cells = (point) => [point.root_kl, ...named.map(({ name }) => point.measures[name]?.value)];
-    fill(
-      this.list,
-      el(
-        "table",
-        {},
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            head.map((title, place) => el("th", { scope: "col", class: place ? "rs-number" : "" }, title)),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          points.map((point) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, readable(point.policy, 60)),
-              cells(point).map((value) => el("td", { class: "rs-number" }, number(value))),
-            ),
-          ),
-        ),
-      ),
-    );
+    const heads = ["\u221aKL", ...named.map(({ title }) => title)].map((title) => numberHead(title));
+    const values = (point) => [point.root_kl, ...named.map(({ name }) => point.measures[name]?.value)];
+    const rows = points.map((point) => [
+      rowHead(readable(point.policy, 60)),
+      ...values(point).map((value) => figure(number(value))),
+    ]);
+    fill(this.list, table(["Policy", ...heads], rows));
   }
 }
 
-/** Plotly is given no text that a person wrote: the legend and the table are our own. */
 function traceOf(points, name, colour) {
   const known = points.filter((point) => point.measures[name]);
   const values = known.map((point) => point.measures[name]);
   const error = (cell, end) => (Number.isFinite(cell[end]) ? Math.abs(cell[end] - cell.value) : 0);
-  return {
-    type: "scatter",
+  const x = known.map((point) => point.root_kl);
+  const y = values.map((cell) => cell.value);
+  return lineOf(x, y, colour, {
     mode: "lines+markers",
-    hoverinfo: "skip",
-    showlegend: false,
     cliponaxis: false,
-    x: known.map((point) => point.root_kl),
-    y: values.map((cell) => cell.value),
-    line: { color: colour, width: 1.6 },
     marker: { color: colour, size: 8, symbol: MARKS[name] },
     error_y: {
       type: "data",
@@ -140,35 +95,15 @@ function traceOf(points, name, colour) {
       thickness: 1,
       width: 3,
     },
-  };
+  });
 }
 
-function layoutOf(colour) {
-  const axis = {
-    gridcolor: colour("--q-grid"),
-    zerolinecolor: colour("--q-zero"),
-    linecolor: colour("--q-grid"),
-    nticks: 6,
-    ticks: "",
-  };
-  const title = (text) => ({ title: { text, font: { size: 12 * textSize() }, standoff: 8 } });
-  return {
-    margin: { l: 52 * textSize(), r: 12, t: 8, b: 44 * textSize() },
-    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 11 * textSize(), color: colour("--q-tick") },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    showlegend: false,
-    hovermode: false,
-    dragmode: false,
-    xaxis: { ...axis, ...title("\u221aKL from the reference (\u221anats)"), rangemode: "tozero" },
-    // Room between the numbers and a point at 0.
-    yaxis: {
-      ...axis,
-      ...title("mean over answers"),
-      tickformat: "~g",
-      ticks: "outside",
-      ticklen: 8,
-      tickcolor: "rgba(0,0,0,0)",
-    },
-  };
-}
+const lookOf = (colour) =>
+  layout(colour, {
+    names: { x: "\u221aKL from the reference (\u221anats)", y: "mean over answers" },
+    margin: { l: 52, b: 44 },
+    letters: 11,
+    zoom: false,
+    xaxis: { showgrid: true, zeroline: true, rangemode: "tozero" },
+    yaxis: { ticks: "outside", ticklen: 8, tickcolor: "rgba(0,0,0,0)" }, // room between the numbers and a point at 0
+  });

@@ -1,6 +1,8 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
-import { el, fill, setText, show } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { answerNumbers } from "../shared/answers.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { readable } from "../shared/format.js";
+import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const MOST = 8;
@@ -13,19 +15,17 @@ export class Matrix {
     this.chosen = [];
     this.start = 0;
     this.draw_ = 0;
-    this.boxes = el("div", { class: "rs-evaluate-boxes", role: "group", "aria-label": "Policies side by side" });
+    this.boxes = el("div", {
+      class: "rs-evaluate-boxes rs-wrap",
+      role: "group",
+      "aria-label": "Policies side by side",
+    });
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
     this.drawn = el("label", { hidden: true }, el("span", {}, "Answer "), this.draws);
-    this.grid = el("div", {
-      class: "rs-evaluate-scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Answers side by side",
-    });
+    this.grid = scrolling("rs-evaluate-scroll", "Answers side by side");
     this.where = el("span", { class: "rs-help", role: "status" });
-    const step = (label, by) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.go(by) }, label);
+    const step = (label, by) => pushButton("rs-button rs-small", label, () => this.go(by));
     this.before = step("Previous prompts", -10);
     this.after = step("Next prompts", 10);
     this.lost = el("input", {
@@ -129,32 +129,8 @@ export class Matrix {
       const answer = row.answers.find(({ policy }) => policy === name);
       return el("td", {}, answer ? answerOf(answer) : null);
     };
-    return el(
-      "table",
-      { class: "rs-evaluate-matrix" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "Prompt"),
-          names.map((name) => el("th", { scope: "col" }, readable(name, 60))),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        rows.map((row) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, readable(row.prompt, 600)),
-            names.map((name) => cellOf(row, name)),
-          ),
-        ),
-      ),
-    );
+    const lines = rows.map((row) => [rowHead(readable(row.prompt, 600)), ...names.map((name) => cellOf(row, name))]);
+    return table(["Prompt", ...names.map((name) => readable(name, 60))], lines, { class: "rs-evaluate-matrix" });
   }
 }
 
@@ -167,12 +143,6 @@ function answerOf({ text, pieces, score, gold, judge, kl, length }) {
     const words = readable(piece.text);
     return el(TAGS[piece.change], {}, place > lead ? words : words.trimStart());
   });
-  const figures = [
-    ["score", score],
-    ["gold", gold],
-    ["judge", judge],
-    ["KL", kl],
-  ].filter(([, value]) => Number.isFinite(value));
-  const line = [...figures.map(([name, value]) => `${name} ${number(value)}`), `${length} tokens`].join(" \u00b7 ");
-  return [el("p", { class: "rs-evaluate-answer" }, said), el("p", { class: "rs-help" }, line)];
+  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], `${length} tokens`];
+  return [el("p", { class: "rs-evaluate-answer" }, said), answerNumbers(numbers)];
 }

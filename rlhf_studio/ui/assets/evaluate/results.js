@@ -1,6 +1,8 @@
 // The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { saveText } from "../shared/take.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, number, readable } from "../shared/format.js";
+import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const FILES = [
@@ -12,9 +14,9 @@ const TYPES = { csv: "text/csv", md: "text/markdown", jsonl: "application/jsonl"
 const VOTES = "votes";
 const EXPLAINED = 3; // so many policies leave room for what each number is; else it is told under the pointer
 
-const figure = (value, { percent, digits }) =>
+const written = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
-const ends = (cell, column) => `${figure(cell.low, column)} to ${figure(cell.high, column)}`;
+const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.high, column)}`;
 const SHARE = { percent: true, digits: 0 };
 
 export class Results {
@@ -25,7 +27,7 @@ export class Results {
     this.first = el("select", { class: "rs-input", onchange: () => compare(this.first.value) });
     this.choice = el(
       "label",
-      { class: "rs-evaluate-first", hidden: true },
+      { class: "rs-evaluate-first rs-flow", hidden: true },
       el("span", { class: "rs-label" }, "Compare with"),
       this.first,
     );
@@ -55,16 +57,9 @@ export class Results {
       el("p", { class: "rs-help" }, "The line is the 95 % interval over prompts; a tie counts half; the mark is 50 %."),
       this.gone,
     );
-    this.table = el("div", {
-      class: "rs-evaluate-scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Table of results",
-    });
+    this.table = scrolling("rs-evaluate-scroll", "Table of results");
     this.told = el("span", { class: "rs-help", role: "status" });
-    const files = FILES.map(([kind, label]) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.save(kind) }, label),
-    );
+    const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
@@ -90,31 +85,22 @@ export class Results {
     const explained = rows.length <= EXPLAINED;
     this.drawChoice(report);
     setText(this.refers, report.reference ? `KL and perplexity refer to ${readable(report.reference, 200)}.` : "");
-    const head = el(
-      "tr",
-      {},
-      el("th", { scope: "col" }, el("span", { class: "rs-hidden" }, "Measure")),
-      rows.map(({ policy }) => el("th", { scope: "col", class: "rs-number" }, readable(policy, 60))),
-      explained ? el("th", { scope: "col", class: "rs-evaluate-meaning" }, "What it is") : null,
-    );
-    const lines = columns.map((column, place) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row", title: column.meaning }, column.title),
-        rows.map(({ cells }) => valueOf(cells[place], column)),
-        explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
-      ),
-    );
-    fill(this.table, el("table", { class: "rs-evaluate-table" }, el("thead", {}, head), el("tbody", {}, lines)));
+    const heads = [
+      head(el("span", { class: "rs-hidden" }, "Measure")),
+      ...rows.map(({ policy }) => numberHead(readable(policy, 60))),
+      explained ? head("What it is", { class: "rs-evaluate-meaning" }) : null,
+    ];
+    const lines = columns.map((column, place) => [
+      rowHead(column.title, { title: column.meaning }),
+      ...rows.map(({ cells }) => valueOf(cells[place], column)),
+      explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
+    ]);
+    fill(this.table, table(heads, lines, { class: "rs-evaluate-table" }));
     const known = report.measures.filter(({ name }) => report.wins[name]?.length);
     const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: "Your votes" }] : [])];
     const names = options.map(({ name }) => name);
     if (!names.includes(this.measure)) this.measure = names.includes(report.decides) ? report.decides : names[0] || "";
-    fill(
-      this.by,
-      options.map(({ name, title }) => el("option", { value: name }, title)),
-    );
+    each(this.by, options, ({ name, title }) => el("option", { value: name }, title));
     this.by.value = this.measure;
     show(this.wins, options.length > 0);
     this.drawWins();
@@ -122,11 +108,7 @@ export class Results {
 
   drawChoice({ policies, first }) {
     const names = JSON.stringify(policies);
-    if (names !== this.names)
-      fill(
-        this.first,
-        policies.map((name) => el("option", { value: name }, readable(name, 60))),
-      );
+    if (names !== this.names) each(this.first, policies, (name) => el("option", { value: name }, readable(name, 60)));
     this.names = names;
     this.first.value = first;
     show(this.choice, policies.length > 1);
@@ -138,37 +120,34 @@ export class Results {
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
     setText(this.against, `against ${readable(report.first, 60)}`);
-    fill(
-      this.bars,
-      rows.map(({ policy, rate, wins, ties, losses }) => {
-        const at = (share) => `${100 * share}%`;
-        const known = Number.isFinite(rate.low);
-        const said = known ? `, from ${ends(rate, SHARE)}` : "";
-        return el(
-          "li",
-          {},
-          el("span", { class: "rs-evaluate-name" }, readable(policy, 60)),
-          el(
-            "span",
-            { class: "rs-evaluate-bar", role: "img", "aria-label": `${figure(rate.value, SHARE)}${said}` },
-            el("span", { class: "rs-evaluate-fill", style: { width: at(rate.value) } }),
-            known
-              ? el("span", {
-                  class: "rs-evaluate-whisker",
-                  style: { left: at(rate.low), width: at(rate.high - rate.low) },
-                })
-              : null,
-          ),
-          el(
-            "span",
-            { class: "rs-evaluate-figures" },
-            el("b", {}, figure(rate.value, SHARE)),
-            known ? el("span", {}, ` ${ends(rate, SHARE)}`) : null,
-            el("span", { class: "rs-help" }, `${wins} wins, ${ties} ties, ${losses} losses`),
-          ),
-        );
-      }),
-    );
+    each(this.bars, rows, ({ policy, rate, wins, ties, losses }) => {
+      const at = (share) => `${100 * share}%`;
+      const known = Number.isFinite(rate.low);
+      const said = known ? `, from ${ends(rate, SHARE)}` : "";
+      return el(
+        "li",
+        {},
+        el("span", { class: "rs-evaluate-name" }, readable(policy, 60)),
+        el(
+          "span",
+          { class: "rs-evaluate-bar", role: "img", "aria-label": `${written(rate.value, SHARE)}${said}` },
+          el("span", { class: "rs-evaluate-fill", style: { width: at(rate.value) } }),
+          known
+            ? el("span", {
+                class: "rs-evaluate-whisker",
+                style: { left: at(rate.low), width: at(rate.high - rate.low) },
+              })
+            : null,
+        ),
+        el(
+          "span",
+          { class: "rs-evaluate-figures" },
+          el("b", {}, written(rate.value, SHARE)),
+          known ? el("span", {}, ` ${ends(rate, SHARE)}`) : null,
+          el("span", { class: "rs-help" }, `${wins} wins, ${ties} ties, ${losses} losses`),
+        ),
+      );
+    });
   }
 
   async save(kind) {
@@ -178,9 +157,7 @@ export class Results {
       setText(this.told, reply.problem);
       return;
     }
-    const url = URL.createObjectURL(new Blob([reply.text], { type: TYPES[kind] }));
-    el("a", { href: url, download: reply.name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    saveText(reply.text, reply.name, TYPES[kind]);
   }
 }
 
@@ -197,5 +174,5 @@ export function leftOut({ votes_left_out: count }) {
 function valueOf(cell, column) {
   if (!cell) return el("td", { class: "rs-number rs-evaluate-none" }, NONE);
   const interval = Number.isFinite(cell.low) ? el("span", { class: "rs-evaluate-interval" }, ends(cell, column)) : null;
-  return el("td", { class: "rs-number" }, figure(cell.value, column), interval);
+  return figure(written(cell.value, column), interval);
 }

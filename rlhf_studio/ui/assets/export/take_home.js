@@ -1,11 +1,10 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { waitAfter } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 
-const POLL_MS = 700;
-const HIDDEN = 5000;
+const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
@@ -15,13 +14,14 @@ const RECORDS = [
 
 /**
  * One for each page. `host` is where the dialog lives, so that it has the page's styles; `server` has the functions
- * export_look, export_start and export_cancel; `api` is what mount() is given.
+ * export_look, export_start and export_cancel; `api` is what mount() is given; `poll` is the page's.
  */
 export class TakeHome {
-  constructor({ host, server, api }) {
+  constructor({ host, server, api, poll }) {
     this.host = host;
     this.server = server;
     this.api = api;
+    this.poll = poll;
   }
 
   /** Open the dialog for a run {run, name}. Resolves when it is closed. */
@@ -31,10 +31,11 @@ export class TakeHome {
     this.build();
     this.host.append(this.dialog);
     this.dialog.showModal();
-    this.look();
+    this.news = this.poll.add({ ask: () => this.call("export_look", {}), receive: (answer) => this.receive(answer) });
+    this.news.wake();
     return new Promise((resolve) => {
       this.dialog.addEventListener("close", () => {
-        clearTimeout(this.timer);
+        this.poll.remove(this.news);
         this.dialog.remove();
         resolve();
       });
@@ -44,11 +45,7 @@ export class TakeHome {
   build() {
     this.step = el("select", { class: "rs-input", id: "rs-take-step" });
     this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
-    this.make = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => this.weights("") },
-      "Make zip",
-    );
+    this.make = pushButton("rs-button rs-primary", "Make zip", () => this.weights(""));
     this.name = el("input", {
       class: "rs-input",
       id: "rs-take-name",
@@ -59,18 +56,14 @@ export class TakeHome {
       spellcheck: "false",
     });
     this.public = el("input", { type: "checkbox", id: "rs-take-public" });
-    this.pushButton = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => this.weights(this.name.value.trim()) },
-      "Push to the hub",
-    );
+    this.pushButton = pushButton("rs-button", "Push to the hub", () => this.weights(this.name.value.trim()));
     this.push = el(
       "details",
       { class: "rs-take-push" },
       el("summary", {}, "Push to the Hugging Face hub"),
       el("label", { class: "rs-label", for: "rs-take-name" }, "Name on the hub"),
       this.name,
-      el("label", { class: "rs-take-check", for: "rs-take-public" }, this.public, "Everyone may see it"),
+      el("label", { class: "rs-take-check rs-middle", for: "rs-take-public" }, this.public, "Everyone may see it"),
       el("p", { class: "rs-help" }, "Private unless you tick this. The token of the app's environment is used."),
       this.pushButton,
     );
@@ -78,13 +71,13 @@ export class TakeHome {
     this.choice = el(
       "div",
       {},
-      el("div", { class: "rs-take-choice" }, field("Checkpoint", this.step), field("As", this.kind), this.make),
+      el("div", { class: "rs-take-choice" }, labelled("Checkpoint", this.step), labelled("As", this.kind), this.make),
       el("p", { class: "rs-help" }, "With tokenizer, generation settings and a model card filled from the run."),
       this.push,
     );
     this.records = RECORDS.map(([what, title, help]) => ({
       what,
-      button: el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.start({ what }) }, title),
+      button: pushButton("rs-button rs-small", title, () => this.start({ what })),
       help,
     }));
     this.making = el(
@@ -100,14 +93,14 @@ export class TakeHome {
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.bar = el("progress", { max: 1, "aria-label": "Progress" });
-    this.cancel = el("button", { type: "button", class: "rs-quiet", onclick: () => this.stop() }, "Stop");
+    this.cancel = pushButton("rs-quiet", "Stop", () => this.stop());
     this.said = el("p", { class: "rs-take-said", role: "status" });
-    this.working = el("div", { class: "rs-take-working", hidden: true }, this.bar, this.cancel);
+    this.working = el("div", { class: "rs-take-working rs-middle", hidden: true }, this.bar, this.cancel);
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.files = el("ul", { class: "rs-take-files" });
     this.drawn = "";
     this.ready = section("Ready to download", this.files);
-    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.dialog.close() }, "Close");
+    const close = pushButton("rs-button", "Close", () => this.dialog.close());
     this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
     this.dialog = el(
       "dialog",
@@ -124,23 +117,28 @@ export class TakeHome {
     );
   }
 
-  async look() {
-    clearTimeout(this.timer);
-    const answer = await this.ask("export_look", {});
-    if (!this.dialog.open) return;
+  /** Milliseconds until the next look: none once nothing is being made. */
+  receive(answer) {
+    this.tell(answer.problem);
     if (answer.files) this.draw(answer);
     const working = answer.job?.state === "working" || answer.busy;
-    if (working || !answer.files)
-      this.timer = setTimeout(() => this.look(), waitAfter(document.hidden ? HIDDEN : POLL_MS));
+    return working || !answer.files ? WORKING : REST;
   }
 
-  /** Ask the server; says what is wrong. */
+  call(name, data) {
+    return this.server[name]({ run: this.run.run, view: onlyWatches(), ...data });
+  }
+
+  /** Ask for something a person waits for; says what is wrong. */
   async ask(name, data) {
-    const asked = { run: this.run.run, view: onlyWatches(), ...data };
-    const answer = await this.server[name](asked).catch(() => ({ problem: NO_ANSWER }));
-    setText(this.problem, answer.problem || "");
-    show(this.problem, Boolean(answer.problem));
+    const answer = await this.call(name, data).catch(() => ({ problem: NO_ANSWER }));
+    this.tell(answer.problem);
     return answer;
+  }
+
+  tell(problem) {
+    setText(this.problem, problem || "");
+    show(this.problem, Boolean(problem));
   }
 
   draw(answer) {
@@ -184,10 +182,7 @@ export class TakeHome {
       best !== null && best !== newest ? option("best", `Best score (step ${best})`) : null,
       others.map(({ step }) => option(String(step), `Step ${step}`)),
     );
-    fill(
-      this.kind,
-      (adapter ? ["adapter", "merged"] : ["merged"]).map((kind) => option(kind, KINDS[kind])),
-    );
+    each(this.kind, adapter ? ["adapter", "merged"] : ["merged"], (kind) => option(kind, KINDS[kind]));
   }
 
   job({ job, busy }) {
@@ -216,8 +211,7 @@ export class TakeHome {
   ended(job) {
     setText(this.said, job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: it is below.");
     if (job.state !== "failed") return;
-    setText(this.problem, job.error);
-    show(this.problem, true);
+    this.tell(job.error);
   }
 
   file({ name, bytes: size }) {
@@ -232,8 +226,7 @@ export class TakeHome {
 
   weights(push) {
     if (document.activeElement === this.pushButton && !push) {
-      setText(this.problem, "Give the name that it shall have on the hub, such as owner/name.");
-      show(this.problem, true);
+      this.tell("Give the name that it shall have on the hub, such as owner/name.");
       this.name.focus();
       return;
     }
@@ -249,16 +242,13 @@ export class TakeHome {
       return;
     }
     this.key = answer.key;
-    this.look();
+    this.news.wake();
   }
 
   async stop() {
     await this.ask("export_cancel", {});
-    this.look();
+    this.news.wake();
   }
 }
 
 const section = (title, ...content) => el("section", { class: "rs-take-part" }, el("h3", {}, title), ...content);
-
-const field = (label, input) =>
-  el("div", { class: "rs-take-field" }, el("label", { class: "rs-label", for: input.id }, label), input);

@@ -1,44 +1,34 @@
 // The three ways to answer: choose one of two, put several in order, rate one. Responses are text, whatever they hold.
+import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 
 const LONGEST = 20000;
 const LETTERS = "ABCDEFGHI";
 
-const body = (text) => el("div", { class: "rs-said" }, readable(text, LONGEST));
 const shortcut = (key) => el("kbd", { "aria-hidden": "true" }, key);
+const keyed = (label, key, onclick, look = "") =>
+  el("button", { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key }, label, shortcut(key));
 
 /** Which of two responses is better. */
 export class Pair {
   constructor(item, vote) {
     this.vote = vote;
     const side = (place) =>
-      el(
-        "article",
-        { class: "rs-option", "aria-label": `Response ${LETTERS[place]}` },
-        el("h4", {}, LETTERS[place]),
-        body(item.responses[place]),
-        this.button(`${LETTERS[place]} is better`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
-      );
+      answerCard(LETTERS[place], readable(item.responses[place], LONGEST), {
+        label: `Response ${LETTERS[place]}`,
+        more: keyed(`${LETTERS[place]} is better`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
+      });
     this.node = el(
       "div",
       {},
-      el("div", { class: "rs-sides" }, side(0), side(1)),
+      sideBySide(side(0), side(1)),
       el(
         "div",
-        { class: "rs-rate-buttons rs-neither" },
-        this.button("Equally good", "T", () => vote("tie", null)),
-        this.button("Both bad", "X", () => vote("both_bad", null)),
+        { class: "rs-rate-buttons rs-neither rs-wrap" },
+        keyed("Equally good", "T", () => vote("tie", null)),
+        keyed("Both bad", "X", () => vote("both_bad", null)),
       ),
-    );
-  }
-
-  button(label, key, onclick, look = "") {
-    return el(
-      "button",
-      { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key },
-      label,
-      shortcut(key),
     );
   }
 
@@ -63,38 +53,29 @@ export class Ranking {
     this.ranks = new Array(this.count).fill(0);
     this.marks = item.responses.map(() => el("b", { class: "rs-rank" }));
     this.cards = item.responses.map((text, place) =>
-      el(
-        "button",
-        {
+      answerCard([LETTERS[place], this.marks[place]], readable(text, LONGEST), {
+        label: `Response ${LETTERS[place]}`,
+        tag: "button",
+        attributes: {
           type: "button",
-          class: "rs-option rs-pick",
+          class: "rs-answer-card rs-pick",
           onclick: () => this.pick(place),
-          "aria-label": `Response ${LETTERS[place]}`,
           "aria-keyshortcuts": LETTERS[place],
         },
-        el("h4", {}, LETTERS[place], this.marks[place]),
-        body(text),
-      ),
+      }),
     );
     this.status = el("p", { class: "rs-help rs-rank-next", role: "status" });
-    const small = (label, key, onclick, look = "") =>
-      el(
-        "button",
-        { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key },
-        label,
-        shortcut(key),
-      );
-    this.same = small("Next shares the place", "=", () => this.share());
-    this.back = small("Take the last back", "Backspace", () => this.unpick());
-    this.done = small("Store this order", "Enter", () => this.store(), "rs-primary");
+    this.same = keyed("Next shares the place", "=", () => this.share());
+    this.back = keyed("Take the last back", "Backspace", () => this.unpick());
+    this.done = keyed("Store this order", "Enter", () => this.store(), "rs-primary");
     fill(this.same, "Next shares the place", shortcut("="));
     fill(this.back, "Take the last back", shortcut("\u232b"));
     this.node = el(
       "div",
       {},
-      el("div", { class: "rs-sides rs-many" }, this.cards),
+      sideBySide(this.cards),
       this.status,
-      el("div", { class: "rs-rate-buttons" }, this.done, this.same, this.back),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.done, this.same, this.back),
     );
     this.update();
   }
@@ -176,12 +157,10 @@ export class Stars {
     this.node = el(
       "div",
       {},
-      el(
-        "article",
-        { class: "rs-option rs-alone", "aria-label": "Response" },
-        el("h4", {}, "Response"),
-        body(item.responses[0]),
-      ),
+      answerCard("Response", readable(item.responses[0], LONGEST), {
+        label: "Response",
+        attributes: { class: "rs-answer-card rs-alone" },
+      }),
       el("p", { class: "rs-label" }, question),
       el("div", { class: "rs-points", role: "group", "aria-label": question }, values.map(button)),
     );

@@ -1,6 +1,6 @@
 // A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, by a path on the app's
 // machine, or from the answers of an evaluation.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
@@ -87,13 +87,19 @@ export class NewTask {
       this.criterion.node,
       this.guidelines.node,
       this.warning.node,
-      el("div", { class: "rs-fields" }, this.people.node, this.points.node, label("Next item", this.orders.node)),
-      el("label", { class: "rs-ask-sure" }, this.sure, " Ask how sure they are"),
+      el(
+        "div",
+        { class: "rs-fields rs-wrap" },
+        this.people.node,
+        this.points.node,
+        label("Next item", this.orders.node),
+      ),
+      el("label", { class: "rs-ask-sure rs-middle" }, this.sure, " Ask how sure they are"),
       el(
         "fieldset",
         { class: "rs-calibration" },
         el("legend", {}, "Before an annotator begins"),
-        el("div", { class: "rs-fields" }, this.known.node, this.pass.node),
+        el("div", { class: "rs-fields rs-wrap" }, this.known.node, this.pass.node),
         el(
           "p",
           { class: "rs-help" },
@@ -108,26 +114,17 @@ export class NewTask {
         el("legend", {}, "What is rated"),
         el(
           "div",
-          { class: "rs-task-rows-head" },
+          { class: "rs-task-rows-head rs-flow" },
           el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
           this.file,
-          el(
-            "button",
-            { type: "button", class: "rs-button rs-small", onclick: () => this.file.click() },
-            "Choose a file",
-          ),
+          pushButton("rs-button rs-small", "Choose a file", () => this.file.click()),
         ),
         this.rows.input,
-        el("div", { class: "rs-fields" }, this.path.node, this.evaluation.node),
+        el("div", { class: "rs-fields rs-wrap" }, this.path.node, this.evaluation.node),
       ),
       this.problem,
       this.partly,
-      el(
-        "div",
-        { class: "rs-rate-buttons" },
-        this.submit,
-        el("button", { type: "button", class: "rs-button", onclick: leave }, "Go back"),
-      ),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.submit, pushButton("rs-button", "Go back", leave)),
     );
     this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
   }
@@ -249,11 +246,7 @@ export class NewTask {
             rest,
           )
         : null,
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.finish(task) },
-        "Open the task",
-      ),
+      pushButton("rs-button rs-small rs-primary", "Open the task", () => this.finish(task)),
     );
     this.begin(task);
     this.partly.scrollIntoView({ block: "nearest" });
@@ -307,23 +300,20 @@ function prompted(line) {
   }
 }
 
-function label(text, ...children) {
-  return el("div", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), children);
-}
+const label = (text, ...children) =>
+  el("div", { class: "rs-labelled" }, el("span", { class: "rs-label" }, text), children);
 
 function field(text, attributes) {
   const input = el("input", { class: "rs-input", type: "text", autocomplete: "off", ...attributes });
-  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+  return { input, node: labelled(text, input) };
 }
 
 function chooser(text) {
   const input = el("select", { class: "rs-input" });
-  return { input, node: el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input) };
+  return { input, node: labelled(text, input) };
 }
 
 function area(text, help, rows) {
   const input = el("textarea", { class: "rs-input rs-area", rows: String(rows), spellcheck: "false" });
-  const node = el("label", { class: "rs-field-box" }, el("span", { class: "rs-label" }, text), input);
-  if (help) fill(node, el("span", { class: "rs-label" }, text), input, el("span", { class: "rs-help" }, help));
-  return { input, node };
+  return { input, node: labelled(text, input, help) };
 }

@@ -1,8 +1,8 @@
 // The Feedback page: tasks, one of them being answered, or what it has found.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { Poller } from "../shared/poll.js";
-import { isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
+import { pagePoll } from "../shared/lost.js";
+import { isOnScreen, onlyWatches } from "../shared/visit.js";
 import { NewTask } from "./create.js";
 import { Rating } from "./rating.js";
 import { Results } from "./results.js";
@@ -19,43 +19,32 @@ class FeedbackPage {
     this.tasks = [];
     this.server = withView(server);
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
+    this.poll = pagePoll(host, { meanwhile: () => "What you have answered is kept." });
+    this.taskNews = this.poll.add({ ask: () => this.server.boot({}), receive: (reply) => this.receive(reply) });
     const leave = () => this.go("", "");
     this.list = new TaskList(this.server, {
       go: (task, view) => this.go(task, view),
       say: (text) => this.say(text),
-      changed: () => this.poller.wake(),
+      changed: () => this.taskNews.wake(),
     });
-    this.rating = new Rating(this.server, { leave, onScreen: () => isOnScreen(this.host) });
+    this.rating = new Rating(this.server, { leave, poll: this.poll, onScreen: () => isOnScreen(this.host) });
     this.results = new Results(this.server, { leave, openTrain: () => trigger("feedback_train", {}) });
     this.create = new NewTask(this.server, { leave, made: (task) => this.made(task) });
     this.views = { list: this.list, rate: this.rating, results: this.results, new: this.create };
     fill(
       host,
       el("h2", { class: "rs-hidden" }, "Feedback"),
-      this.lost,
+      this.poll.notice,
       this.message,
       Object.values(this.views).map((view) => view.node),
     );
-    this.poller = new Poller({
-      ask: () => this.server.boot({}),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.hear(lost),
-      awake: () => isOnScreen(host),
-    });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.taskNews.wake();
     this.route(address.params("feedback"));
   }
 
   say(text) {
     setText(this.message, text);
     show(this.message, Boolean(text));
-  }
-
-  hear(lost) {
-    setText(this.lost, lost ? "The app does not answer. Trying again; what you have answered is kept." : "");
-    show(this.lost, Boolean(lost));
   }
 
   receive(reply) {
@@ -84,7 +73,7 @@ class FeedbackPage {
     this.wanted = asked.slice(4);
     this.go("", "");
     this.openRun();
-    this.poller.wake();
+    this.taskNews.wake();
   }
 
   go(task, view) {
@@ -93,7 +82,7 @@ class FeedbackPage {
   }
 
   made(task) {
-    this.poller.wake();
+    this.taskNews.wake();
     this.go(task, "results");
   }
 

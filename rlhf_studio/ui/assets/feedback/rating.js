@@ -1,8 +1,8 @@
 // One item fills the screen and waits for its answer. The browser keeps an answer until the app says that it is stored.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { waitAfter } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Pair, Ranking, Stars } from "./answers.js";
 
@@ -24,13 +24,15 @@ function secret() {
 }
 
 export class Rating {
-  constructor(server, { leave, onScreen }) {
+  /** @param poll  the page's: it asks for another turn while there is nothing to rate, and sends again what is kept */
+  constructor(server, { leave, poll, onScreen }) {
     this.server = server;
     this.leave = leave;
     this.onScreen = onScreen;
     this.task = null;
     this.turn = null;
-    this.timer = 0;
+    this.again = poll.add({ asleep: true, ask: () => this.askAgain(), receive: () => this.wait });
+    this.wait = REST;
     this.busy = false;
     this.name = lasting.get("feedback.name", "");
     this.title = el("h3", { class: "rs-rate-title" });
@@ -43,7 +45,7 @@ export class Rating {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.told = el("p", { class: "rs-message rs-told", role: "status", hidden: true });
     this.body = el("div", { class: "rs-rate-body", tabindex: "-1" });
-    const back = el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks");
+    const back = pushButton("rs-quiet", "\u2190 All tasks", leave);
     this.node = el(
       "section",
       { class: "rs-rate", hidden: true },
@@ -63,7 +65,7 @@ export class Rating {
 
   hide() {
     this.task = null;
-    clearTimeout(this.timer);
+    this.later(REST);
   }
 
   show(task, rights) {
@@ -118,7 +120,7 @@ export class Rating {
         { class: "rs-rate-card" },
         el("h3", {}, title),
         text ? el("p", {}, text) : null,
-        el("div", { class: "rs-rate-buttons" }, buttons),
+        el("div", { class: "rs-rate-buttons rs-wrap" }, buttons),
       ),
     );
     first?.focus?.({ preventScroll: true });
@@ -146,7 +148,11 @@ export class Rating {
       el("label", { class: "rs-label", for: "rs-rate-name" }, "Your name"),
       field,
       wrong,
-      el("div", { class: "rs-rate-buttons" }, el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin")),
+      el(
+        "div",
+        { class: "rs-rate-buttons rs-wrap" },
+        el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin"),
+      ),
     );
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
@@ -180,6 +186,11 @@ export class Rating {
     return this.ask("turn", this.me);
   }
 
+  askAgain() {
+    this.wait = REST;
+    return this.refresh();
+  }
+
   async ask(name, sent) {
     if (this.busy) return;
     this.busy = true;
@@ -207,12 +218,8 @@ export class Rating {
   }
 
   later(wait) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      if (!this.task) return;
-      if (this.onScreen()) this.refresh();
-      else this.later(wait);
-    }, waitAfter(wait));
+    this.wait = wait;
+    this.again.later(wait);
   }
 
   receive(turn) {
@@ -306,7 +313,7 @@ export class Rating {
     const question = "How sure are you?";
     const confidence = el(
       "div",
-      { class: "rs-how-sure" },
+      { class: "rs-how-sure rs-flow" },
       el("span", { class: "rs-help" }, question, " Optional, before you answer."),
       el("div", { class: "rs-segments", role: "group", "aria-label": question }, this.sure),
     );
@@ -317,12 +324,14 @@ export class Rating {
         : null,
       el(
         "div",
-        { class: "rs-judge" },
+        { class: "rs-judge rs-flow" },
         this.task.criterion ? el("p", {}, "Judge by: ", el("b", {}, readable(this.task.criterion, 200))) : null,
         this.task.ask_confidence ? confidence : null,
       ),
       this.answer.node,
-      buttons.length ? el("div", { class: "rs-rate-foot" }, el("div", { class: "rs-rate-buttons" }, buttons)) : null,
+      buttons.length
+        ? el("div", { class: "rs-rate-foot rs-flow" }, el("div", { class: "rs-rate-buttons rs-wrap" }, buttons))
+        : null,
     );
     this.body.focus({ preventScroll: true });
     if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView({ block: "start" });
@@ -367,7 +376,7 @@ export class Rating {
   }
 }
 
-const button = (label, look, onclick) => el("button", { type: "button", class: `rs-button ${look}`, onclick }, label);
+const button = (label, look, onclick) => pushButton(`rs-button ${look}`, label, onclick);
 
 const keyed = (label, key, onclick, look = "") =>
   el(

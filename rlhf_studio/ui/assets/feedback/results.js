@@ -1,7 +1,10 @@
 // What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { saveText } from "../shared/take.js";
+import { answerCard, sideBySide } from "../shared/answers.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
+import { figure, numberHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { ALPHA } from "./tasks.js";
 
@@ -22,23 +25,19 @@ export class Results {
     this.title = el("h3", {});
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });
-    const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
-    this.train = el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: () => this.trainOn() },
-      "Train a reward model on these",
-    );
+    const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
+    this.train = pushButton("rs-button rs-small rs-primary", "Train a reward model on these", () => this.trainOn());
     this.node = el(
       "section",
       { class: "rs-results", hidden: true },
       el(
         "div",
-        { class: "rs-results-head" },
-        el("button", { type: "button", class: "rs-quiet", onclick: leave }, "\u2190 All tasks"),
+        { class: "rs-results-head rs-flow" },
+        pushButton("rs-quiet", "\u2190 All tasks", leave),
         this.title,
         el(
           "div",
-          { class: "rs-rate-buttons" },
+          { class: "rs-rate-buttons rs-wrap" },
           small("Export each answer", () => this.take("each")),
           small("Export what most said", () => this.take("agreed")),
           this.train,
@@ -71,12 +70,7 @@ export class Results {
     const reply = await this.server.export({ task: this.task.id, rows }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (reply.problem) return;
-    const url = URL.createObjectURL(new Blob([reply.lines], { type: "application/jsonl" }));
-    const link = el("a", { href: url, download: reply.name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    saveText(reply.lines, reply.name, "application/jsonl");
   }
 
   /** The answers become a file of the app's machine, and the Train page's form is filled with it. */
@@ -123,7 +117,7 @@ const waiting = () =>
 function tile(title, value, help) {
   return el(
     "div",
-    { class: "rs-agreed-one" },
+    { class: "rs-agreed-one rs-box" },
     el("span", { class: "rs-help" }, title),
     el("b", {}, value === null ? NONE : number(value)),
     el("span", { class: "rs-help" }, help),
@@ -138,16 +132,12 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
       el("h4", {}, "Agreement"),
       el("p", { class: "rs-help" }, "It can be computed once two people have answered the same item."),
     );
-  const pairs = cohen.map(({ people, kappa, items: count }) =>
-    el(
-      "tr",
-      {},
-      el("td", {}, readable(people[0], 40)),
-      el("td", {}, readable(people[1], 40)),
-      el("td", { class: "rs-number" }, kappa === null ? NONE : number(kappa)),
-      el("td", { class: "rs-number" }, integer(count)),
-    ),
-  );
+  const pairs = cohen.map(({ people, kappa, items: count }) => [
+    readable(people[0], 40),
+    readable(people[1], 40),
+    figure(kappa === null ? NONE : number(kappa)),
+    figure(integer(count)),
+  ]);
   return el(
     "section",
     {},
@@ -160,7 +150,7 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
       cohen.length === 1 ? tile("Cohen's kappa", cohen[0].kappa, counted(cohen[0].items, "comparison")) : null,
       el(
         "div",
-        { class: "rs-agreed-one" },
+        { class: "rs-agreed-one rs-box" },
         el("span", { class: "rs-help" }, "All said the same"),
         el("b", {}, percent(same, 0)),
         el("span", { class: "rs-help" }, "chance not taken off"),
@@ -172,22 +162,21 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
           "details",
           {},
           el("summary", {}, "Cohen's kappa of each two"),
-          table(["Annotator", "Annotator", "Kappa", "Comparisons"], pairs, 2),
+          sideways(["Annotator", "Annotator", "Kappa", "Comparisons"], pairs, 2),
         )
       : null,
   );
 }
 
-function table(heads, rows, numbersFrom) {
-  const head = heads.map((text, place) =>
-    el("th", { class: place >= numbersFrom ? "rs-number" : "", scope: "col" }, text),
-  );
-  return el(
+const sideways = (heads, rows, numbersFrom) =>
+  el(
     "div",
     { class: "rs-sideways" },
-    el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),
+    table(
+      heads.map((title, place) => (place < numbersFrom ? title : numberHead(title))),
+      rows,
+    ),
   );
-}
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
 function lean({ share, count, interval, leans }) {
@@ -203,21 +192,17 @@ function lean({ share, count, interval, leans }) {
 
 function peopleOf(people, kind) {
   const compares = kind === "pair";
-  const rows = people.map((person) =>
-    el(
-      "tr",
-      {},
-      el("td", {}, readable(person.name, 40)),
-      [
-        integer(person.votes),
-        integer(person.skips),
-        person.seconds === null ? NONE : `${number(person.seconds, 1)} s`,
-        ...(compares ? [integer(person.ties), lean(person.first), lean(person.longer)] : []),
-        ...(kind === "rating" ? [person.rating === null ? NONE : number(person.rating)] : []),
-        person.rounds ? integer(person.rounds) : NONE,
-      ].map((value) => el("td", { class: "rs-number" }, value)),
-    ),
-  );
+  const rows = people.map((person) => [
+    readable(person.name, 40),
+    ...[
+      integer(person.votes),
+      integer(person.skips),
+      person.seconds === null ? NONE : `${number(person.seconds, 1)} s`,
+      ...(compares ? [integer(person.ties), lean(person.first), lean(person.longer)] : []),
+      ...(kind === "rating" ? [person.rating === null ? NONE : number(person.rating)] : []),
+      person.rounds ? integer(person.rounds) : NONE,
+    ].map((value) => figure(value)),
+  ]);
   const heads = ["Annotator", "Answers", "Skipped", "Usual time"];
   if (compares) heads.push("Ties", "Chose the left", "Chose the longer");
   if (kind === "rating") heads.push("Mean rating");
@@ -225,7 +210,7 @@ function peopleOf(people, kind) {
     "section",
     {},
     el("h4", {}, "Annotators"),
-    table([...heads, "Rounds"], rows, 1),
+    sideways([...heads, "Rounds"], rows, 1),
     compares
       ? el(
           "p",
@@ -254,23 +239,12 @@ function disagreementsOf(found) {
           { class: "rs-help" },
           item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
         ),
-        el(
-          "div",
-          { class: "rs-sides rs-many" },
-          item.responses.map((text, place) =>
-            el(
-              "article",
-              { class: "rs-option" },
-              el(
-                "h4",
-                {},
-                item.responses.length > 1 ? `Response ${place + 1}` : "Response",
-                " ",
-                el("small", {}, readable(item.sources[place] || "", 80)),
-              ),
-              el("div", { class: "rs-said" }, readable(text, 4000)),
-            ),
-          ),
+        sideBySide(
+          item.responses.map((text, place) => {
+            const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+            const source = el("small", {}, readable(item.sources[place] || "", 80));
+            return answerCard([name, source], readable(text, 4000));
+          }),
         ),
       ),
     ),

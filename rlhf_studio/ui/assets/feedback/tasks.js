@@ -1,6 +1,7 @@
 // The list of tasks: how far each is, what can be done with it, and the link for raters.
+import { copyButton } from "../shared/take.js";
 import { ask } from "../shared/dialogs.js";
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { clock, counted, integer, number, readable } from "../shared/format.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -19,13 +20,9 @@ export class TaskList {
     this.drawn = "";
     this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
-    this.make = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => go("", "new") },
-      "New task",
-    );
+    this.make = pushButton("rs-button rs-primary", "New task", () => go("", "new"));
     this.rows = el("div", { class: "rs-tasks" });
-    this.tools = el("div", { class: "rs-feedback-tools" }, this.make, this.link.button);
+    this.tools = el("div", { class: "rs-feedback-tools rs-wrap" }, this.make, this.link.button);
     this.node = el("section", { class: "rs-feedback-list" }, this.why, this.tools, this.link.node, this.rows);
   }
 
@@ -53,12 +50,8 @@ export class TaskList {
         ? `${integer(done)} of ${integer(items)} complete \u00b7 ${counted(votes, "answer")}`
         : `${integer(done)} of ${counted(items, "item")} complete`;
     const look = complete ? "rs-button rs-small" : "rs-button rs-small rs-primary";
-    const rate = el(
-      "button",
-      { type: "button", class: look, onclick: () => this.go(task.id, "rate") },
-      isAwaited(task) ? "Rate now" : "Start",
-    );
-    const small = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const rate = pushButton(look, isAwaited(task) ? "Rate now" : "Start", () => this.go(task.id, "rate"));
+    const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     const tools = operator
       ? [
           small("Results", () => this.go(task.id, "results")),
@@ -68,7 +61,7 @@ export class TaskList {
       : [];
     return el(
       "article",
-      { class: "rs-task", "data-task": task.id, "data-waiting": String(isAwaited(task)) },
+      { class: "rs-task rs-box", "data-task": task.id, "data-waiting": String(isAwaited(task)) },
       el(
         "div",
         { class: "rs-task-head" },
@@ -95,7 +88,7 @@ export class TaskList {
           ? null
           : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
       ),
-      el("div", { class: "rs-task-buttons" }, rater && task.open ? rate : null, tools),
+      el("div", { class: "rs-task-buttons rs-wrap" }, rater && task.open ? rate : null, tools),
     );
   }
 
@@ -165,14 +158,13 @@ class RatingLink {
   constructor(server, say) {
     this.server = server;
     this.say = say;
-    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.open() }, "Rating link");
+    this.button = pushButton("rs-button", "Rating link", () => this.open());
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
-    this.copied = el("span", { class: "rs-help", role: "status" });
-    const button = (label, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, label);
+    const button = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     this.local = el("p", { class: "rs-help" });
     this.node = el(
       "div",
-      { class: "rs-rating-link", hidden: true },
+      { class: "rs-rating-link rs-box", hidden: true },
       el(
         "p",
         {},
@@ -180,13 +172,12 @@ class RatingLink {
       ),
       el(
         "div",
-        { class: "rs-rating-link-row" },
+        { class: "rs-rating-link-row rs-flow" },
         this.field,
-        button("Copy", () => this.copy()),
+        copyButton(() => this.field.value, this.field, "rs-button rs-small"),
         button("New link", () => this.renew()),
       ),
       this.local,
-      this.copied,
     );
   }
 
@@ -211,15 +202,5 @@ class RatingLink {
     const text = "The old link ends at once. People who opened it need the new one to go on.";
     if (await ask(this.node, { title: "Make a new rating link?", text, confirm: "Make a new link" }))
       await this.open(true);
-  }
-
-  async copy() {
-    try {
-      await navigator.clipboard.writeText(this.field.value);
-      setText(this.copied, "Copied.");
-    } catch {
-      this.field.select();
-      setText(this.copied, "Press Ctrl C to copy.");
-    }
   }
 }

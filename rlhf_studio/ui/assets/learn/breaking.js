@@ -1,9 +1,10 @@
 // Break it on purpose: two runs from one seed, a question before them, and the way from the chart to the line of code.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { PictureView } from "../pictures/view.js";
-import { Poller } from "../shared/poll.js";
-import { NO_ANSWER, Once, isOnScreen, onlyWatches } from "../shared/visit.js";
+import { pageLink } from "../shared/links.js";
+import { pagePoll } from "../shared/lost.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Prediction } from "./lesson/prediction.js";
 import { blocks, inline } from "./lesson/text.js";
 
@@ -53,6 +54,9 @@ export class Breaking {
     /** @type {any} */
     this.shelf = null;
     this.once = new Once();
+    /** @type {ReturnType<typeof pagePoll> | null} */
+    this.poll = null;
+    this.news = null;
     this.show = "";
     this.seed = null;
     this.key = "";
@@ -66,8 +70,7 @@ export class Breaking {
     const names = this.shelf.experiments.map(({ name }) => name);
     this.experiment = names.includes(wanted) ? wanted : "";
     this.seed = /^\d{1,3}$/.test(seed) ? Number(seed) : null;
-    this.poller?.stop();
-    this.poller = null;
+    this.unfollow();
     this.page.tell(wanted && !this.experiment ? "There is no such experiment." : "");
     if (this.experiment) this.open();
     else this.list();
@@ -76,8 +79,7 @@ export class Breaking {
   /** Another place of the page is shown. */
   leave() {
     this.left = true;
-    this.poller?.stop();
-    this.poller = null;
+    this.unfollow();
   }
 
   // --- all experiments ---
@@ -87,11 +89,10 @@ export class Breaking {
       el(
         "li",
         {},
-        el(
-          "button",
-          { type: "button", class: "rs-learn-broken", onclick: () => this.page.choose({ place: "break", show: name }) },
-          el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)),
-          el("span", {}, title),
+        pushButton(
+          "rs-learn-broken",
+          [el("span", { class: "rs-learn-number", "aria-hidden": "true" }, String(place + 1)), el("span", {}, title)],
+          () => this.page.choose({ place: "break", show: name }),
         ),
       ),
     );
@@ -194,13 +195,15 @@ export class Breaking {
     this.compare = el("span", {});
     this.note = el("p", { class: "rs-help", role: "status" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.lost = el("div", {});
     const rows = WHICH.map((which) => this.rows[which].node);
-    const tools = el("div", { class: "rs-learn-answers" }, this.start, this.again, this.compare);
+    const tools = el("div", { class: "rs-learn-answers rs-flow" }, this.start, this.again, this.compare);
     return el(
       "div",
       { class: "rs-learn-both" },
       el("div", { class: "rs-learn-sides" }, rows),
       this.note,
+      this.lost,
       this.problem,
       tools,
     );
@@ -216,22 +219,26 @@ export class Breaking {
   }
 
   follow() {
-    const experiment = this.experiment;
-    const poller = new Poller({
-      ask: () =>
-        this.page.server.break_news({
-          show: experiment,
-          ...(this.seed === null ? {} : { seed: this.seed }),
-          known: this.key,
-          language: this.page.language(),
-          view: onlyWatches(),
-        }),
-      onreply: (reply) => (poller === this.poller ? this.receive(reply) : undefined),
-      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again; the runs go on." : ""),
-      awake: () => isOnScreen(this.page.article),
+    this.poll ||= pagePoll(this.page.article, { meanwhile: () => "The runs do not need this page." });
+    this.lost.replaceChildren(this.poll.notice);
+    const { experiment } = this;
+    const question = () => ({
+      show: experiment,
+      ...(this.seed === null ? {} : { seed: this.seed }),
+      known: this.key,
+      language: this.page.language(),
+      view: onlyWatches(),
     });
-    this.poller = poller;
-    poller.wake();
+    this.news = this.poll.add({
+      ask: () => this.page.server.break_news(question()),
+      receive: (reply) => this.receive(reply),
+    });
+    this.news.wake();
+  }
+
+  unfollow() {
+    if (this.news) this.poll.remove(this.news);
+    this.news = null;
   }
 
   receive(reply) {
@@ -287,13 +294,7 @@ export class Breaking {
   }
 
   link(label, page, params) {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
-      address.lead(page, params);
-    };
-    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
-    return el("a", { class: "rs-button rs-small", href, onclick: click }, label);
+    return pageLink(label, page, params, "rs-button rs-small");
   }
 
   async run(seed = this.seed ?? 0) {
@@ -304,7 +305,7 @@ export class Breaking {
       .catch((error) => (console.error(error), { problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (!reply.problem && seed !== this.seed) await this.page.choose({ place: "break", show: this.experiment, seed });
-    this.poller?.wake();
+    this.news?.wake();
   }
 
   runAgain() {
@@ -344,13 +345,7 @@ export class Breaking {
     return [
       el("h4", {}, "Would the program have told you?"),
       noticed.length ? el("p", {}, lead) : el("p", {}, "The engine noticed nothing."),
-      noticed.length
-        ? el(
-            "ul",
-            {},
-            noticed.map((text) => el("li", {}, text)),
-          )
-        : "",
+      noticed.length ? elEach("ul", {}, noticed, (text) => el("li", {}, text)) : "",
       el("p", {}, items.length ? "The doctor on Live found:" : "The doctor on Live found nothing."),
       items.length ? el("ul", {}, items) : "",
     ].filter(Boolean);

@@ -1,6 +1,6 @@
 // The Learn page: a list of its places, and the one that is open. Numbers come from the app; none is computed here.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson/lesson.js";
@@ -32,7 +32,7 @@ class LearnPage {
     this.lessons = [];
     this.stations = [];
     this.list = el("ol", { class: "rs-learn-list" });
-    this.further = el("ul", { class: "rs-learn-places" });
+    this.further = el("ul", { class: "rs-learn-places rs-wrap" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.search = new Search(this);
@@ -68,10 +68,7 @@ class LearnPage {
     setGlossary(glossary);
     const numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
     fill(this.list, numbered);
-    fill(
-      this.further,
-      PLACES.map(({ place, title }) => this.entry({ place }, title, "")),
-    );
+    each(this.further, PLACES, ({ place, title }) => this.entry({ place }, title, ""));
     await this.go(address.params("learn"));
   }
 

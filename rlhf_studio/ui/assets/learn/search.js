@@ -1,5 +1,5 @@
 // Search over all that can be learned here: while it is typed, results stand where the lesson stood.
-import { debounce, el, fill, setText, show } from "../shared/dom.js";
+import { debounce, each, el, pushButton, setText, show } from "../shared/dom.js";
 
 const WAIT = 150; // milliseconds after a key, before the app is asked
 const KINDS = {
@@ -70,9 +70,8 @@ export class Search {
     if (number !== this.asked) return undefined; // a later letter has been typed
     const results = reply?.results || [];
     setText(this.status, reply ? sayCount(results.length, query) : "The app did not answer. Is it still running?");
-    fill(
-      this.list,
-      results.map((result) => el("li", {}, result.kind === "name" ? this.named(result) : this.result(result))),
+    each(this.list, results, (result) =>
+      el("li", {}, result.kind === "name" ? this.named(result) : this.result(result)),
     );
     return this.open(true);
   }
@@ -102,7 +101,7 @@ export class Search {
       el("span", { class: "rs-muted" }, extract),
     ];
     if (!Object.keys(to).length) return el("div", { class: "rs-learn-result" }, inside);
-    return el("button", { type: "button", class: "rs-learn-result", onclick: () => this.lead(to) }, inside);
+    return pushButton("rs-learn-result", inside, () => this.lead(to));
   }
 
   /** A name of TRL with its answer. */
@@ -134,7 +133,7 @@ export class Search {
   }
 
   link(text, to) {
-    return el("button", { type: "button", class: "rs-learn-lead", onclick: () => this.lead(to) }, text);
+    return pushButton("rs-learn-lead", text, () => this.lead(to));
   }
 }
 

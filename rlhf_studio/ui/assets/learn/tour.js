@@ -55,7 +55,7 @@ export class Tour {
       el("h2", { class: "rs-learn-title" }, text.title),
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
       el("div", { class: "rs-learn-station" }, this.scene.node),
-      el("div", { class: "rs-learn-turn" }, this.turn(at - 1, "Previous"), this.turn(at + 1, "Next")),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(at - 1, "Previous"), this.turn(at + 1, "Next")),
     );
     this.reach(article.querySelector("[aria-current=step]"));
   }

@@ -1,35 +1,22 @@
 // Before and now: the starting policy's answer beside the newest one to the same prompt, both coloured by token.
-import { el, fill, memory, redraw, setText, show } from "../shared/dom.js";
-import { lower, number, readable, signed } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
-import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
+import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
+import { each, el, fill, redraw, setText, show } from "../shared/dom.js";
+import { lower, number, readable } from "../shared/format.js";
+import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 
 const SHOWN = ["kl", "values", "entropy", "loss"];
 
 export class Answers {
   constructor(fetch, quantities) {
     this.fetch = fetch;
-    this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
-    const kept = memory.get("answers.quantity", "kl");
-    this.quantity = this.quantities.find((quantity) => quantity.name === kept) || this.quantities[0];
-    this.buildChoice();
+    const onchoice = () => this.pair && this.draw(this.pair);
+    this.choice = new ColourChoice({ key: "answers.quantity", first: "kl", label: "Colour answers by", onchoice });
+    this.offer(quantities);
     this.note = el("span", { class: "rs-muted" });
     this.prompt = el("span", { class: "rs-pair-prompt" });
     this.place = el("span", { class: "rs-muted" });
-    const turn = (by, label, text) =>
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-small", "aria-label": label, onclick: () => this.turn(by) },
-        text,
-      );
-    this.turns = el(
-      "span",
-      { class: "rs-turns" },
-      turn(-1, "Previous prompt", "‹"),
-      this.place,
-      turn(1, "Next prompt", "next prompt ›"),
-    );
-    this.body = el("div", { class: "rs-before" });
+    this.turns = promptTurns((by) => this.turn(by), this.place);
+    this.body = el("div", { class: "rs-before rs-column" });
     this.legend = new Legend();
     this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
     this.list = el("div", { class: "rs-answer-list" });
@@ -37,31 +24,23 @@ export class Answers {
     this.all.addEventListener("toggle", () => this.loadAll());
     this.node = el(
       "section",
-      { class: "rs-panel rs-answers", "aria-label": "Before and now", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Before and now"), this.note, this.turns),
+      { class: "rs-panel rs-answers rs-box", "aria-label": "Before and now", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Before and now"), this.note, this.turns),
       this.body,
-      el("div", { class: "rs-answers-foot" }, this.choice.node, this.legend.node),
+      el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node),
       this.all,
     );
     this.reset();
   }
 
-  buildChoice() {
-    const options = this.quantities.map(({ name, label }) => ({ value: name, label, term: name }));
-    this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
-      this.colour(name),
-    );
-  }
-
   /** The quantities that a run's stage has. */
   offer(quantities, all = quantities) {
     this.offered = all;
-    const before = this.choice.node;
-    this.quantities = quantities.filter((quantity) => SHOWN.includes(quantity.name));
-    this.quantity = this.quantities.find(({ name }) => name === this.quantity.name) || this.quantities[0];
-    this.quantity ||= { name: "", label: "", scale: "sequential", noise: 0 };
-    this.buildChoice();
-    before.replaceWith(this.choice.node);
+    this.choice.offer(quantities.filter(({ name }) => SHOWN.includes(name)));
+  }
+
+  get quantity() {
+    return this.choice.quantity;
   }
 
   reset() {
@@ -103,16 +82,10 @@ export class Answers {
     return true;
   }
 
-  colour(name) {
-    this.quantity = this.quantities.find((quantity) => quantity.name === name);
-    memory.set("answers.quantity", name);
-    if (this.pair) this.draw(this.pair);
-  }
-
   /** Let a person choose among the quantities that an answer has. */
   limit({ tokens }) {
     const has = ({ name }) => tokens && valuesOf(tokens, name).some(Number.isFinite);
-    if (this.offered && tokens && !this.quantities.every(has)) this.offer(this.offered.filter(has), this.offered);
+    if (tokens && !this.choice.quantities.every(has)) this.offer(this.offered.filter(has), this.offered);
   }
 
   draw(pair) {
@@ -165,12 +138,7 @@ export class Answers {
     const content = JSON.stringify(reply.rows);
     if (this.listedAs === content) return;
     this.listedAs = content;
-    redraw(this.list, this.all.firstChild, () =>
-      fill(
-        this.list,
-        reply.rows.map((row) => pairOf(row, this.quantity)),
-      ),
-    );
+    redraw(this.list, this.all.firstChild, () => each(this.list, reply.rows, (row) => pairOf(row, this.quantity)));
   }
 }
 
@@ -178,7 +146,7 @@ export class Answers {
 function pairOf(row, quantity) {
   return el(
     "article",
-    { class: "rs-pair" },
+    { class: "rs-pair rs-column" },
     el("p", { class: "rs-pair-prompt" }, readable(row.prompt)),
     answer("before", row.before, null, quantity, null),
     row.now.step > 0 ? answer("now", row.now, row.before, quantity, null) : null,
@@ -186,35 +154,15 @@ function pairOf(row, quantity) {
 }
 
 function answer(label, item, base, quantity, given) {
-  const text = item.tokens
-    ? colouredTokens(item.tokens, quantity, given, item.stopped)
-    : item.response
-      ? readable(item.response)
-      : el("em", {}, "(empty)");
   return el(
     "div",
     { class: base ? "rs-answer" : "rs-answer rs-was" },
     el("span", { class: "rs-answer-label" }, label),
-    el("p", { class: "rs-answer-text", tabindex: "0" }, text),
-    el(
-      "span",
-      { class: "rs-answer-numbers" },
-      item.score === null ? null : fact("score", "score", item.score, base?.score),
-      item.gold === null ? null : fact("gold", "gold", item.gold, base?.gold),
-      item.kl === null || item.kl === undefined ? null : fact("KL", "sample_kl", item.kl, null),
-    ),
-  );
-}
-
-function fact(name, term, value, base) {
-  const change = Number.isFinite(value) && Number.isFinite(base) ? value - base : null;
-  return el(
-    "span",
-    { "data-term": term },
-    `${name} `,
-    el("b", {}, number(value)),
-    change === null
-      ? null
-      : el("em", { class: change > 0 ? "rs-up" : change < 0 ? "rs-down" : null }, ` ${signed(change)}`),
+    el("p", { class: "rs-answer-text", tabindex: "0" }, answerText(item, quantity, given)),
+    answerNumbers([
+      ["score", item.score, "score", base?.score],
+      ["gold", item.gold, "gold", base?.gold],
+      ["KL", item.kl, "sample_kl"],
+    ]),
   );
 }

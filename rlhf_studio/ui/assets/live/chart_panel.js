@@ -1,5 +1,5 @@
 // All charts but the first two, folded or not, chosen and ordered by the person; above them the axis and the smoothing.
-import { el, fill, keepInside, memory, setText } from "../shared/dom.js";
+import { each, el, keepInside, memory, setText } from "../shared/dom.js";
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
@@ -37,17 +37,23 @@ export class ChartPanel {
       "aria-label": "Smoothing",
       oninput: () => this.setSmoothing(Number(this.slider.value)),
     });
-    const smoothing = el("label", { class: "rs-smoothing", "data-tip": TIP }, "Smoothing", this.slider, this.shown);
+    const smoothing = el(
+      "label",
+      { class: "rs-smoothing rs-middle", "data-tip": TIP },
+      "Smoothing",
+      this.slider,
+      this.shown,
+    );
     const kept = lasting.get("charts", {});
     this.order = texts(kept?.order);
     this.off = texts(kept?.off);
-    this.chooser = el("ul", { class: "rs-chooser" });
+    this.chooser = el("ul", { class: "rs-chooser rs-box" });
     const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
     arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
-    const tools = el("div", { class: "rs-tools" }, arrange, choice.node, smoothing);
+    const tools = el("div", { class: "rs-tools rs-flow" }, arrange, choice.node, smoothing);
     this.node = el(
       "details",
-      { class: "rs-fold rs-chart-panel", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
+      { class: "rs-fold rs-chart-panel rs-box", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
       el("summary", {}, "More charts"),
       tools,
       this.charts.node,
@@ -66,33 +72,30 @@ export class ChartPanel {
     this.charts.arrange(this.order, this.off);
     this.order = this.charts.others.map((card) => card.spec.key);
     const cards = this.charts.others.filter((card) => card.spec.stages.includes(this.stage || "ppo"));
-    fill(
-      this.chooser,
-      cards.map(({ spec }, index) => {
-        const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
-        box.checked = !this.off.includes(spec.key);
-        const move = (by, text, label, possible) =>
-          el(
-            "button",
-            {
-              type: "button",
-              class: "rs-icon",
-              "aria-label": `Move ${spec.title} ${label}`,
-              "data-move": `${spec.key}${by}`,
-              disabled: !possible,
-              onclick: () => this.move(spec.key, by),
-            },
-            text,
-          );
-        return el(
-          "li",
-          {},
-          el("label", { class: "rs-check" }, box, spec.title),
-          move(-1, "↑", "up", index > 0),
-          move(1, "↓", "down", index + 1 < cards.length),
+    each(this.chooser, cards, ({ spec }, index) => {
+      const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
+      box.checked = !this.off.includes(spec.key);
+      const move = (by, text, label, possible) =>
+        el(
+          "button",
+          {
+            type: "button",
+            class: "rs-icon",
+            "aria-label": `Move ${spec.title} ${label}`,
+            "data-move": `${spec.key}${by}`,
+            disabled: !possible,
+            onclick: () => this.move(spec.key, by),
+          },
+          text,
         );
-      }),
-    );
+      return el(
+        "li",
+        {},
+        el("label", { class: "rs-check" }, box, spec.title),
+        move(-1, "↑", "up", index > 0),
+        move(1, "↓", "down", index + 1 < cards.length),
+      );
+    });
     this.choosable = cards.map(({ spec }) => spec.key);
   }
 

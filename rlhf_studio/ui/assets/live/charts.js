@@ -1,10 +1,10 @@
-// The grid of small charts: one Plotly drawing each, with our own legend, crosshair and zoom button.
-import { debounce, el, fill, setText, show } from "../shared/dom.js";
+// The grid of small charts: one drawing each, with a legend, a crosshair and a zoom button.
+import { Plot, coloursOf, isLoaded } from "../charts/plot.js";
+import { saveAsPicture } from "../charts/save.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
-import { scalesOf } from "../shared/plotly.js";
 import { term } from "../shared/tips.js";
-import { saveAsPicture } from "./picture.js";
-import { PLOT_CONFIG, layoutOf, linesOf, tracesOf } from "./traces.js";
+import { layoutOf, linesOf, tracesOf } from "./traces.js";
 
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
@@ -16,22 +16,20 @@ class ChartCard {
     this.hidden = new Set();
     this.dirty = false;
     this.onscreen = false;
-    this.zoomed = false;
     this.keys = new Map();
     this.build();
   }
 
   build() {
     const { spec } = this;
-    this.plot = el("div", { class: "rs-plot" });
     this.cross = el("div", { class: "rs-cross", hidden: true });
-    this.flag = el("div", { class: "rs-flag", hidden: true });
+    this.flag = el("div", { class: "rs-flag rs-cut", hidden: true });
     this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
-    this.legend = el("div", { class: "rs-legend" });
+    this.legend = el("div", { class: "rs-legend rs-wrap" });
     this.xUnit = el("span", { class: "rs-unit-x" });
     this.reset = el(
       "button",
-      { type: "button", class: "rs-link", hidden: true, onclick: () => this.resetZoom() },
+      { type: "button", class: "rs-link", hidden: true, onclick: () => this.plot.showAll() },
       "Reset zoom",
     );
     this.grow = el(
@@ -57,19 +55,17 @@ class ChartCard {
     );
     this.title = el("h3", {}, spec.title);
     this.rightUnit = el("span", {}, spec.right);
-    this.frame = el(
-      "div",
-      { class: "rs-plot-frame", role: "img", "aria-label": spec.title },
-      this.plot,
-      this.cross,
-      this.flag,
-      this.dots,
-    );
+    this.plot = new Plot(spec.title, this.cross, this.flag, this.dots);
+    this.plot.onzoom = (zoomed) => {
+      show(this.reset, zoomed);
+      this.mark(null, null);
+    };
+    this.frame = this.plot.node;
     this.off = false;
     this.node = el(
       "article",
-      { class: "rs-chart", "data-chart": spec.key, tabindex: "-1" },
-      el("div", { class: "rs-chart-head" }, this.title, this.reset, this.save, this.grow),
+      { class: "rs-chart rs-column rs-box", "data-chart": spec.key, tabindex: "-1" },
+      el("div", { class: "rs-chart-head rs-middle" }, this.title, this.reset, this.save, this.grow),
       this.legend,
       el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
       this.frame,
@@ -138,11 +134,13 @@ class ChartCard {
         text: `${term(line.metric).title} ${value.textContent}`,
         colour: this.grid.options().colour(line.colour),
       }));
-    saveAsPicture(this.plot, this.grid.root, this.title.textContent, keys, `${this.spec.key}-${this.grid.run}.png`);
-  }
-
-  resetZoom() {
-    window.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true, "yaxis2.autorange": true });
+    saveAsPicture(
+      this.plot.drawing,
+      this.grid.root,
+      this.title.textContent,
+      keys,
+      `${this.spec.key}-${this.grid.run}.png`,
+    );
   }
 
   /** Values in the legend: at `step`, or as they are now. */
@@ -167,49 +165,34 @@ class ChartCard {
     const placed = this.place();
     for (const [metric, entry] of this.keys) entry.digits = decimals(grid.store.largest(metric));
     this.setValues(grid.hovered);
-    if (!placed || !window.Plotly) return;
+    if (!placed || !isLoaded()) return;
     this.dirty = !this.onscreen;
     if (this.dirty) return;
     this.revision = (this.revision || 0) + 1;
     const options = { ...grid.options(), hidden: this.hidden, datarevision: this.revision };
     const traces = tracesOf(this.spec, grid.store, options);
-    window.Plotly.react(this.plot, traces, layoutOf(this.spec, grid.store, traces, options), PLOT_CONFIG);
+    this.plot.draw(traces, layoutOf(this.spec, grid.store, traces, options), this.words());
     setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);
-    if (!this.wired) this.wire();
-    this.describe();
     this.mark(grid.hovered, grid.owner);
   }
 
-  wire() {
-    this.wired = true;
-    this.plot.on("plotly_relayout", (change) => {
-      if (change["xaxis.autorange"] || change.autosize) this.zoomed = change.autosize ? this.zoomed : false;
-      else if (Object.keys(change).some((key) => /axis2?\.range/.test(key))) this.zoomed = true;
-      show(this.reset, this.zoomed);
-      this.mark(null, null);
-    });
-    new ResizeObserver(
-      debounce(60, () => this.plot.isConnected && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
-    ).observe(this.frame);
-  }
-
-  describe() {
+  /** What is seen, for who cannot see it. */
+  words() {
     const { store } = this.grid;
     const parts = [...this.keys.values()].map(({ line, digits }) => {
       const first = store.get(line.metric).y.find((value) => value !== null);
       const format = (value) => (line.percent ? percent(value) : number(value, digits));
       return `${term(line.metric).title} from ${format(first)} to ${format(store.now(line.metric))}`;
     });
-    this.frame.setAttribute("aria-label", `${this.spec.title}: ${parts.join("; ")}`);
+    return `${this.spec.title}: ${parts.join("; ")}`;
   }
 
   /** The step under the pointer. */
   point(event) {
-    const scales = scalesOf(this.plot);
+    const { scales } = this.plot;
     const first = [...this.keys.values()].find(({ line }) => !this.hidden.has(line.metric));
     if (!scales || !first) return;
-    const bounds = this.plot.getBoundingClientRect();
-    const at = { x: event.clientX - bounds.left, y: event.clientY - bounds.top };
+    const at = this.plot.at(event);
     if (at.x < scales.left - 4 || at.x > scales.left + scales.width + 4) return;
     const { store, mode } = this.grid;
     const step =
@@ -233,7 +216,7 @@ class ChartCard {
 
   /** Crosshair (or dots, on a path) at a step; the flag with words only in the chart under the pointer. */
   mark(step, owner) {
-    const scales = scalesOf(this.plot);
+    const { scales } = this.plot;
     const off = step === null || !scales || this.node.hidden;
     if (this.spec.kind === "path") {
       fill(this.dots, off ? [] : this.pathDots(scales, step));
@@ -290,10 +273,7 @@ export class ChartGrid {
   arrange(order, off) {
     const place = (card) => (order.includes(card.spec.key) ? order.indexOf(card.spec.key) : order.length);
     this.others.sort((one, other) => place(one) - place(other));
-    fill(
-      this.node,
-      this.others.map((card) => card.node),
-    );
+    each(this.node, this.others, (card) => card.node);
     for (const card of this.others) card.off = off.includes(card.spec.key);
     for (const card of this.others) card.draw();
   }
@@ -315,18 +295,8 @@ export class ChartGrid {
   }
 
   options() {
-    const style = getComputedStyle(this.root);
-    const colour = (name) => style.getPropertyValue(`--q-${name}`).trim() || "#888";
-    const drag = !window.matchMedia("(pointer: coarse)").matches;
-    return {
-      mode: this.mode,
-      weight: this.weight,
-      settings: this.settings,
-      marks: this.marks,
-      revision: this.run,
-      colour,
-      drag,
-    };
+    const { mode, weight, settings, marks, run: revision } = this;
+    return { mode, weight, settings, marks, revision, colour: coloursOf(this.root) };
   }
 
   /** Redraw, one chart per frame, so that a busy page stays responsive. Which charts there are is clear at once. */

@@ -1,6 +1,6 @@
 // The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
-import { forceStop } from "../shared/dialogs.js";
-import { el, fill, keepInside, setText, show } from "../shared/dom.js";
+import { forceStop, form } from "../shared/dialogs.js";
+import { el, elEach, keepInside, setText, show } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
 const ONGOING = ["running", "paused"];
@@ -117,10 +117,11 @@ class Menu {
       );
       return { ...item, node };
     });
-    this.list = el(
+    this.list = elEach(
       "div",
-      { class: "rs-menu", role: "menu", "aria-label": spec.label, hidden: true },
-      this.items.map((item) => item.node),
+      { class: "rs-menu rs-box", role: "menu", "aria-label": spec.label, hidden: true },
+      this.items,
+      (item) => item.node,
     );
     this.node = el("div", { class: "rs-menu-box" }, button, this.list);
     button.setAttribute("aria-haspopup", "menu");
@@ -165,10 +166,11 @@ export class Controls {
     this.steered = steered;
     this.pending = null;
     this.buttons = BUTTONS.map((spec) => this.make(spec));
-    this.node = el(
+    this.node = elEach(
       "div",
-      { class: "rs-controls", role: "group", "aria-label": "Run controls" },
-      this.buttons.map((button) => button.menu?.node || button.node),
+      { class: "rs-controls rs-wrap", role: "group", "aria-label": "Run controls" },
+      this.buttons,
+      (button) => button.menu?.node || button.node,
     );
   }
 
@@ -256,64 +258,38 @@ export class Controls {
 
 /** Ask for new values of the settings that may change while a run goes on; resolves to those that differ, or null. */
 function changeSettings(host, steered, now) {
-  return new Promise((resolve) => {
-    const offered = steered.filter((spec) => spec.name in now);
-    const inputs = offered.map((spec) =>
-      el("input", {
-        class: "rs-input",
-        type: "number",
-        step: "any",
-        required: true,
-        min: spec.minimum ?? null,
-        max: spec.maximum ?? null,
-        value: String(now[spec.name]),
-        id: `rs-set-${spec.name}`,
-        "aria-describedby": `rs-set-help-${spec.name}`,
-      }),
+  const offered = steered.filter((spec) => spec.name in now);
+  const inputs = offered.map((spec) =>
+    el("input", {
+      class: "rs-input",
+      type: "number",
+      step: "any",
+      required: true,
+      min: spec.minimum ?? null,
+      max: spec.maximum ?? null,
+      value: String(now[spec.name]),
+      id: `rs-set-${spec.name}`,
+      "aria-describedby": `rs-set-help-${spec.name}`,
+    }),
+  );
+  const rows = offered.map((spec, index) =>
+    el(
+      "div",
+      {},
+      el("label", { class: "rs-label", for: `rs-set-${spec.name}` }, spec.title),
+      inputs[index],
+      el("p", { class: "rs-help", id: `rs-set-help-${spec.name}` }, spec.help),
+    ),
+  );
+  const lead = "They count from the next step on. Each change is recorded, and is a mark on every chart.";
+  const submit = async () => {
+    const changed = offered.flatMap(({ name }, index) =>
+      Number(inputs[index].value) === now[name] ? [] : [[name, Number(inputs[index].value)]],
     );
-    const rows = offered.map((spec, index) =>
-      el(
-        "div",
-        {},
-        el("label", { class: "rs-label", for: `rs-set-${spec.name}` }, spec.title),
-        inputs[index],
-        el("p", { class: "rs-help", id: `rs-set-help-${spec.name}` }, spec.help),
-      ),
-    );
-    const problem = el("p", { class: "rs-problem", role: "alert" });
-    let answer = null;
-    const submit = (event) => {
-      const changed = offered.flatMap(({ name }, index) =>
-        Number(inputs[index].value) === now[name] ? [] : [[name, Number(inputs[index].value)]],
-      );
-      if (changed.length) answer = Object.fromEntries(changed);
-      else {
-        event.preventDefault();
-        setText(problem, "Nothing differs yet. Change a value, or go back.");
-      }
-    };
-    const dialog = el("dialog", { class: "rs-dialog", "aria-labelledby": "rs-set-title" });
-    const form = el(
-      "form",
-      { method: "dialog", onsubmit: submit },
-      el("h2", { id: "rs-set-title" }, "Change settings while the run goes on"),
-      el("p", {}, "They count from the next step on. Each change is recorded, and is a mark on every chart."),
-      rows,
-      problem,
-      el(
-        "div",
-        { class: "rs-dialog-buttons" },
-        el("button", { type: "button", class: "rs-button", onclick: () => dialog.close() }, "Go back"),
-        el("button", { type: "submit", class: "rs-button rs-primary" }, "Change"),
-      ),
-    );
-    fill(dialog, form);
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(answer);
-    });
-    host.append(dialog);
-    dialog.showModal();
-    inputs[0]?.select();
-  });
+    return changed.length
+      ? Object.fromEntries(changed)
+      : { problem: "Nothing differs yet. Change a value, or go back." };
+  };
+  const title = "Change settings while the run goes on";
+  return form(host, { title, body: [el("p", {}, lead), ...rows], confirm: "Change", submit, first: inputs[0] });
 }

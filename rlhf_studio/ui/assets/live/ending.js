@@ -1,6 +1,6 @@
 // What there is to do when a run is over. No button for what this app does not have.
 import { ask } from "../shared/dialogs.js";
-import { el, fill, memory, setText } from "../shared/dom.js";
+import { each, el, fill, memory, pushButton, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { lessonAddress, rewardAddress } from "../shared/handover.js";
 import { nextStages } from "../shared/next_stage.js";
@@ -44,7 +44,7 @@ export class Ending {
     if (tone === "rating")
       return el(
         "div",
-        { class: "rs-ending" },
+        { class: "rs-ending rs-wrap" },
         this.button("Rate now", () => this.send("open_feedback"), true),
       );
     const failed = tone === "failed";
@@ -76,7 +76,7 @@ export class Ending {
         stage === "ppo" &&
         this.button("Go on with more steps", () => this.goOn(), false),
     ].filter(Boolean);
-    const row = el("div", { class: "rs-ending", role: "group", "aria-label": "What next" }, list);
+    const row = el("div", { class: "rs-ending rs-wrap", role: "group", "aria-label": "What next" }, list);
     return !failed && trains && !evaluation ? el("div", {}, row, this.suggested()) : row;
   }
 
@@ -89,11 +89,7 @@ export class Ending {
   }
 
   button(label, act, primary) {
-    return el(
-      "button",
-      { type: "button", class: primary ? "rs-button rs-small rs-primary" : "rs-button rs-small", onclick: act },
-      label,
-    );
+    return pushButton(primary ? "rs-button rs-small rs-primary" : "rs-button rs-small", label, act);
   }
 
   /** Experiments that would show something new, found out when a person asks for them. */
@@ -111,10 +107,7 @@ export class Ending {
         stages,
         nextStages(reply.next || [], () => this.send("open_train")),
       );
-      fill(
-        list,
-        (reply.ideas || []).map((idea) => this.idea(idea, said)),
-      );
+      each(list, reply.ideas || [], (idea) => this.idea(idea, said));
     };
     node.addEventListener("toggle", () => node.open && !list.children.length && load());
     node.open = this.run().stage !== "ppo"; // what a stage is for is the next one

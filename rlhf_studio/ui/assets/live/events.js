@@ -33,8 +33,8 @@ export class EventPanel {
     this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": "The end of the engine's log" });
     this.node = el(
       "section",
-      { class: "rs-panel", "aria-label": "Events and log" },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Events and log"), this.choice.node, this.find),
+      { class: "rs-panel rs-box", "aria-label": "Events and log" },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Events and log"), this.choice.node, this.find),
       this.list,
       this.log,
     );

@@ -1,6 +1,6 @@
 // A guided look for who wants one: three stops, from a token to why it was good, and what the update made of it. It
 // goes to a token whose probability clearly moved, wherever in the run that is, unless a person has chosen one.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { number, percent, spoken } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { isKnown } from "../shared/tokens.js";
@@ -19,11 +19,7 @@ export class Guide {
     this.fetch = fetch;
     this.show = go;
     this.inspector = inspector;
-    this.start = el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-guide-start", onclick: () => this.open() },
-      "Show me around",
-    );
+    this.start = pushButton("rs-button rs-small rs-guide-start", "Show me around", () => this.open());
     this.title = el("strong", { id: "rs-guide-title" });
     this.text = el("p", { id: "rs-guide-text" });
     this.next = el("button", {
@@ -50,7 +46,7 @@ export class Guide {
       el(
         "div",
         { class: "rs-dialog-buttons" },
-        el("button", { type: "button", class: "rs-button rs-small", onclick: () => this.close() }, "Close"),
+        pushButton("rs-button rs-small", "Close", () => this.close()),
         this.next,
       ),
     );

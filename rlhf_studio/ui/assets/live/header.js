@@ -2,7 +2,7 @@
 import { Controls } from "./controls.js";
 import { isAlive, ofTotal } from "./stage.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { bytes, clock, duration, lower, number, percent, readable, signed } from "../shared/format.js";
+import { bytes, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
@@ -34,15 +34,15 @@ export class Header {
       this.bar,
     );
     this.times = el("span", { class: "rs-times", "data-term": "time/left" });
-    this.device = el("span", { class: "rs-run-device" });
-    this.phase = el("span", { class: "rs-phase" });
+    this.device = el("span", { class: "rs-run-device rs-cut" });
+    this.phase = el("span", { class: "rs-phase rs-cut" });
     this.controls = new Controls(act, steered);
     this.viewer = el("span", { class: "rs-viewer" });
     this.node = el(
       "header",
-      { class: "rs-head" },
+      { class: "rs-head rs-flow" },
       el("div", { class: "rs-head-main" }, this.name, this.recording, this.state, this.live, this.device),
-      el("div", { class: "rs-head-progress" }, this.stepText, this.progress, this.times, this.phase, this.kept),
+      el("div", { class: "rs-head-progress rs-flow" }, this.stepText, this.progress, this.times, this.phase, this.kept),
       el("div", { class: "rs-head-controls" }, this.viewer, this.controls.node),
     );
   }
@@ -293,7 +293,7 @@ export class Banner {
   /** @param ending  what can be done when a run is over, as rows of buttons */
   constructor(ending) {
     this.ending = ending;
-    this.node = el("div", { class: "rs-banner", hidden: true });
+    this.node = el("div", { class: "rs-banner rs-column", hidden: true });
     this.problem = el("p", { role: "alert" });
     this.content = null;
     this.shown = "";
@@ -321,16 +321,16 @@ export class Banner {
       this.node,
       el(
         "div",
-        { class: "rs-banner-said" },
+        { class: "rs-banner-said rs-wrap" },
         el("strong", {}, content.title),
         (content.lines || []).map((line) => el("p", {}, line)),
       ),
       rows.length
         ? el(
             "div",
-            { class: "rs-banner-said" },
+            { class: "rs-banner-said rs-wrap" },
             el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
-            el("ul", { class: "rs-summary", "aria-labelledby": "rs-summary-title" }, rows),
+            el("ul", { class: "rs-summary rs-wrap", "aria-labelledby": "rs-summary-title" }, rows),
           )
         : null,
       this.ending.buttons(content.tone, content.operator),
@@ -348,32 +348,5 @@ export class Banner {
     setText(this.problem, text);
     show(this.problem, Boolean(text));
     if (text) this.node.scrollIntoView({ block: "nearest" });
-  }
-}
-
-/** "Connection lost" with the time of the last news and of the next try. */
-export class LostBar {
-  constructor(retry) {
-    this.text = el("span", { role: "alert" });
-    this.wait = el("span", { class: "rs-lost-wait" });
-    this.node = el(
-      "div",
-      { class: "rs-lost", hidden: true },
-      el("i", { "aria-hidden": "true" }),
-      this.text,
-      this.wait,
-      el("button", { type: "button", class: "rs-button rs-small", onclick: retry }, "Try now"),
-    );
-  }
-
-  /** @param status  of the run that is shown, if any */
-  update(lost, status) {
-    show(this.node, Boolean(lost));
-    if (!lost) return setText(this.text, "");
-    // Whether it goes on is not known: the app may have ended, and its runs with it.
-    const free = status && isAlive(status.state) && !status.stop_asked ? " The run does not need this page." : "";
-    setText(this.text, `Connection to the app lost. What you see is from ${clock(lost.since / 1000)}.${free}`);
-    const wait = lost.retryAt ? Math.ceil((lost.retryAt - Date.now()) / 1000) : 0;
-    return setText(this.wait, wait > 0 ? `Trying again in ${wait} s` : "Trying again…");
   }
 }

@@ -1,7 +1,7 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
-import { el, fill, redraw, setText } from "../shared/dom.js";
+import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
 import { number, percent, readable, spoken } from "../shared/format.js";
-import { later } from "../shared/visit.js";
+import { Detail } from "./detail.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
@@ -17,19 +17,19 @@ const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
   constructor(fetch, go) {
-    this.fetch = fetch;
     this.go = go;
+    this.detail = new Detail(fetch, "learned", (reply) => this.take(reply));
     this.span = el("span", { class: "rs-muted" });
     this.body = el("div", {
-      class: "rs-learned-body",
+      class: "rs-learned-body rs-column",
       tabindex: "0",
       role: "region",
       "aria-label": "What it learned, in detail",
     });
     this.node = el(
       "section",
-      { class: "rs-panel rs-learned", "aria-label": "What did it learn?" },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "What did it learn?"), this.span),
+      { class: "rs-panel rs-learned rs-box", "aria-label": "What did it learn?" },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "What did it learn?"), this.span),
       this.body,
     );
     this.reset();
@@ -37,8 +37,7 @@ export class LearnedPanel {
 
   /** Say nothing yet, of another run. */
   reset() {
-    this.key = "";
-    this.ticket = null;
+    this.detail.forget();
     this.say(NOTHING);
   }
 
@@ -50,27 +49,14 @@ export class LearnedPanel {
     redraw(this.body, this.body, () => fill(this.body, el("p", { class: "rs-hint" }, text)));
   }
 
-  /** Fetch again when there may be more to say: `key` changes then. */
-  update(key) {
-    if (!key || key === this.key) return;
-    this.key = key;
-    this.load();
+  /** @param version  changes when there may be more to say */
+  follow(version) {
+    this.detail.follow(version);
   }
 
-  async load() {
-    const ticket = (this.ticket = Symbol("learned"));
-    const reply = await this.fetch({ kind: "learned" });
-    if (ticket !== this.ticket) return;
-    if (reply && !reply.problem) {
-      if (reply.before_steps) this.draw(reply); // of another stage than PPO nothing is told
-      return;
-    }
-    if (reply) this.say(reply.problem);
-    later(
-      this.node,
-      () => ticket === this.ticket,
-      () => this.load(),
-    );
+  take(learned) {
+    if (learned.problem) this.say(learned.problem);
+    else if (learned.before_steps) this.draw(learned); // of another stage than PPO nothing is told
   }
 
   draw(learned) {
@@ -100,7 +86,7 @@ export class LearnedPanel {
     fill(
       this.body,
       phrases.length
-        ? el("ul", { class: "rs-phrases", "aria-label": "Phrases whose frequency changed most" }, phrases)
+        ? el("ul", { class: "rs-phrases rs-column", "aria-label": "Phrases whose frequency changed most" }, phrases)
         : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
       gap ? this.gap(gap) : null,
       shifts("More likely now", learned.rose),
@@ -118,9 +104,7 @@ export class LearnedPanel {
     return el(
       "li",
       { class: item.log_odds > 0 ? "rs-up" : "rs-down" },
-      step === undefined
-        ? label
-        : el("button", { type: "button", class: "rs-link", onclick: () => this.go(there) }, label),
+      step === undefined ? label : pushButton("rs-link", label, () => this.go(there)),
       el("span", { class: "rs-muted" }, PLACES[item.place]),
       el(
         "span",
@@ -131,7 +115,7 @@ export class LearnedPanel {
       ),
       el(
         "span",
-        { class: "rs-phrase-bar", "aria-hidden": "true" },
+        { class: "rs-phrase-bar rs-column", "aria-hidden": "true" },
         el("i", { style: { "--w": share(item.before, item.before_of) } }),
         el("i", { style: { "--w": share(item.after, item.after_of) } }),
       ),
@@ -145,11 +129,7 @@ export class LearnedPanel {
       el("span", {}, "Widest gap: "),
       el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
       " ",
-      el(
-        "button",
-        { type: "button", class: "rs-link", onclick: () => this.go({ step, sample }) },
-        `open it (step ${step})`,
-      ),
+      pushButton("rs-link", `open it (step ${step})`, () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),
     );
   }

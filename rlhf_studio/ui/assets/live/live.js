@@ -1,5 +1,7 @@
 // The Live page: it asks the server for news of one run again and again, and gives each part what concerns it.
 // The script in ui/html.py calls mount().
+import { loadPlotly, whenThemeChanges } from "../charts/plot.js";
+import { TakeHome } from "../export/take_home.js";
 import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { address } from "../shared/address.js";
@@ -10,19 +12,17 @@ import { EventPanel } from "./events.js";
 import { readable } from "../shared/format.js";
 import { Guide } from "./guide.js";
 import { handOver } from "../shared/handover.js";
-import { Banner, Header, LostBar, Restart, bannerOf } from "./header.js";
+import { Banner, Header, Restart, bannerOf } from "./header.js";
 import { LearnedPanel } from "./learned.js";
-import { loadPlotly } from "../shared/plotly.js";
-import { Poller } from "../shared/poll.js";
+import { pagePoll } from "../shared/lost.js";
 import { notices } from "../shared/notices.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart, whenShown } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
 import { Measures } from "./measures.js";
 import { SettingsPanel } from "./settings.js";
 import { applyStage, isAlive } from "./stage.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
-import { TakeHome } from "../export/take_home.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
 import { choiceOf, WorkArea } from "./work.js";
@@ -49,6 +49,16 @@ class LivePage {
     this.run = "";
     this.jumps = false;
     this.fetch = this.fetch.bind(this);
+    this.poll = pagePoll(this.host, {
+      meanwhile: () => this.meanwhile(),
+      onlost: (lost) => lost && this.restart.lost(),
+      onfailure: () => reloadAfterRestart(this.api, () => this.server.poll({ run: "", view: true })),
+      follows: () => Boolean(this.run) && isAhead(this.lastState),
+    });
+    this.news = this.poll.add({
+      ask: () => this.server.poll(this.question()),
+      receive: (reply) => this.receive(reply),
+    });
     this.build();
     this.start();
   }
@@ -56,7 +66,7 @@ class LivePage {
   build() {
     const { page } = this;
     this.header = new Header((event, more) => this.steer(event, more), page.steered);
-    const home = new TakeHome({ host: this.host, server: this.server, api: this.api });
+    const home = new TakeHome({ host: this.host, server: this.server, api: this.api, poll: this.poll });
     this.ending = new Ending({
       host: this.host,
       server: this.server,
@@ -65,11 +75,10 @@ class LivePage {
       vary: (failed) => this.vary(failed),
       takeHome: ({ run, name }) => home.open({ run, name }),
       tell: (problem) => this.banner.say(problem),
-      queued: () => this.poller.wake(),
+      queued: () => this.news.wake(),
     });
     this.banner = new Banner(this.ending);
     this.restart = new Restart();
-    this.lost = new LostBar(() => this.poller.wake());
     this.verdict = new Verdict({
       fetch: this.fetch,
       go: (place) => this.go(place),
@@ -110,7 +119,7 @@ class LivePage {
     );
     this.empty = new Empty(this.trigger, (run) => (address.put("live", { run }, true), this.open(run, {})));
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
-    fill(this.host, this.opening, this.lost.node, this.main, this.empty.node);
+    fill(this.host, this.opening, this.poll.notice, this.main, this.empty.node);
     mountTips(this.host);
   }
 
@@ -164,14 +173,6 @@ class LivePage {
   start() {
     const asked = runOfValue(this.props.value);
     const there = address.params("live");
-    this.poller = new Poller({
-      ask: () => this.server.poll(this.question()),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.setLost(lost),
-      onfailure: () => reloadAfterRestart(this.api, () => this.server.poll({ run: "", view: true })),
-      awake: () => isOnScreen(this.host),
-      follows: () => Boolean(this.run) && isAhead(this.lastState),
-    });
     this.watch("value", () => {
       const wanted = runOfValue(this.props.value);
       if (wanted) this.open(wanted, {});
@@ -181,8 +182,7 @@ class LivePage {
         event.target === document.body || (this.host.contains(event.target) && !this.work.node.contains(event.target));
       if (free && this.host.offsetParent !== null) this.work.onkey(event, false);
     });
-    whenShown(this.host, () => this.poller.wake());
-    new MutationObserver(() => this.charts.update()).observe(document.body, { attributeFilter: ["class"] });
+    whenThemeChanges(() => this.charts.update());
     this.clock = setInterval(() => this.tick(), 1000);
     address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});
@@ -192,13 +192,14 @@ class LivePage {
   /** What a poll sends: where this page stands. */
   question() {
     const { run, insight, position } = this;
+    this.asked = run;
     return { run, view: onlyWatches(), insight, ...position, ...this.work.followed() };
   }
 
   tick() {
     if (!this.host.isConnected) {
       clearInterval(this.clock); // Gradio took the page away; a new one is mounted when it comes back
-      this.poller.stop();
+      this.poll.stop();
     } else if (document.visibilityState === "visible" && this.status) this.header.tick(this.serverNow());
   }
 
@@ -224,7 +225,7 @@ class LivePage {
     this.events.reset();
     this.keepChoice();
     show(this.main, false);
-    this.poller.wake();
+    this.news.wake();
   }
 
   serverNow() {
@@ -244,6 +245,7 @@ class LivePage {
 
   /** One poll reply. Returns the milliseconds until the next poll, or nothing for the usual time. */
   receive(reply) {
+    if (this.asked !== this.run) return undefined; // another run was opened meanwhile, and is asked for next
     show(this.opening, Boolean(reply.opening) && !this.status && this.empty.node.hidden);
     if (reply.opening) return OPENING_WAIT;
     if (!this.run) return this.receiveListing(reply);
@@ -263,12 +265,11 @@ class LivePage {
     if (!reply.same) this.takeIn(reply);
     if (reply.insight !== undefined) {
       this.insight = reply.insight;
-      this.verdict.update(reply.insight, reply.verdict);
+      this.verdict.update(reply.verdict);
       this.store.directions = reply.verdict?.directions || {};
       this.tiles.update(this.store, this.settings);
-      this.learned.update(reply.insight);
-      this.measures.update(reply.insight);
     }
+    for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
     this.verdict.allow(reply.operator && !this.status.imported && !this.status.recording);
     this.showStatus();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
@@ -329,11 +330,8 @@ class LivePage {
       waiting: this.status.state === "paused" ? this.position.version : "",
     });
     const watched = Math.floor(this.status.step / (this.settings?.watch_every || 1));
-    const key =
-      this.status.state === "queued"
-        ? ""
-        : `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
-    if (key) this.answers.update(key);
+    const known = `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
+    if (this.status.state !== "queued") this.answers.update(known);
   }
 
   showStatus() {
@@ -385,10 +383,10 @@ class LivePage {
     return wait;
   }
 
-  setLost(lost) {
-    this.lost.update(lost, this.status);
-    if (lost) this.restart.lost();
-    this.host.classList.toggle("rs-disconnected", Boolean(lost));
+  /** What does not need this page. Whether a run goes on is not known: the app may have ended, and its runs with it. */
+  meanwhile() {
+    const free = this.status && isAlive(this.status.state) && !this.status.stop_asked;
+    return free ? "The run does not need this page." : "";
   }
 
   /** The choice lives in the address: a reload or a link shows the same token. Back leads to what was before. */

@@ -1,96 +1,58 @@
 // How good a reward model is, on pairs that it has not seen: is it as often right as it believes, how its scores lie,
 // and whether it has only learned to like long responses.
-import { el, fill, show, svg } from "../shared/dom.js";
+import { frame, pathOf } from "../charts/axes.js";
+import { keys } from "../charts/keys.js";
+import { each, el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
-import { later } from "../shared/visit.js";
+import { Detail } from "./detail.js";
+import { figure, rowHead, table } from "../shared/table.js";
 
 const WIDTH = 280;
-const HEIGHT = 150;
-const PAD = { left: 34, right: 8, top: 8, bottom: 20 };
+const HEIGHT = 190;
 const MOST_WRONG = 8;
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
-const inside = { width: WIDTH - PAD.left - PAD.right, height: HEIGHT - PAD.top - PAD.bottom };
-const x = (share) => PAD.left + share * inside.width;
-const y = (share) => PAD.top + (1 - share) * inside.height;
-
-/** A small drawing with its axes; `said` is what it shows, for who cannot see it. */
-function drawing(said, marks, { left, below }) {
-  const text = (at, words, anchor) =>
-    svg("text", { x: at[0], y: at[1], class: "rs-mark-text", "text-anchor": anchor }, words);
-  const edge = y(0) + 13;
-  return svg(
-    "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-gauge", role: "img", "aria-label": said },
-    svg("path", { d: `M${x(0)} ${y(1)}V${y(0)}H${x(1)}`, class: "rs-gauge-axis" }),
-    ...marks,
-    ...left.map(([share, words]) => text([PAD.left - 4, y(share) + 4], words, "end")),
-    ...below.map(([share, words], place, all) =>
-      text([x(share), edge], words, place === 0 ? "start" : place === all.length - 1 ? "end" : "middle"),
-    ),
-  );
-}
 
 /** Of the pairs of which the model is so sure, how many it gets right: on the diagonal it knows how sure it may be. */
 function calibration({ bins }) {
   const filled = bins.filter((bin) => bin.pairs > 0 && known(bin.predicted) && known(bin.right));
   if (!filled.length) return null;
   const most = Math.max(...filled.map((bin) => bin.pairs));
-  const at = (bin) => [x((bin.predicted - 0.5) / 0.5), y(Math.max(0, bin.right))];
+  const words = filled.map((bin) => `${percent(bin.predicted, 0)} sure: ${percent(bin.right, 0)} right`).join("; ");
+  const axes = { x_range: [50, 100], y_range: [0, 100], x: "sure, %", y: "right, %" };
+  const { node, x, y } = frame(axes, WIDTH, String, words, HEIGHT);
+  const at = (bin) => [x(100 * bin.predicted), y(100 * Math.max(0, bin.right))];
   const dots = filled.map((bin) => {
     const [cx, cy] = at(bin);
     const dot = svg("circle", { cx, cy, r: 2 + 4 * Math.sqrt(bin.pairs / most), class: "rs-gauge-dot" });
     dot.append(svg("title", {}, `${percent(bin.predicted)} sure, ${percent(bin.right)} right, ${bin.pairs} pairs`));
     return dot;
   });
-  const said = filled.map((bin) => `${percent(bin.predicted, 0)} sure: ${percent(bin.right, 0)} right`).join("; ");
-  const line = svg("polyline", { points: filled.map((bin) => at(bin).join(",")).join(" "), class: "rs-gauge-line" });
-  const diagonal = svg("path", { d: `M${x(0)} ${y(0.5)}L${x(1)} ${y(1)}`, class: "rs-gauge-target" });
-  const axes = {
-    left: [
-      [1, "100 %"],
-      [0.5, "50 %"],
-      [0, "0"],
-    ],
-    below: [
-      [0, "50 % sure"],
-      [1, "100 % sure"],
-    ],
-  };
-  return [drawing(said, [diagonal, line, ...dots], axes), note("Share that it gets right, by how sure it is.")];
+  const path = (points, name) => svg("path", { d: pathOf(points), class: name });
+  const diagonal = [50, 100].map((share) => [x(share), y(share)]);
+  node.append(path(diagonal, "rs-gauge-target"), path(filled.map(at), "rs-gauge-line"), ...dots);
+  return [node, note("Share that it gets right, by how sure it is.")];
 }
 
 function histogram({ edges, chosen, rejected }) {
   const tallest = Math.max(0, ...chosen, ...rejected);
   if (!tallest) return null;
   const [low, high] = [edges[0], edges.at(-1)];
-  const at = (edge) => x((edge - low) / (high - low || 1));
+  const axes = { x_range: [low, high], y_range: [0, tallest], x: "score", y: "pairs" };
+  const { node, x, y } = frame(axes, WIDTH, String, `Scores from ${number(low)} to ${number(high)}`, HEIGHT);
   const bars = (counts, side) =>
     counts.map((count, place) =>
       svg("rect", {
-        x: at(edges[place]),
-        y: y(count / tallest),
-        width: Math.max(1, at(edges[place + 1]) - at(edges[place]) - 0.5),
-        height: y(0) - y(count / tallest),
+        x: x(edges[place]),
+        y: y(count),
+        width: Math.max(1, x(edges[place + 1]) - x(edges[place]) - 0.5),
+        height: y(0) - y(count),
         class: `rs-gauge-${side}`,
       }),
     );
-  const axes = {
-    left: [[1, integer(tallest)]],
-    below: [
-      [0, number(low, 1)],
-      [1, number(high, 1)],
-    ],
-  };
-  const key = (side) => el("span", { class: "rs-gauge-key" }, el("i", { class: `rs-key-${side}` }), side);
-  return [
-    drawing(
-      `Scores from ${number(low)} to ${number(high)}`,
-      [...bars(rejected, "rejected"), ...bars(chosen, "chosen")],
-      axes,
-    ),
-    el("p", { class: "rs-help" }, key("chosen"), key("rejected"), " by their score"),
-  ];
+  node.append(...bars(rejected, "rejected"), ...bars(chosen, "chosen"));
+  const key = (label, name) => ({ label, colour: `var(--q-${name})`, look: "area" });
+  return [node, keys([key("chosen", "length"), key("rejected", "clip")])];
 }
 
 /** Shares with their 95 % intervals, one row each. */
@@ -100,19 +62,15 @@ function shares(parts) {
   const rows = some.map(({ name, pairs, share, low, high }) => {
     const at = (value) => `${(100 * value).toFixed(1)}%`;
     const span = { "--from": at(low), "--to": at(high), "--at": at(share) };
-    return el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, readable(name, 60)),
-      el("td", {}, el("span", { class: "rs-share", style: span, "aria-hidden": "true" }, el("i"))),
-      el("td", { class: "rs-number" }, percent(share, 0)),
+    return [
+      rowHead(readable(name, 60)),
+      el("span", { class: "rs-share", style: span, "aria-hidden": "true" }, el("i")),
+      figure(percent(share, 0)),
       el("td", { class: "rs-number rs-muted" }, integer(pairs)),
-    );
+    ];
   });
-  const head = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"].map((title) =>
-    el("th", { scope: "col" }, title),
-  );
-  return el("table", { class: "rs-shares" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
+  const heads = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"];
+  return table(heads, rows, { class: "rs-shares" });
 }
 
 /** The pairs that it gets most wrong. */
@@ -140,14 +98,14 @@ function part(title, term, content) {
 export class Measures {
   /** @param fetch  asks the server */
   constructor(fetch) {
-    this.fetch = fetch;
+    this.detail = new Detail(fetch, "measures", ({ report, step }) => report && this.draw({ step, report }));
     this.said = el("ul", { class: "rs-gauge-words" });
     this.body = el("div", { class: "rs-gauges-body" });
     this.step = el("span", { class: "rs-muted" });
     this.node = el(
       "section",
-      { class: "rs-panel rs-gauges", "aria-label": "How good is it?", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "How good is it?"), this.step),
+      { class: "rs-panel rs-gauges rs-box", "aria-label": "How good is it?", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "How good is it?"), this.step),
       this.said,
       this.body,
     );
@@ -155,8 +113,8 @@ export class Measures {
   }
 
   reset() {
-    this.key = this.drawnAs = "";
-    this.ticket = null;
+    this.drawnAs = "";
+    this.detail.forget();
     show(this.node, false);
   }
 
@@ -166,26 +124,9 @@ export class Measures {
     if (!there) this.reset();
   }
 
-  /** Fetch again when there may be another measurement: `key` changes then. */
-  update(key) {
-    if (!this.there || !key || key === this.key) return;
-    this.key = key;
-    this.load();
-  }
-
-  async load() {
-    const ticket = (this.ticket = Symbol("measures"));
-    const reply = await this.fetch({ kind: "measures" });
-    if (ticket !== this.ticket) return;
-    if (!reply || reply.problem) {
-      later(
-        this.node,
-        () => ticket === this.ticket,
-        () => this.load(),
-      );
-      return;
-    }
-    if (reply.report) this.draw(reply);
+  /** @param version  changes when there may be another measurement */
+  follow(version) {
+    if (this.there) this.detail.follow(version);
   }
 
   draw({ step, report }) {
@@ -194,10 +135,7 @@ export class Measures {
     this.drawnAs = content;
     show(this.node, true);
     fill(this.step, step ? `on ${integer(report.pairs)} held-out pairs, step ${step}` : "before training");
-    fill(
-      this.said,
-      report.words.map((words) => el("li", {}, readable(words, 600))),
-    );
+    each(this.said, report.words, (words) => el("li", {}, readable(words, 600)));
     fill(
       this.body,
       part("As often right as it believes?", "calibration", calibration(report.calibration)),

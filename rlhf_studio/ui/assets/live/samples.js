@@ -1,5 +1,5 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 
 const SORTS = {
@@ -43,7 +43,7 @@ export class SampleTable {
     this.head = el("div", { class: "rs-rows-head" });
     this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
-    this.node = el("div", { class: "rs-table" }, this.head, this.list);
+    this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.always = SAMPLED;
     this.pairs = false;
     this.drawHead();
@@ -129,10 +129,7 @@ export class SampleTable {
     this.drawHead();
     const scroll = this.list.scrollTop;
     const focused = this.list.contains(document.activeElement);
-    fill(
-      this.list,
-      this.inOrder.map((row) => this.rowNode(row)),
-    );
+    each(this.list, this.inOrder, (row) => this.rowNode(row));
     this.list.scrollTop = scroll;
     this.choose(this.chosen, focused);
   }
@@ -241,7 +238,7 @@ export class StepPicker {
       el("i", { "aria-hidden": "true" }),
       "live",
     );
-    this.node = el("div", { class: "rs-picker" }, this.title, this.slider, this.live);
+    this.node = el("div", { class: "rs-picker rs-middle" }, this.title, this.slider, this.live);
   }
 
   set(ranges) {

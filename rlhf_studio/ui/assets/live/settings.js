@@ -15,7 +15,13 @@ export class SettingsPanel {
       oninput: () => this.filter(),
     });
     this.list = el("div", { class: "rs-settings" });
-    this.node = el("details", { class: "rs-fold" }, el("summary", {}, "Settings of this run"), this.find, this.list);
+    this.node = el(
+      "details",
+      { class: "rs-fold rs-box" },
+      el("summary", {}, "Settings of this run"),
+      this.find,
+      this.list,
+    );
     this.node.addEventListener("toggle", () => this.load());
     this.reset();
   }

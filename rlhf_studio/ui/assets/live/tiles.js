@@ -1,5 +1,6 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
-import { el, setText, show, svg } from "../shared/dom.js";
+import { pathOf, scale } from "../charts/axes.js";
+import { el, elEach, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
@@ -17,13 +18,12 @@ const WAYS = [
  * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
  * that a change smaller than that is drawn as a nearly flat line.
  */
-function sparkPath(values, least = 0, width = WIDTH, height = HEIGHT) {
+function sparkPath(values, least) {
   if (values.length < 2) return null;
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const span = Math.max(high - low, least) || 1;
-  const x = (index) => ((index / (values.length - 1)) * (width - 4) + 2).toFixed(1);
-  const y = (value) => (height - 3 - ((value - low) / span) * (height - 6)).toFixed(1);
-  return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
+  const x = scale([0, values.length - 1], [2, WIDTH - 2]);
+  const y = scale([low, low + Math.max(high - low, least)], [HEIGHT - 3, 3]);
+  return pathOf(values.map((value, index) => [x(index), y(value)]));
 }
 
 class TileView {
@@ -39,7 +39,7 @@ class TileView {
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-spark", "aria-hidden": "true", preserveAspectRatio: "none" },
       this.line,
     );
-    const label = el("span", { class: "rs-tile-label" }, el("i"), spec.label || term(spec.metric).title);
+    const label = el("span", { class: "rs-tile-label rs-middle" }, el("i"), spec.label || term(spec.metric).title);
     this.node = el(
       "button",
       {
@@ -96,10 +96,11 @@ function noteOf(spec, settings) {
 export class Tiles {
   constructor(specs, ongo) {
     this.views = specs.map((spec) => new TileView(spec, ongo));
-    this.node = el(
+    this.node = elEach(
       "section",
       { class: "rs-tiles", "aria-label": "Newest numbers" },
-      this.views.map((view) => view.node),
+      this.views,
+      (view) => view.node,
     );
   }
 

@@ -1,10 +1,8 @@
-// From series to Plotly's traces and layout. Plotly reads <b>, <a href> and %{...} in every text it is given. So it
-// gets no text that a person or a model wrote: our own legend shows names and values.
-import { smooth } from "./store.js";
-import { textSize } from "../shared/lasting.js";
+// From series to the lines and axes of a chart of the Live page.
+import { layout, lineOf, upright } from "../charts/plot.js";
 import { term } from "../shared/tips.js";
+import { smooth } from "./store.js";
 
-const MARGIN = { l: 40, r: 40, t: 8, b: 20 };
 const PATH_POINTS = 200;
 
 /** Lines of a chart that have data now; reward components are added when there are at least two. */
@@ -36,36 +34,23 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
   for (const line of linesOf(spec, store)) {
     if (hidden.has(line.metric)) continue;
     const { x, y } = pointsOf(spec, line, store, mode);
-    const few = y.length <= 2;
-    const base = {
-      type: "scatter",
-      x,
-      y,
-      mode: few ? "lines+markers" : "lines",
-      yaxis: line.axis === "right" ? "y2" : "y",
-      hoverinfo: "skip",
-      showlegend: false,
-      line: { color: colour(line.colour), width: 1.6, dash: line.style === "soft" ? "dot" : "solid" },
-      marker: { color: colour(line.colour), size: 5 },
-    };
+    const own = colour(line.colour);
+    const look = { yaxis: line.axis === "right" ? "y2" : "y", dash: line.style === "soft" ? "dot" : "solid" };
     if (line.style === "stack") {
-      traces.push({
-        ...base,
-        stackgroup: "one",
-        line: { color: colour(line.colour), width: 0.5 },
-        fillcolor: colour(line.colour),
-      });
+      traces.push(lineOf(x, y, own, { ...look, width: 0.5, stackgroup: "one", fillcolor: own }));
     } else if (spec.kind === "path") {
-      traces.push(...pathTraces(base, x, y, weight));
+      traces.push(...pathTraces(x, y, weight, own, look));
     } else if (line.style === "sparse") {
       const known = y.filter((value) => value !== null).length;
-      traces.push({ ...base, connectgaps: true, mode: 2 * known > y.length ? "lines" : "lines+markers" });
+      const mode = 2 * known > y.length ? "lines" : "lines+markers";
+      traces.push(lineOf(x, y, own, { ...look, mode, connectgaps: true }));
     } else if (line.style === "steps") {
-      traces.push({ ...base, line: { ...base.line, shape: "hv" } });
-    } else if (weight > 0 && !few) {
-      traces.push({ ...base, opacity: 0.28, line: { ...base.line, width: 1 } });
-      traces.push({ ...base, y: smooth(y, weight), line: { ...base.line, width: 1.9 } });
-    } else traces.push(base);
+      const steps = lineOf(x, y, own, look);
+      traces.push({ ...steps, line: { ...steps.line, shape: "hv" } });
+    } else if (weight > 0 && y.length > 2) {
+      traces.push(lineOf(x, y, own, { ...look, width: 1, opacity: 0.28 }));
+      traces.push(lineOf(x, smooth(y, weight), own, { ...look, width: 1.9 }));
+    } else traces.push(lineOf(x, y, own, look));
   }
   const targets = (spec.target && settings?.[`${spec.target}s`]) || [];
   if (targets.length && traces.length)
@@ -85,48 +70,30 @@ function means(values) {
   return chunks;
 }
 
-function pathTraces(base, x, y, weight) {
-  const held = x.map((value, index) => value !== null && y[index] !== null);
-  const xs = means(
-    smooth(
-      x.filter((_, index) => held[index]),
-      weight,
+function pathTraces(x, y, weight, colour, look) {
+  const both = x.map((_, index) => index).filter((index) => x[index] !== null && y[index] !== null);
+  const [xs, ys] = [x, y].map((values) =>
+    means(
+      smooth(
+        both.map((index) => values[index]),
+        weight,
+      ),
     ),
   );
-  const ys = means(
-    smooth(
-      y.filter((_, index) => held[index]),
-      weight,
-    ),
-  );
-  const dots = { ...base, x: xs, y: ys, mode: "lines+markers", line: { ...base.line, width: 1 } };
-  const last = {
-    ...base,
-    x: xs.slice(-1),
-    y: ys.slice(-1),
-    mode: "markers",
-    marker: { color: base.line.color, size: 9 },
-  };
-  return [{ ...dots, opacity: 0.75, marker: { color: base.line.color, size: 3.5 } }, last];
+  const dots = (size) => ({ marker: { color: colour, size } });
+  return [
+    lineOf(xs, ys, colour, { ...look, ...dots(3.5), mode: "lines+markers", width: 1, opacity: 0.75 }),
+    lineOf(xs.slice(-1), ys.slice(-1), colour, { ...look, ...dots(9), mode: "markers" }),
+  ];
 }
 
 /** `targets` are (first step, value). No limit: the axis makes room for the lines alone. */
 function targetTrace(targets, x, toAxis, colour) {
   const last = x[x.length - 1];
-  const begun = targets.map(([step]) => Math.max(toAxis(step), x[0])).map((at) => Math.min(at, last));
+  const begun = targets.map(([step]) => Math.min(Math.max(toAxis(step), x[0]), last));
   const values = targets.map(([, value]) => value);
-  const line = { color: colour("target"), width: 1.2, dash: "dash" };
-  return {
-    type: "scatter",
-    yaxis: "y",
-    x: [...begun, last],
-    y: [...values, values[values.length - 1]],
-    mode: "lines",
-    line: { ...line, shape: "hv" },
-    meta: { target: true },
-    hoverinfo: "skip",
-    showlegend: false,
-  };
+  const drawn = lineOf([...begun, last], [...values, values.at(-1)], colour("target"), { width: 1.2, dash: "dash" });
+  return { ...drawn, mode: "lines", line: { ...drawn.line, shape: "hv" }, meta: { target: true } };
 }
 
 /** The pale band of a healthy run, for the first line on the left axis that has one. */
@@ -163,20 +130,11 @@ function rangeOptions(traces, side, fromZero, least) {
   };
 }
 
-export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks, drag }) {
+export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks }) {
   const lines = linesOf(spec, store);
   const right = lines.filter((line) => line.axis === "right" && !hidden.has(line.metric));
-  const font = { family: "ui-sans-serif, system-ui, sans-serif", size: 10 * textSize(), color: colour("tick") };
-  const axis = {
-    gridcolor: colour("grid"),
-    zerolinecolor: colour("zero"),
-    zerolinewidth: 1,
-    linecolor: colour("grid"),
-    nticks: 5,
-    ticks: "",
-    automargin: false,
-  };
-  const wide = (side) => {
+  const path = spec.kind === "path";
+  const range = (side) => {
     if (spec.log && side === "left") return { type: "log" }; // which Plotly's own range fits
     const fromZero = spec.zero === side || spec.zero === "both";
     return {
@@ -184,55 +142,22 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
       ...rangeOptions(traces, side === "left" ? "y" : "y2", fromZero, side === "left" ? spec.least : 0),
     };
   };
-  const lineAt = (step) => ({
-    x0: store.toAxis(step, mode),
-    x1: store.toAxis(step, mode),
-    xref: "x",
-    yref: "paper",
-    y0: 0,
-    y1: 1,
-  });
-  const shown = spec.kind === "path" ? [] : marks;
-  const whole = spec.kind !== "path" && mode === "step" && store.lastStep <= 6; // no half steps
-  return {
-    margin: { ...MARGIN, l: MARGIN.l * textSize(), r: MARGIN.r * textSize(), b: MARGIN.b * textSize() },
+  const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
+  return layout(colour, {
+    margin: { l: 40, r: 40 },
     datarevision, // the series' arrays grow in place, which Plotly would not notice
-    font,
-    uirevision: `${revision}:${spec.kind === "path" ? "path" : mode}`,
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    showlegend: false,
-    hovermode: false,
-    dragmode: drag ? "zoom" : false,
-    xaxis: { ...axis, showgrid: false, zeroline: false, nticks: 6, ...(whole ? { dtick: 1 } : {}) },
-    yaxis: { ...axis, ...wide("left"), tickformat: "~g" },
+    uirevision: `${revision}:${path ? "path" : mode}`,
+    xaxis: whole ? { dtick: 1 } : {},
+    yaxis: range("left"),
     yaxis2: {
-      ...axis,
-      ...wide("right"),
-      overlaying: "y",
+      ...range("right"),
       tickmode: "auto",
-      side: "right",
-      showgrid: false,
-      zeroline: false,
-      tickformat: "~g",
       visible: right.length > 0,
       tickfont: { color: right.length === 1 ? colour(right[0].colour) : colour("tick") },
     },
     shapes: [
       ...bandOf(spec, lines, hidden, colour),
-      ...shown.map((mark) => ({
-        type: "line",
-        ...lineAt(mark.step),
-        line: { color: colour("mark"), width: 1, dash: "dot" },
-      })),
+      ...(path ? [] : marks).map((mark) => upright(store.toAxis(mark.step, mode), colour("mark"), "dot")),
     ],
-  };
+  });
 }
-
-export const PLOT_CONFIG = {
-  displayModeBar: false,
-  doubleClick: "reset",
-  responsive: false,
-  showTips: false,
-  scrollZoom: false,
-};

@@ -1,7 +1,7 @@
 // The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
-import { later } from "../shared/visit.js";
+import { Detail } from "./detail.js";
 
 const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
 
@@ -19,10 +19,11 @@ export class Verdict {
     this.fork = fork;
     this.title = title;
     this.saved = saved;
+    this.findings = new Detail(fetch, "diagnosis", (reply) => this.take(reply));
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
     this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
-    this.counts = el("span", { class: "rs-verdict-counts" });
+    this.counts = el("span", { class: "rs-verdict-counts rs-wrap" });
     this.why = el(
       "button",
       {
@@ -37,7 +38,7 @@ export class Verdict {
     this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
     this.node = el(
       "section",
-      { class: "rs-verdict", "aria-label": "Verdict" },
+      { class: "rs-verdict rs-flow", "aria-label": "Verdict" },
       el("i", { "aria-hidden": "true" }),
       this.sentence,
       this.counts,
@@ -54,15 +55,14 @@ export class Verdict {
     this.version = "";
     this.diagnosis = null;
     this.drawnAs = "";
-    this.ticket = null;
+    this.findings.forget();
     fill(this.body);
     show(this.body, false);
     this.why.setAttribute("aria-expanded", "false");
-    this.update("", null);
+    this.update(null);
   }
 
-  /** @param version  changes with every new verdict */
-  update(version, verdict) {
+  update(verdict) {
     this.verdict = verdict;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
@@ -80,16 +80,21 @@ export class Verdict {
       fill(this.counts, parts);
     }
     show(this.why, Boolean(verdict));
-    if (version === this.version) return;
+  }
+
+  /** @param version  changes with every new verdict */
+  follow(version) {
     this.version = version;
-    if (!this.body.hidden) this.load();
+    if (!this.body.hidden) this.findings.follow(version);
   }
 
   toggle() {
     const open = this.body.hidden;
     show(this.body, open);
     this.why.setAttribute("aria-expanded", String(open));
-    if (open) this.load();
+    if (!open) return;
+    if (!this.body.firstChild) this.say("Looking");
+    this.findings.load(this.version);
   }
 
   /** Whether forks may be offered. */
@@ -99,18 +104,9 @@ export class Verdict {
     if (this.drawnAs) this.draw(this.diagnosis);
   }
 
-  async load() {
-    const ticket = (this.ticket = Symbol("diagnosis"));
-    if (!this.body.firstChild) this.say("Looking");
-    const reply = await this.fetch({ kind: "diagnosis" });
-    if (ticket !== this.ticket) return;
-    if (reply && !reply.problem) {
-      this.draw(reply);
-      return;
-    }
-    if (reply) this.say(reply.problem);
-    const wanted = () => ticket === this.ticket && !this.body.hidden;
-    later(this.node, wanted, () => this.load());
+  take(diagnosis) {
+    if (diagnosis.problem) this.say(diagnosis.problem);
+    else this.draw(diagnosis);
   }
 
   /** One sentence in the place of the findings. */
@@ -169,14 +165,7 @@ export class Verdict {
         fact("Cause", finding.cause),
         fact("What to do", finding.advice),
         finding.evidence.length
-          ? [
-              el("dt", {}, "See for yourself"),
-              el(
-                "dd",
-                {},
-                finding.evidence.map((item) => this.evidence(item)),
-              ),
-            ]
+          ? [el("dt", {}, "See for yourself"), elEach("dd", {}, finding.evidence, (item) => this.evidence(item))]
           : null,
       ),
       this.wayOut(finding),
@@ -194,11 +183,8 @@ export class Verdict {
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
-    return el(
-      "button",
-      { type: "button", class: "rs-evidence rs-link", onclick: () => this.go({ ...item, phrase }) },
-      text,
-      place.length ? ` (${place.join(", ")})` : "",
+    return pushButton("rs-evidence rs-link", [text, place.length ? ` (${place.join(", ")})` : ""], () =>
+      this.go({ ...item, phrase }),
     );
   }
 
@@ -218,11 +204,7 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small rs-primary", onclick: press },
-      `${from} with ${list}`,
-    );
+    return pushButton("rs-button rs-small rs-primary", `${from} with ${list}`, press);
   }
 }
 

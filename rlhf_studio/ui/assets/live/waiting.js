@@ -1,5 +1,6 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
-import { el, fill, show } from "../shared/dom.js";
+import { onPlainClick } from "../shared/links.js";
+import { el, elEach, fill, pushButton, show } from "../shared/dom.js";
 import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
@@ -56,18 +57,14 @@ export class Empty {
       "Press Start run.",
       "Watch here: curves rise, tokens colour, answers change.",
     ];
-    const list = el(
-      "ol",
-      {},
-      steps.map((text) => el("li", {}, text)),
-    );
+    const list = elEach("ol", {}, steps, (text) => el("li", {}, text));
     const own = [el("h2", {}, "No run yet"), list, this.button("Open Train", "open_train", "rs-primary")];
     fill(this.node, el("div", {}, own), recordings.length ? this.recorded(recordings) : null);
   }
 
   recorded(recordings) {
     const row = ({ run, name, about }) => {
-      const link = el("a", { href: `?tab=live&run=${run}`, onclick: (event) => this.watch(event, run) }, name);
+      const link = el("a", { href: `?tab=live&run=${run}`, onclick: onPlainClick(() => this.open(run)) }, name);
       return el("li", {}, link, el("span", {}, about));
     };
     const why = "They came with the program, and open like any other run.";
@@ -80,12 +77,6 @@ export class Empty {
     );
   }
 
-  watch(event, run) {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
-    this.open(run);
-  }
-
   say(title, text) {
     show(this.node, true);
     this.node.dataset.kind = title;
@@ -93,10 +84,6 @@ export class Empty {
   }
 
   button(label, event, look) {
-    return el(
-      "button",
-      { type: "button", class: `rs-button rs-small ${look}`, onclick: () => this.trigger(event, {}) },
-      label,
-    );
+    return pushButton(`rs-button rs-small ${look}`, label, () => this.trigger(event, {}));
   }
 }

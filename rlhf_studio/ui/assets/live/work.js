@@ -52,7 +52,7 @@ export class WorkArea {
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
       "section",
-      { class: "rs-panel rs-samples", "aria-label": "Samples" },
+      { class: "rs-panel rs-samples rs-box", "aria-label": "Samples" },
       this.picker.node,
       this.hint,
       this.table.node,

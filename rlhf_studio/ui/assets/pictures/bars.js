@@ -1,9 +1,11 @@
 // Horizontal bars from 0, one or several for each label.
+import { scale } from "../charts/axes.js";
+import { keys } from "../charts/keys.js";
 import { el } from "../shared/dom.js";
 import { fixed, NONE } from "../shared/format.js";
-import { scale } from "./axes.js";
 
 const COLOURS = ["var(--q-score)", "var(--q-part-2)", "var(--q-part-3)", "var(--q-part-4)"];
+const colourOf = (place) => COLOURS[place % COLOURS.length];
 
 export function bars(picture, width, word) {
   const at = scale([Math.min(picture.low, 0), Math.max(picture.high, 0)], [0, 100]);
@@ -12,7 +14,7 @@ export function bars(picture, width, word) {
     const style = {
       left: `${Math.min(from, to)}%`,
       width: `${Math.abs(to - from)}%`,
-      background: COLOURS[place % COLOURS.length],
+      background: colourOf(place),
     };
     return el(
       "div",
@@ -34,17 +36,10 @@ export function bars(picture, width, word) {
       el("div", { class: "rs-picture-bar-group" }, item.values.map(bar)),
     ),
   );
-  const keys = picture.series.map((name, place) =>
-    el(
-      "li",
-      {},
-      el("i", { class: "rs-picture-key-line", style: { background: COLOURS[place % COLOURS.length] } }),
-      word(name),
-    ),
-  );
+  const colours = picture.series.map((name, place) => ({ label: word(name), colour: colourOf(place) }));
   return [
     el("p", { class: "rs-learn-unit" }, word(picture.label)),
     el("ul", { class: "rs-picture-bars" }, rows),
-    keys.length > 1 ? el("ul", { class: "rs-learn-legend" }, keys) : null,
+    colours.length > 1 ? keys(colours) : null,
   ];
 }

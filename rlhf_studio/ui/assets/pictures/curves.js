@@ -1,48 +1,27 @@
 // Curves, and points in a plane with zones and arrows.
-import { el, svg } from "../shared/dom.js";
-import { frame, text, tone } from "./axes.js";
+import { frame, pathOf, text, tone } from "../charts/axes.js";
+import { keys } from "../charts/keys.js";
+import { svg } from "../shared/dom.js";
 
 const DOT = 5;
 const HEAD = 5; // of an arrow
 
-const points = (series, x, y) =>
-  series.x
-    .map((value, place) => [value, series.y[place]])
-    .filter(([, value]) => value !== null)
-    .map(([a, b]) => [x(a), y(b)]);
+const points = (series, { x, y }) =>
+  series.x.map((value, place) => (series.y[place] === null ? null : [x(value), y(series.y[place])]));
 
-function curve(series, { x, y }) {
-  const parts = [];
-  let open = false;
-  series.x.forEach((value, place) => {
-    const other = series.y[place];
-    if (other !== null) parts.push(`${open ? "L" : "M"}${x(value).toFixed(1)} ${y(other).toFixed(1)}`);
-    open = other !== null;
-  });
-  return svg("path", { d: parts.join(""), class: "rs-picture-curve", style: { stroke: tone(series.tone) } });
-}
+const curve = (series, place) =>
+  svg("path", { d: pathOf(points(series, place)), class: "rs-picture-curve", style: { stroke: tone(series.tone) } });
 
-const dots = (series, { x, y }) =>
-  points(series, x, y).map(([cx, cy]) =>
-    svg("circle", { cx, cy, r: DOT, class: "rs-picture-dot", style: { fill: tone(series.tone) } }),
-  );
+const dots = (series, place) =>
+  points(series, place)
+    .filter(Boolean)
+    .map(([cx, cy]) => svg("circle", { cx, cy, r: DOT, class: "rs-picture-dot", style: { fill: tone(series.tone) } }));
 
 /** What each colour means, below the picture. */
-function legend(series, word) {
-  if (series.length < 2) return null;
-  const items = series.map((one) =>
-    el(
-      "li",
-      {},
-      el("i", {
-        class: one.dots ? "rs-picture-key-dot" : "rs-picture-key-line",
-        style: { background: tone(one.tone) },
-      }),
-      word(one.label),
-    ),
-  );
-  return el("ul", { class: "rs-learn-legend" }, items);
-}
+const legend = (series, word) =>
+  series.length < 2
+    ? null
+    : keys(series.map((one) => ({ label: word(one.label), colour: tone(one.tone), look: one.dots ? "dot" : "line" })));
 
 const named = (series, word) => series.map((one) => word(one.label)).join(", ");
 

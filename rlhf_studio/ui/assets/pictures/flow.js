@@ -1,6 +1,6 @@
 // Boxes and arrows in a grid: the loop of PPO, the stages of RLHF.
+import { text, tone } from "../charts/axes.js";
 import { svg } from "../shared/dom.js";
-import { text, tone } from "./axes.js";
 
 const [ROW, BOX, GAP, LETTER, BOLD, SIZE, EDGE] = [92, 58, 26, 6.6, 7.8, 12, 4];
 
@@ -22,12 +22,8 @@ export function flow(picture, width, word) {
   const corner = (box) => [2 + box.column * (wide + GAP), 4 + box.row * ROW];
   const height = rows * ROW;
   const named = new Map(picture.boxes.map((box) => [box.label, box]));
-  const node = svg("svg", {
-    width,
-    height,
-    role: "img",
-    "aria-label": picture.boxes.map((box) => word(box.label)).join(", "),
-  });
+  const name = picture.boxes.map((box) => word(box.label)).join(", ");
+  const node = svg("svg", { class: "rs-drawing", width, height, role: "img", "aria-label": name });
   for (const box of picture.boxes) {
     for (const to of box.to) node.append(...between(corner(box), corner(named.get(to)), wide));
   }

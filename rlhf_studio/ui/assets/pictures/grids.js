@@ -5,7 +5,7 @@ import { shade } from "./tokens.js";
 
 const MOST_NAMES = 12; // of the columns of a compact picture
 
-const wide = (label, table) =>
+export const wide = (label, table) =>
   el("div", { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": label }, table);
 
 const said = (cell, digits, word) =>

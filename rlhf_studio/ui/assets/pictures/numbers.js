@@ -1,6 +1,6 @@
 // The numbers of any picture as a table: for who cannot see it, or wants to copy them.
-import { el } from "../shared/dom.js";
 import { fixed, NONE, number } from "../shared/format.js";
+import { table } from "../shared/table.js";
 
 const cell = (value, digits) =>
   value === null || value === undefined
@@ -11,41 +11,20 @@ const cell = (value, digits) =>
         : fixed(value, digits)
       : value;
 
-function table(head, rows, digits) {
-  return el(
-    "table",
-    {},
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        head.map((name) => el("th", { scope: "col" }, name)),
-      ),
-    ),
-    el(
-      "tbody",
-      {},
-      rows.map((row) =>
-        el(
-          "tr",
-          {},
-          row.map((value) => el("td", {}, cell(value, digits))),
-        ),
-      ),
-    ),
+const listed = (heads, rows, digits) =>
+  table(
+    heads,
+    rows.map((row) => row.map((value) => cell(value, digits))),
   );
-}
 
 const points = (list, picture, word) =>
-  table(
+  listed(
     ["", word(picture.x), word(picture.y)],
     list.flatMap((series) => series.x.map((value, place) => [word(series.label), value, series.y[place]])),
   );
 
 const grid = (picture, word) =>
-  table(
+  listed(
     ["", ...picture.columns.map(word)],
     picture.rows.map(({ label, cells }) => [
       word(label),
@@ -56,13 +35,13 @@ const grid = (picture, word) =>
 
 const KINDS = {
   tokens: (picture, word) =>
-    table(
+    listed(
       ["", word(picture.label), ""],
       picture.items.map((item) => [word(item.text), item.value, word(item.note)]),
       picture.digits,
     ),
   bars: (picture, word) =>
-    table(
+    listed(
       ["", ...picture.series.map(word)],
       picture.items.map((item) => [word(item.label), ...item.values]),
       picture.digits,
@@ -72,7 +51,7 @@ const KINDS = {
   ledger: grid,
   heat: grid,
   flow: (picture, word) =>
-    table(
+    listed(
       ["", ""],
       picture.boxes.map((box) => [word(box.label), box.to.map(word).join(", ")]),
     ),

@@ -19,5 +19,8 @@ export function tokens(picture, width, word) {
       item.note ? el("span", { class: "rs-learn-under" }, word(item.note)) : null,
     ),
   );
-  return [el("p", { class: "rs-learn-unit" }, word(picture.label)), el("ol", { class: "rs-learn-tokens" }, items)];
+  return [
+    el("p", { class: "rs-learn-unit" }, word(picture.label)),
+    el("ol", { class: "rs-learn-tokens rs-wrap" }, items),
+  ];
 }

@@ -3,7 +3,7 @@ import { el, fill, show } from "../shared/dom.js";
 import { bars } from "./bars.js";
 import { line, plane } from "./curves.js";
 import { flow } from "./flow.js";
-import { heat, ledger } from "./grids.js";
+import { heat, ledger, wide } from "./grids.js";
 import { numbersOf } from "./numbers.js";
 import { tokens } from "./tokens.js";
 
@@ -15,7 +15,7 @@ export class PictureView {
   constructor(caption, word) {
     this.word = word;
     this.place = el("div", { class: "rs-learn-drawing" });
-    this.table = el("div", { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Numbers" });
+    this.table = wide("Numbers");
     this.more = el("details", {}, el("summary", {}, "Numbers"), this.table);
     this.more.addEventListener("toggle", () => this.list());
     this.node = el("figure", { class: "rs-learn-picture" }, this.place, el("figcaption", {}, caption), this.more);

@@ -1,6 +1,6 @@
 // A reward model on its held-out pairs: the findings in words, and the texts that it gets most wrong. The drawings are
 // on the page of the run.
-import { el } from "../shared/dom.js";
+import { el, elEach } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
 
 const WORST = 6;
@@ -17,11 +17,7 @@ export function measuredPanel(report) {
       el("b", {}, "How good is it"),
       el("span", { class: "rs-muted" }, ` ${percent(accuracy.share, 0)} of ${integer(accuracy.pairs)} held-out pairs`),
     ),
-    el(
-      "ul",
-      { class: "rs-measured-words" },
-      report.words.map((sentence) => el("li", {}, sentence)),
-    ),
+    elEach("ul", { class: "rs-measured-words" }, report.words, (sentence) => el("li", {}, sentence)),
     worst(report.wrong),
   );
 }

@@ -1,11 +1,11 @@
 // The reward playground: one reward model reads one text. It shows the score at each token, and what changes when a
 // word is left out or swapped. Put `new RewardPlayground(server).node` on a page whose server has its functions.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { integer, number, readable, signed, spoken } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Legend, TokenView } from "../shared/tokens.js";
 import { NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
-import { follow } from "../talk/exchange.js";
+import { followJob } from "../talk/exchange.js";
 import { loadedPanel } from "./loaded.js";
 import { measuredPanel } from "./measured.js";
 import { WordChanges } from "./words.js";
@@ -33,9 +33,10 @@ function optionsOf(models) {
 }
 
 export class RewardPlayground {
-  /** @param server  the page's functions, with those of ui/scoring/playground.py */
-  constructor(server) {
+  /** @param server  the page's functions, with those of ui/scoring/playground.py; `poll` is the page's */
+  constructor(server, poll) {
     this.server = server;
+    this.poll = poll;
     this.key = null;
     this.known = false;
     this.awaited = "";
@@ -74,11 +75,7 @@ export class RewardPlayground {
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.stop() },
       "Stop",
     );
-    this.another = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => this.example() },
-      "Take an example",
-    );
+    this.another = pushButton("rs-quiet", "Take an example", () => this.example());
     this.status = el("p", { class: "rs-help", role: "status" });
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.loaded = el("div", { class: "rs-playground-loaded" });
@@ -102,12 +99,12 @@ export class RewardPlayground {
       this.response.node,
       field("rs-playground-swap", "Words to put in the place of each word (may stay empty)", this.swap),
       this.problem,
-      el("div", { class: "rs-playground-buttons" }, this.button, this.cancel, this.another, this.status),
+      el("div", { class: "rs-playground-buttons rs-flow" }, this.button, this.cancel, this.another, this.status),
     );
     this.buildResult();
     this.node = el(
       "section",
-      { class: "rs-playground", "aria-label": "Reward playground" },
+      { class: "rs-playground rs-column", "aria-label": "Reward playground" },
       el(
         "p",
         { class: "rs-help" },
@@ -122,7 +119,7 @@ export class RewardPlayground {
   buildResult() {
     this.score = el("p", { class: "rs-playground-score" });
     this.notes = el("div", { class: "rs-playground-notes" });
-    this.colours = el("div", { class: "rs-playground-colours" });
+    this.colours = el("div", { class: "rs-playground-colours rs-flow" });
     this.legend = new Legend();
     this.view = new TokenView(
       (index) => this.pick(index, true),
@@ -136,7 +133,14 @@ export class RewardPlayground {
       "The score so far is the score of the text as if it ended at that token. Training has only seen whole texts, " +
         "so the beginnings of a text show a direction, not a judgement.",
     );
-    this.tokens = el("div", { class: "rs-playground-tokens" }, this.colours, this.view.node, this.card, this.explain);
+    this.tokens = el(
+      "div",
+      { class: "rs-playground-tokens rs-column" },
+      this.colours,
+      this.view.node,
+      this.card,
+      this.explain,
+    );
     this.words = new WordChanges((text) => {
       this.response.control.value = text;
       this.ask();
@@ -258,8 +262,8 @@ export class RewardPlayground {
     this.key = reply.key || null;
     if (reply.error) this.fail(reply.error);
     if (reply.key) {
-      const news = (data) => this.server.playground_news(data);
-      const complete = await follow({ news }, reply.key, (answer) => this.receive(answer, asked, candidates));
+      const take = (answer) => this.receive(answer, asked, candidates);
+      const complete = await followJob(this.poll, this.server.playground_news, reply.key, take);
       if (!complete) this.fail(NO_ANSWER);
     }
     this.key = null;
@@ -289,10 +293,7 @@ export class RewardPlayground {
       scored === null ? "" : `token ${integer(scored + 1)} of ${integer(ids.length)}, “${spoken(pieces[scored])}”`;
     const where = place ? `  the state of ${place}, is scored` : "";
     fill(this.score, "Score ", el("b", {}, number(score, 3)), el("span", { class: "rs-muted" }, where));
-    fill(
-      this.notes,
-      notes.map((note) => el("p", { class: "rs-help" }, note)),
-    );
+    each(this.notes, notes, (note) => el("p", { class: "rs-help" }, note));
     const tokens = {
       prompt_pieces: [...(cut ? ["… "] : []), ...pieces.slice(0, first)], // what was cut off was never read
       response_pieces: pieces.slice(first),

@@ -1,6 +1,7 @@
 // What changes when a word of the response is left out, or another one stands in its place: a table, largest first.
-import { el, fill, show } from "../shared/dom.js";
+import { el, fill, pushButton, show } from "../shared/dom.js";
 import { counted, readable, signed } from "../shared/format.js";
+import { scrolling, table } from "../shared/table.js";
 
 const SHOWN = 12; // rows at first
 
@@ -12,7 +13,7 @@ export class WordChanges {
     this.body = el("div", { class: "rs-playground-words-body" });
     this.node = el(
       "section",
-      { class: "rs-playground-words", "aria-labelledby": "rs-playground-words-title", hidden: true },
+      { class: "rs-playground-words rs-column", "aria-labelledby": "rs-playground-words-title", hidden: true },
       el("h3", { id: "rs-playground-words-title" }, "Which words matter"),
       el(
         "p",
@@ -52,37 +53,15 @@ export class WordChanges {
     };
     fill(
       this.body,
-      el(
-        "div",
-        {
-          class: "rs-playground-scroll",
-          tabindex: "0",
-          role: "region",
-          "aria-labelledby": "rs-playground-words-title",
-        },
-        el(
-          "table",
-          {},
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              el("th", { scope: "col" }, "Word"),
-              heads.map((title) => el("th", { scope: "col" }, title)),
-            ),
-          ),
-          el(
-            "tbody",
-            {},
-            rows.map((word) => this.row(word)),
-          ),
+      scrolling(
+        "rs-playground-scroll",
+        "Words",
+        table(
+          ["Word", ...heads],
+          rows.map((word) => this.row(word)),
         ),
       ),
-      more > 0
-        ? el("button", { type: "button", class: "rs-quiet", onclick: all }, `Show ${counted(more, "more word")}`)
-        : null,
+      more > 0 ? pushButton("rs-quiet", `Show ${counted(more, "more word")}`, all) : null,
       this.left ? el("p", { class: "rs-help" }, `${counted(this.left, "further word")} of the text not tried.`) : null,
     );
   }
@@ -118,7 +97,7 @@ export class WordChanges {
         "button",
         {
           type: "button",
-          class: "rs-playground-change",
+          class: "rs-playground-change rs-middle",
           "data-sign": value < 0 ? "minus" : "plus",
           "aria-label": `${title}: ${signed(value, 3)}`,
           title,

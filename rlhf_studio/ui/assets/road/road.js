@@ -1,9 +1,10 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { address } from "../shared/address.js";
-import { el, fill, redraw, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { Poller } from "../shared/poll.js";
-import { NO_ANSWER, Once, isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
+import { pageLink } from "../shared/links.js";
+import { pagePoll } from "../shared/lost.js";
+import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
@@ -52,16 +53,21 @@ class RoadPage {
     this.drawn = "";
     this.road = address.params("road").road || "";
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.lost = el("p", { class: "rs-message", role: "status", hidden: true });
+    this.poll = pagePoll(host, { meanwhile: () => "The road does not need this page." });
+    this.news = this.poll.add({
+      ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
+      receive: (reply) => this.receive(reply),
+    });
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
-    this.start = el(
-      "button",
-      { class: "rs-button rs-primary", type: "button", onclick: () => this.begin() },
-      "Run all on the world",
-    );
+    this.start = pushButton("rs-button rs-primary", "Run all on the world", () => this.begin());
     const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
     this.small = el("input", { type: "checkbox" });
-    const small = el("label", { class: "rs-road-small" }, this.small, "Small: a minute, to see that all parts fit");
+    const small = el(
+      "label",
+      { class: "rs-road-small rs-middle" },
+      this.small,
+      "Small: a minute, to see that all parts fit",
+    );
     const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
     this.tools = el(
       "div",
@@ -96,7 +102,7 @@ class RoadPage {
         "From an untrained model to one that people prefer, stage by stage: each hands its result to the next. ",
         "On the bundled world all of it runs by itself.",
       ),
-      this.lost,
+      this.poll.notice,
       this.message,
       this.tools,
       this.viewer,
@@ -115,14 +121,7 @@ class RoadPage {
       this.cards,
       this.lineage,
     );
-    this.poller = new Poller({
-      ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.hear(lost),
-      awake: () => isOnScreen(host),
-    });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.news.wake();
   }
 
   say(text) {
@@ -130,15 +129,10 @@ class RoadPage {
     show(this.message, Boolean(text));
   }
 
-  hear(lost) {
-    setText(this.lost, lost ? "The app does not answer. Trying again; the road goes on." : "");
-    show(this.lost, Boolean(lost));
-  }
-
   route({ road = "" }) {
     this.road = road;
     this.draw();
-    this.poller.wake(); // the road may be an older one, which is told only to who asks for it
+    this.news.wake(); // the road may be an older one, which is told only to who asks for it
   }
 
   choose(road) {
@@ -207,16 +201,11 @@ class RoadPage {
     const planned = gone ? [] : reply.parts;
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
     this.last = Math.max(1, ...parts.map(({ key }) => roundOf(key)));
-    redraw(this.cards, this.start, () =>
-      fill(
-        this.cards,
-        parts.map((part) => this.card(part)),
-      ),
-    );
+    redraw(this.cards, this.start, () => each(this.cards, parts, (part) => this.card(part)));
   }
 
   buttons(road) {
-    const button = (label, action) => el("button", { class: "rs-button", type: "button", onclick: action }, label);
+    const button = (label, action) => pushButton("rs-button", label, action);
     if (road.going) return [button("Stop", () => this.act("road_stop", road))];
     return ended(road) ? [] : [button("Go on", () => this.act("road_go", road))];
   }
@@ -233,13 +222,7 @@ class RoadPage {
 
   /** A link to another page, which is shown without loading this document again. */
   link(label, page, params, look = "") {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
-      address.lead(page, params);
-    };
-    const href = `?${new URLSearchParams({ tab: page, ...params })}`;
-    return el("a", { class: `rs-button ${look}`, href, onclick: click }, label);
+    return pageLink(label, page, params, `rs-button ${look}`);
   }
 
   card(part) {
@@ -254,19 +237,11 @@ class RoadPage {
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
     const open = table
       ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
-      : el(
-          "button",
-          {
-            class: "rs-button rs-small",
-            type: "button",
-            onclick: () => this.trigger("open_road_run", { run: part.run }),
-          },
-          "Open run",
-        );
+      : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
     return el(
       "li",
       {
-        class: "rs-road-card",
+        class: "rs-road-card rs-column rs-box",
         data: { state: part.state || "none", returns: String(returns) },
         style: { "--rs-column": COLUMNS[stage], "--rs-row": row },
       },
@@ -342,14 +317,14 @@ class RoadPage {
     this.say(reply.problem);
     if (reply.road) {
       this.choose(reply.road);
-      this.poller.wake();
+      this.news.wake();
     }
   }
 
   async act(name, road) {
     const reply = await this.server[name]({ road: road.id }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem);
-    this.poller.wake();
+    this.news.wake();
   }
 }
 

@@ -1,5 +1,5 @@
 // How a student answers: options to choose from, or a field to draw in, and one button that sends.
-import { el, setText } from "../shared/dom.js";
+import { el, pushButton, setText } from "../shared/dom.js";
 import { whyNot } from "../shared/visit.js";
 import { CurveField } from "./field.js";
 
@@ -19,7 +19,7 @@ export class Answering {
       onclick: () => this.give(),
     });
     this.status = el("p", { class: "rs-class-status", role: "status" });
-    this.clear = el("button", { type: "button", class: "rs-button", onclick: () => this.field.clear() }, "Clear");
+    this.clear = pushButton("rs-button", "Clear", () => this.field.clear());
     this.node = el(
       "div",
       { class: "rs-class-answering" },
@@ -46,7 +46,7 @@ export class Answering {
       this.touched();
     };
     this.buttons = this.view.question.options.map((option, place) =>
-      el("button", { type: "button", class: "rs-class-choice", onclick: () => choose(place) }, option),
+      pushButton("rs-class-choice", option, () => choose(place)),
     );
     return el("div", { class: "rs-class-choices", role: "group", "aria-label": "Your answer" }, this.buttons);
   }

@@ -1,8 +1,10 @@
 // The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
+import { saveText } from "../shared/take.js";
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
+import { table } from "../shared/table.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { OwnQuestion } from "./own.js";
 
@@ -33,12 +35,8 @@ export class AskDialog {
     this.seed = el("input", { class: "rs-input", type: "number", min: 0, max: MOST_SEED, value: 0 });
     this.seeds = el("label", { class: "rs-class-seed" }, "Seed of the runs ", this.seed);
     this.status = el("p", { class: "rs-problem", role: "status" });
-    this.send = el(
-      "button",
-      { type: "button", class: "rs-button rs-primary", onclick: () => this.ask() },
-      "Ask the class",
-    );
-    const close = el("button", { type: "button", class: "rs-button", onclick: () => this.node.close() }, "Close");
+    this.send = pushButton("rs-button rs-primary", "Ask the class", () => this.ask());
+    const close = pushButton("rs-button", "Close", () => this.node.close());
     this.node = el(
       "dialog",
       { class: "rs-dialog rs-class-ask", "aria-labelledby": "rs-class-ask-title" },
@@ -144,30 +142,22 @@ export class AskDialog {
     const { rounds } = this.ready;
     if (!rounds.length) return fill(this.body, el("p", { class: "rs-help" }, "There were no rounds yet."));
     const day = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-    const rows = rounds.map((one) =>
+    const rows = rounds.map((one) => [
+      [one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)],
       el(
-        "tr",
-        {},
-        el("td", {}, one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)),
-        el(
-          "td",
-          { class: "rs-class-files" },
-          this.action("Show again", () => this.showAgain(one)),
-          this.action("CSV", () => this.save(one, true)),
-          this.action("JSON Lines", () => this.save(one, false)),
-          this.action("Delete", (button) => this.remove(one, button)),
-        ),
+        "td",
+        { class: "rs-class-files" },
+        this.action("Show again", () => this.showAgain(one)),
+        this.action("CSV", () => this.save(one, true)),
+        this.action("JSON Lines", () => this.save(one, false)),
+        this.action("Delete", (button) => this.remove(one, button)),
       ),
-    );
-    return fill(this.body, el("table", {}, el("tbody", {}, rows)));
+    ]);
+    return fill(this.body, table([], rows));
   }
 
   action(words, act) {
-    return el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: (event) => act(event.currentTarget) },
-      words,
-    );
+    return pushButton("rs-button rs-small", words, (event) => act(event.currentTarget));
   }
 
   async steer(op, one, more = {}) {
@@ -188,9 +178,7 @@ export class AskDialog {
   async save(one, table) {
     const told = await this.steer("file", one, { table });
     if (told.problem) return;
-    const url = URL.createObjectURL(new Blob([told.text], { type: table ? "text/csv" : "application/jsonl" }));
-    el("a", { href: url, download: told.name }).click();
-    URL.revokeObjectURL(url);
+    saveText(told.text, told.name, table ? "text/csv" : "application/jsonl");
   }
 
   async remove(one, button) {

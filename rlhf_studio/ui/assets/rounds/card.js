@@ -1,5 +1,5 @@
 // The card above the pages: what the teacher asks, how a student answers, and what the class answered.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { Answering } from "./answering.js";
 import { bars, curves } from "./results.js";
@@ -10,8 +10,10 @@ const REPLACED = "You cannot answer: there is a new class link. Ask your teacher
 const CLOSED = "Your teacher has closed the round.";
 
 export class RoundCard {
-  constructor(server, teaches) {
+  /** @param poll  of the class */
+  constructor(server, teaches, poll) {
     this.server = server;
+    this.poll = poll;
     this.teaches = teaches;
     this.view = null;
     this.wasIn = false;
@@ -19,11 +21,7 @@ export class RoundCard {
     this.moved = null;
     this.lead = el("span", { class: "rs-class-lead" }, teaches ? "You ask the class" : "Your teacher asks");
     this.count = el("span", { class: "rs-class-count", role: "status" });
-    this.fold = el(
-      "button",
-      { type: "button", class: "rs-link", onclick: () => this.folded(!this.body.hidden) },
-      "Fold",
-    );
+    this.fold = pushButton("rs-link", "Fold", () => this.folded(!this.body.hidden));
     this.question = el("h2", { class: "rs-class-question" });
     this.answer = el("div", {});
     this.results = el("div", { class: "rs-class-results" });
@@ -77,6 +75,7 @@ export class RoundCard {
     this.whyNot = whyNot;
     show(this.node, Boolean(view.id));
     if (!view.id) {
+      this.steering?.end();
       fill(this.answer);
       return;
     }
@@ -118,7 +117,8 @@ export class RoundCard {
 
   steer(fresh) {
     if (fresh) {
-      this.steering = new Steering(this.server, this.view, () => this.atStake);
+      this.steering?.end();
+      this.steering = new Steering(this.server, this.view, this.poll, () => this.atStake);
       this.steering.moved = () => this.moved?.();
       fill(this.answer, this.steering.node);
     } else {

@@ -1,17 +1,13 @@
 // A field in which a curve is drawn, with a finger, a mouse, or the keyboard.
+import { frame, pathOf } from "../charts/axes.js";
 import { el, fill, svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
-import { frame } from "../pictures/axes.js";
 
 const COLUMNS = 64; // places along the width that have a height
 const EDGE = 0.1; // of the width that may be left out on each side, as the server has it
 const HANDLES = 5; // that arrow keys move
 const STEP = 0.05; // of the height, for one press of a key
 const HEIGHT = 300;
-
-/** The path of a curve; `points` are [x, y] in pixels. */
-export const pathOf = (points) =>
-  points.map(([x, y], place) => `${place ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 export class CurveField {
   /**

@@ -1,5 +1,5 @@
 // The form for a question of the teacher's own.
-import { el, show } from "../shared/dom.js";
+import { el, elEach, labelled, show } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 const LONGEST = 400;
@@ -7,7 +7,6 @@ const STEPS = 20;
 
 const EXAMPLE = "For example:\n  Higher\n  Lower\n  About the same";
 
-const field = (words, node) => el("label", { class: "rs-class-own-field" }, words, node);
 const numberField = (value) => el("input", { class: "rs-input", type: "number", step: "any", value });
 
 export class OwnQuestion {
@@ -17,10 +16,8 @@ export class OwnQuestion {
     this.text = el("textarea", { class: "rs-input", rows: 2, maxlength: LONGEST });
     this.options = el("textarea", { class: "rs-input", rows: 4, placeholder: EXAMPLE });
     this.right = el("input", { class: "rs-input", type: "number", min: 1, max: 6 });
-    this.metric = el(
-      "select",
-      { class: "rs-input" },
-      metrics.map(({ name, label }) => el("option", { value: name }, label)),
+    this.metric = elEach("select", { class: "rs-input" }, metrics, ({ name, label }) =>
+      el("option", { value: name }, label),
     );
     this.last = numberField(STEPS);
     this.low = numberField(0);
@@ -40,26 +37,26 @@ export class OwnQuestion {
     this.choices = el(
       "div",
       {},
-      field("Options, one on each line", this.options),
-      field("Number of the right one (leave it empty if there is none)", this.right),
+      labelled("Options, one on each line", this.options),
+      labelled("Number of the right one (leave it empty if there is none)", this.right),
     );
     this.drawing = el(
       "div",
       {},
-      field("What is drawn", this.metric),
+      labelled("What is drawn", this.metric),
       el(
         "div",
         { class: "rs-class-row" },
-        field("Last step", this.last),
-        field("Lowest", this.low),
-        field("Highest", this.high),
+        labelled("Last step", this.last),
+        labelled("Lowest", this.low),
+        labelled("Highest", this.high),
       ),
-      field("The run that answers", this.run),
+      labelled("The run that answers", this.run),
     );
     this.node = el(
       "div",
       { class: "rs-class-own" },
-      field("Question", this.text),
+      labelled("Question", this.text),
       choice.node,
       this.choices,
       this.drawing,

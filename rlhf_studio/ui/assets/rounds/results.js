@@ -1,8 +1,8 @@
 // What a class answered: bars for options; for curves everybody's, faint, with their middle and the run's own on top.
+import { frame, pathOf } from "../charts/axes.js";
+import { keys } from "../charts/keys.js";
 import { el, svg } from "../shared/dom.js";
 import { counted, number, percent } from "../shared/format.js";
-import { frame } from "../pictures/axes.js";
-import { pathOf } from "./field.js";
 
 const HEIGHT = 380;
 const NARROW = 600;
@@ -62,19 +62,18 @@ export function curves({ question, results, real }, own, width) {
   }
   if (own) node.append(path(results.steps, own, "rs-class-own"));
   if (run) node.append(path(run.steps, run.values, "rs-class-real"));
-  const keys = [
-    ["one", `Each of ${counted(results.curves.length, "curve")}`],
-    ["half", "The middle half"],
-    ["median", "The median"],
-    ...(own ? [["own", "Yours"]] : []),
-    ...(run ? [["real", real.name ? `The run: ${real.name}` : "The run"]] : []),
+  const meant = [
+    { label: `Each of ${counted(results.curves.length, "curve")}`, colour: "var(--rs-quiet)" },
+    { label: "The middle half", colour: "var(--rs-class-half)", look: "area" },
+    { label: "The median", colour: "var(--rs-accent)" },
+    own && { label: "Yours", colour: "var(--rs-text)", look: "dashed" },
+    run && { label: real.name ? `The run: ${real.name}` : "The run", colour: "var(--rs-class-real)" },
   ];
-  const legend = keys.map(([name, words]) => el("li", {}, el("i", { class: `rs-class-key-${name}` }), words));
   return el(
     "div",
     { class: "rs-class-picture" },
     node,
-    el("ul", { class: "rs-class-legend" }, legend),
+    keys(meant.filter(Boolean)),
     el("p", { class: "rs-help" }, summary(results, run)),
     real && !run ? el("p", { class: "rs-help" }, "The run's own curve comes as soon as there is one.") : null,
   );

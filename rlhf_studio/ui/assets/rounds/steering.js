@@ -1,8 +1,9 @@
 // What the teacher does with a round: close it, show what was answered, run what answers it, show what is right.
 import { address } from "../shared/address.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { pause } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
+import { table } from "../shared/table.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
@@ -22,20 +23,18 @@ const STATES = {
 
 export class Steering {
   /** @param atStake  gives a sentence where putting the round away must be confirmed, else an empty text */
-  constructor(server, view, atStake) {
+  constructor(server, view, poll, atStake) {
     this.server = server;
     this.view = view;
+    this.poll = poll;
+    this.news = poll.add({ ask: () => this.askForRun(), receive: (told) => this.receive(told), asleep: true });
     this.atStake = atStake;
     this.once = new Once();
     /** @type {(() => void) | null} called when the round has changed */
     this.moved = null;
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
-    this.away = el("button", { type: "button", class: "rs-button", onclick: () => this.putAway() }, "Put it away");
-    this.again = el(
-      "button",
-      { type: "button", class: "rs-button", onclick: () => this.steer("open") },
-      "Open it again",
-    );
+    this.away = pushButton("rs-button", "Put it away", () => this.putAway());
+    this.again = pushButton("rs-button", "Open it again", () => this.steer("open"));
     this.start = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
@@ -47,7 +46,7 @@ export class Steering {
       "Open the run",
     );
     this.choice = el("select", { class: "rs-input", "aria-label": "The run that answers", hidden: true });
-    this.choice.addEventListener("change", () => this.choice.value && this.look("run", { run: this.choice.value }));
+    this.choice.addEventListener("change", () => this.choice.value && this.setRun("run", { run: this.choice.value }));
     this.run = el("span", { class: "rs-class-run", role: "status" });
     this.said = el("p", { class: "rs-problem", role: "status" });
     this.names = el("div", {});
@@ -72,7 +71,11 @@ export class Steering {
       this.details,
     );
     this.take(view);
-    this.watch();
+  }
+
+  /** Another round is shown. */
+  end() {
+    this.poll.remove(this.news);
   }
 
   /** What students choose from, for who reads it on the wall. */
@@ -81,14 +84,10 @@ export class Steering {
       kind === "curve"
         ? el(
             "p",
-            { class: "rs-class-offer" },
+            { class: "rs-class-offer rs-wrap" },
             `${question.label}, from step ${question.first} to step ${question.last}`,
           )
-        : el(
-            "ul",
-            { class: "rs-class-offer" },
-            question.options.map((option) => el("li", {}, option)),
-          );
+        : elEach("ul", { class: "rs-class-offer rs-wrap" }, question.options, (option) => el("li", {}, option));
     return this.offer;
   }
 
@@ -100,6 +99,7 @@ export class Steering {
     show(this.away, this.step[0] !== "over");
     this.sure(false);
     this.weigh();
+    if (this.mayChange) this.news.wake();
   }
 
   /** What comes next stands out: where nobody knows what is right before the runs have begun, that is to start them. */
@@ -129,9 +129,12 @@ export class Steering {
     return NEXT[state === "shown" && !settles ? "revealed" : state];
   }
 
-  async ask(op, more = {}) {
-    const sent = { op, round: this.view.id, view: onlyWatches(), ...more };
-    const told = await this.server.class_steer(sent).catch((error) => ({ problem: whyNot(error) }));
+  send(op, more = {}) {
+    return this.server.class_steer({ op, round: this.view.id, view: onlyWatches(), ...more });
+  }
+
+  async ask(op, more) {
+    const told = await this.send(op, more).catch((error) => ({ problem: whyNot(error) }));
     setText(this.said, told.problem || "");
     return told;
   }
@@ -146,13 +149,13 @@ export class Steering {
   }
 
   begin() {
-    return this.once.ask({ round: this.view.id }, (sent) => this.look("start", sent));
+    return this.once.ask({ round: this.view.id }, (sent) => this.setRun("start", sent));
   }
 
-  async look(op = "look", more = {}) {
+  async setRun(op, more) {
     const told = await this.ask(op, more);
     if (!told.problem || "run" in told) this.tell(told);
-    if (op !== "look") this.moved?.();
+    this.moved?.();
     return told;
   }
 
@@ -174,15 +177,23 @@ export class Steering {
     this.choice.value = run || "";
   }
 
-  /** Look at the run as long as it may change. */
-  async watch() {
-    if (!this.node.isConnected && this.began) return;
-    const shown =
-      document.visibilityState === "visible" && (this.view.kind === "curve" || this.view.question.experiment);
-    if (shown && !(this.ended && this.view.state === "revealed")) await this.look();
-    this.began = true;
-    await pause(LOOK);
-    this.watch();
+  /** Whether there may be news of the run that answers. */
+  get mayChange() {
+    const answers = this.view.kind === "curve" || this.view.question.experiment;
+    return Boolean(answers) && !(this.ended && this.view.state === "revealed");
+  }
+
+  askForRun() {
+    return this.send("look").catch((error) => {
+      setText(this.said, whyNot(error));
+      throw error;
+    });
+  }
+
+  receive(told) {
+    setText(this.said, told.problem || "");
+    if (!told.problem || "run" in told) this.tell(told);
+    return this.mayChange ? LOOK : REST;
   }
 
   openRun() {
@@ -199,18 +210,11 @@ export class Steering {
 
   async list() {
     const told = await this.ask("answers");
-    const rows = (told.answers || []).map(({ name, said, changes }) =>
-      el(
-        "tr",
-        {},
-        el("td", {}, name || "no name"),
-        el("td", {}, said || "a curve"),
-        el("td", {}, changes ? `changed ${counted(changes, "time")}` : ""),
-      ),
-    );
-    fill(
-      this.names,
-      rows.length ? el("table", {}, el("tbody", {}, rows)) : el("p", { class: "rs-help" }, "Nobody has answered yet."),
-    );
+    const rows = (told.answers || []).map(({ name, said, changes }) => [
+      name || "no name",
+      said || "a curve",
+      changes ? `changed ${counted(changes, "time")}` : "",
+    ]);
+    fill(this.names, rows.length ? table([], rows) : el("p", { class: "rs-help" }, "Nobody has answered yet."));
   }
 }

@@ -1,12 +1,13 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { onPlainClick } from "../shared/links.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, number, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { givePlaces, runHead, severalRuns, swatch, table, written } from "./values.js";
+import { compared, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
 
 const MOST = 20;
 const MOST_OFFERED = 100;
@@ -43,15 +44,15 @@ export class CompareView {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.verdict = el("p", { class: "rs-compare-verdict" });
     this.notes = el("ul", { class: "rs-compare-notes" });
-    this.legend = el("ul", { class: "rs-compare-runs", "aria-label": "Runs" });
+    this.legend = el("ul", { class: "rs-compare-runs rs-wrap", "aria-label": "Runs" });
     this.curves = new Curves({
       host,
       plotly,
       ask: (metrics) => this.ask("curves", { metrics }),
       chosen: (metrics) => this.chose(metrics),
     });
-    this.settings = el("section", { class: "rs-panel" });
-    this.summary = el("section", { class: "rs-panel" });
+    this.settings = el("section", { class: "rs-panel rs-box" });
+    this.summary = el("section", { class: "rs-panel rs-box" });
     this.prompts = new Prompts((prompt) => this.ask("answers", { prompt }));
     this.sweep = new SweepView((metric) => this.ask("sweep", { metric }));
     this.content = el(
@@ -69,15 +70,11 @@ export class CompareView {
       "aria-label": "Compare with another run",
       onchange: () => this.go([...this.ids, this.another.value], this.metrics, true),
     });
-    const button = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.back() },
-      "\u2190 All runs",
-    );
+    const button = pushButton("rs-button rs-small", "\u2190 All runs", () => this.back());
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
-      el("div", { class: "rs-compare-top" }, button, this.title, this.another),
+      el("div", { class: "rs-compare-top rs-flow" }, button, this.title, this.another),
       this.problem,
       this.content,
     );
@@ -144,10 +141,7 @@ export class CompareView {
   draw(reply) {
     setGlossary({ ...reply.glossary });
     setText(this.verdict, readable(reply.verdict, 1500));
-    fill(
-      this.notes,
-      reply.notes.map((note) => el("li", {}, readable(note, 600))),
-    );
+    each(this.notes, reply.notes, (note) => el("li", {}, readable(note, 600)));
     givePlaces(reply.runs, reply.groups);
     this.drawLegend(reply);
     this.curves.draw(reply);
@@ -170,7 +164,7 @@ export class CompareView {
           swatch(run.place),
           el(
             "a",
-            { href: `?tab=live&run=${run.run_id}`, onclick: (event) => this.open(event, { id: run.run_id }) },
+            { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
             readable(run.label, 200),
           ),
           el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
@@ -203,7 +197,7 @@ export class CompareView {
     const known = runs.every((run) => run.settings_known);
     const same = known ? "All settings are the same." : "Of the settings that are known, none differs.";
     const body = settings.length
-      ? table(
+      ? compared(
           ["Setting", ...runs.map((run) => runHead(run))],
           settings.map((row) => [
             el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
@@ -221,7 +215,7 @@ export class CompareView {
     const cells = (name) =>
       runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
     const body = names.length
-      ? table(
+      ? compared(
           [
             ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now",
             ...runs.map((run) => runHead(run)),

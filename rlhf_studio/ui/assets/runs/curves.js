@@ -1,12 +1,10 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
-import { debounce, el, fill, setText, show } from "../shared/dom.js";
+import { Plot, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
-import { textSize } from "../shared/lasting.js";
-import { loadPlotly, scalesOf } from "../shared/plotly.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const MOST_CHARTS = 12;
-const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
 
 export class Curves {
   /**
@@ -47,10 +45,10 @@ export class Curves {
     this.node = el(
       "section",
       { "aria-label": "Curves" },
-      el("div", { class: "rs-curves-head" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
+      el("div", { class: "rs-curves-head rs-flow" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
       this.grid,
     );
-    new MutationObserver(() => this.redraw()).observe(document.body, { attributeFilter: ["class"] });
+    whenThemeChanges(() => this.redraw());
   }
 
   draw({ runs, groups, metrics, curves, shown }) {
@@ -66,10 +64,7 @@ export class Curves {
       box.checked = shown.includes(name);
       return { node: el("label", {}, box, title, el("code", {}, name)), text: `${title} ${name}`.toLowerCase() };
     });
-    fill(
-      this.list,
-      this.boxes.map(({ node }) => node),
-    );
+    each(this.list, this.boxes, ({ node }) => node);
     this.filter();
     this.build();
   }
@@ -120,8 +115,7 @@ export class Curves {
       console.error(error);
       return;
     }
-    const style = getComputedStyle(this.host);
-    const colour = (name) => style.getPropertyValue(name).trim() || "#888";
+    const colour = coloursOf(this.host);
     for (const name of this.metrics) {
       const curve = this.known.get(name);
       if (curve) this.charts.get(name).draw(curve, this.runs, this.groups, colour, this.single.checked);
@@ -133,21 +127,17 @@ class Chart {
   constructor(name) {
     this.title = el("h4", {});
     this.unit = el("span", { class: "rs-muted" });
-    this.plot = el("div", { class: "rs-curve" });
+    this.plot = new Plot(name);
     this.readout = el("ul", { class: "rs-curve-values", hidden: true });
     this.node = el(
       "article",
-      { class: "rs-panel", data: { metric: name } },
-      el("div", { class: "rs-panel-head" }, this.title, this.unit),
-      el("div", { class: "rs-curve-frame", role: "img" }, this.plot),
+      { class: "rs-panel rs-box", data: { metric: name } },
+      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.unit),
+      this.plot.node,
       this.readout,
     );
-    this.frame = this.plot.parentNode;
-    new ResizeObserver(
-      debounce(60, () => this.drawn && this.plot.offsetWidth && window.Plotly.Plots.resize(this.plot)),
-    ).observe(this.frame);
-    this.frame.addEventListener("pointermove", (event) => this.point(event));
-    this.frame.addEventListener("pointerleave", () => show(this.readout, false));
+    this.plot.node.addEventListener("pointermove", (event) => this.point(event));
+    this.plot.node.addEventListener("pointerleave", () => show(this.readout, false));
   }
 
   say(title, unit) {
@@ -159,25 +149,23 @@ class Chart {
     this.curve = curve;
     this.runs = runs;
     this.groups = groups;
-    const traces = tracesOf(curve, runs, groups, colour, single);
-    window.Plotly.react(this.plot, traces, layoutOf(colour), CONFIG);
-    this.drawn = true;
     const ends = curve.lines
       .filter((line) => line.values.length)
       .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
-    this.frame.setAttribute("aria-label", `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`);
+    const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
+    this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, { uirevision: "kept" }), words);
   }
 
   /** The values of all runs at the step under the pointer. */
   point(event) {
-    const scales = scalesOf(this.plot);
+    const { scales } = this.plot;
     if (!scales) return;
-    const at = event.clientX - this.plot.getBoundingClientRect().left;
-    const step = Math.round(scales.valueAt(at));
+    const { x } = this.plot.at(event);
+    const step = Math.round(scales.valueAt(x));
     const rows = this.curve.lines
       .map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }))
       .filter(({ value }) => value !== null);
-    show(this.readout, rows.length > 0 && at >= scales.left);
+    show(this.readout, rows.length > 0 && x >= scales.left);
     fill(
       this.readout,
       el("li", {}, `step ${step}`),
@@ -198,57 +186,20 @@ function valueAt({ steps, values }, step) {
   return values[low];
 }
 
-/** Plotly is given no text that a person wrote: the legend is our own. */
 function tracesOf(curve, runs, groups, colour, single) {
-  const banded = new Set(curve.bands.map((band) => band.group));
-  const base = { type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false };
+  const banded = new Set(curve.bands.map(({ group }) => group));
   const bands = curve.bands.flatMap(({ group, steps, mean, low, high }) => {
     const { place } = groups[group];
     const own = colour(colourName(place));
-    const edge = { ...base, x: steps, line: { width: 0, color: own } };
-    return [
-      { ...edge, y: low },
-      { ...edge, y: high, fill: "tonexty", fillcolor: faint(own) },
-      { ...base, x: steps, y: mean, line: { color: own, width: 2, dash: dashOf(place) } },
-    ];
+    const middle = lineOf(steps, mean, own, { width: 2, dash: dashOf(place), mode: "lines" });
+    return [...band(steps, low, high, own), middle];
   });
   const lines = curve.lines
     .filter(({ run }) => single || !banded.has(runs[run].group))
     .map(({ run, steps, values }) => {
       const { group, place } = runs[run];
-      const seed = banded.has(group);
-      const line = {
-        color: colour(colourName(place)),
-        width: seed ? 0.8 : 1.6,
-        dash: dashOf(place),
-      };
-      const mode = values.length <= 2 ? "lines+markers" : "lines";
-      return { ...base, mode, x: steps, y: values, opacity: seed ? 0.6 : 1, line };
+      const look = banded.has(group) ? { width: 0.8, opacity: 0.6 } : {};
+      return lineOf(steps, values, colour(colourName(place)), { dash: dashOf(place), ...look });
     });
   return [...bands, ...lines];
-}
-
-/** "#4f46e5" at a fifth of its strength. */
-const faint = (colour) => `${colour.slice(0, 7)}33`;
-
-function layoutOf(colour) {
-  const axis = {
-    gridcolor: colour("--q-grid"),
-    zerolinecolor: colour("--q-zero"),
-    linecolor: colour("--q-grid"),
-    nticks: 5,
-    ticks: "",
-  };
-  return {
-    margin: { l: 44 * textSize(), r: 10, t: 6, b: 22 * textSize() },
-    font: { family: "ui-sans-serif, system-ui, sans-serif", size: 10 * textSize(), color: colour("--q-tick") },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    showlegend: false,
-    hovermode: false,
-    dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    uirevision: "kept",
-    xaxis: { ...axis, showgrid: false, zeroline: false, nticks: 6 },
-    yaxis: { ...axis, tickformat: "~g" },
-  };
 }

@@ -1,15 +1,13 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
-import { el, setText, show } from "../shared/dom.js";
-import { input, labelled } from "./dialog.js";
+import { el, elEach, labelled, pushButton, setText, show } from "../shared/dom.js";
+import { input } from "../shared/dialogs.js";
 
 /** A setting's value as it is typed. */
 export const plainText = (value) => (value === null || value === undefined ? "null" : String(value));
 
 export const settingNames = (titles) =>
-  el(
-    "datalist",
-    { id: "rs-setting-names" },
-    Object.entries(titles).map(([name, title]) => el("option", { value: name }, title)),
+  elEach("datalist", { id: "rs-setting-names" }, Object.entries(titles), ([name, title]) =>
+    el("option", { value: name }, title),
   );
 
 /** Fields for changed settings: the common ones at once, any other by its name. */
@@ -33,11 +31,7 @@ export class Changes {
         "div",
         { class: "rs-add-setting" },
         this.other,
-        el(
-          "button",
-          { type: "button", class: "rs-button rs-small", onclick: () => this.more() },
-          "Change this one too",
-        ),
+        pushButton("rs-button rs-small", "Change this one too", () => this.more()),
       ),
       this.told,
       settingNames(titles),

@@ -1,9 +1,10 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
-import { el, setText, show } from "../shared/dom.js";
+import { el, labelled, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
+import { scrolling, table } from "../shared/table.js";
 import { Once, onlyWatches } from "../shared/visit.js";
-import { form, input, labelled } from "./dialog.js";
+import { form, input } from "../shared/dialogs.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
 
 const MOST_NAME = 120;
@@ -154,16 +155,15 @@ export class Forms {
       const wanted = find.value.trim().toLowerCase();
       for (const { node, text } of rows) show(node, text.includes(wanted));
     });
-    const table = el(
-      "table",
-      { class: "rs-settings-table" },
-      el(
-        "tbody",
-        {},
+    const box = scrolling(
+      "rs-scroll",
+      "Settings",
+      table(
+        [],
         rows.map(({ node }) => node),
+        { class: "rs-settings-table" },
       ),
     );
-    const box = el("div", { class: "rs-scroll", tabindex: "0", role: "region", "aria-label": "Settings" }, table);
     await form(this.host, { title: `Settings of ${row.name}`, wide: true, body: [find, box] });
   }
 }

@@ -18,7 +18,7 @@ export class RowMenu {
     this.button = button;
     this.nodes = [];
     const list = items.map((item) => (item ? this.item(item) : el("hr", { class: "rs-menu-line" })));
-    this.node = el("div", { class: "rs-row-menu", role: "menu", "aria-label": label }, list);
+    this.node = el("div", { class: "rs-row-menu rs-box", role: "menu", "aria-label": label }, list);
     this.node.addEventListener("keydown", (event) => this.key(event));
     this.node.addEventListener("focusout", (event) => {
       if (!this.node?.contains(event.relatedTarget) && event.relatedTarget !== this.button) this.close(false);

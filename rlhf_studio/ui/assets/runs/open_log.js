@@ -1,8 +1,8 @@
 // "Open a log": a file that the browser reads and sends as text, or the path of a file on the app's machine.
-import { el, setText } from "../shared/dom.js";
+import { el, labelled, setText } from "../shared/dom.js";
 import { bytes, counted, readable } from "../shared/format.js";
 import { Once, onlyWatches } from "../shared/visit.js";
-import { form, input, labelled } from "./dialog.js";
+import { form, input } from "../shared/dialogs.js";
 
 const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send

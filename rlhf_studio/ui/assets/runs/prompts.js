@@ -1,8 +1,8 @@
 // The same watched prompt answered by each run, the newest answer coloured by token.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { lower, number, readable } from "../shared/format.js";
-import { Segments } from "../shared/segments.js";
-import { Legend, colouredTokens, scaleOf, valuesOf } from "../shared/tokens.js";
+import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
+import { el, fill, setText, show } from "../shared/dom.js";
+import { lower, readable } from "../shared/format.js";
+import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 import { runHead } from "./values.js";
 
 export class Prompts {
@@ -12,31 +12,22 @@ export class Prompts {
     this.place = 0;
     this.said = el("span", { class: "rs-muted" });
     this.prompt = el("p", { class: "rs-compare-prompt" });
-    this.body = el("div", { class: "rs-compare-answers" });
-    this.foot = el("div", { class: "rs-answers-foot" });
+    this.body = el("div", { class: "rs-sides" });
     this.legend = new Legend();
+    const onchoice = () => this.drawAnswers();
+    this.choice = new ColourChoice({ key: "compare.quantity", first: "kl", label: "Colour answers by", onchoice });
+    this.foot = el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node);
     this.first = el("input", { type: "checkbox", onchange: () => this.drawAnswers() });
-    const turn = (by, label, text) =>
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-small", "aria-label": label, onclick: () => this.turn(by) },
-        text,
-      );
     this.node = el(
       "section",
-      { class: "rs-panel", "aria-label": "The same prompts", hidden: true },
+      { class: "rs-panel rs-box", "aria-label": "The same prompts", hidden: true },
       el(
         "div",
-        { class: "rs-panel-head" },
+        { class: "rs-panel-head rs-wrap" },
         el("h3", {}, "The same prompts"),
         this.said,
         el("label", { class: "rs-check" }, this.first, "First answers too"),
-        el(
-          "span",
-          { class: "rs-turns" },
-          turn(-1, "Previous prompt", "\u2039"),
-          turn(1, "Next prompt", "next prompt \u203a"),
-        ),
+        promptTurns((by) => this.turn(by)),
       ),
       this.prompt,
       this.body,
@@ -49,24 +40,9 @@ export class Prompts {
     this.prompts = prompts;
     show(this.node, prompts.length > 0);
     if (!prompts.length) return;
-    if (!this.choice) {
-      const kept = memory.get("compare.quantity", "kl");
-      this.quantities = quantities;
-      this.quantity = quantities.find(({ name }) => name === kept) || quantities[0];
-      const options = quantities.map(({ name, label }) => ({ value: name, label, term: name }));
-      this.choice = new Segments({ "aria-label": "Colour answers by" }, options, this.quantity.name, (name) =>
-        this.colour(name),
-      );
-      fill(this.foot, this.choice.node, this.legend.node);
-    }
+    this.choice.offer(quantities);
     this.place = Math.min(this.place, prompts.length - 1);
     this.load();
-  }
-
-  colour(name) {
-    this.quantity = this.quantities.find((quantity) => quantity.name === name);
-    memory.set("compare.quantity", name);
-    this.drawAnswers();
   }
 
   turn(by) {
@@ -90,12 +66,13 @@ export class Prompts {
 
   drawAnswers() {
     if (!this.answers) return;
+    const { quantity } = this.choice;
     const shown = this.answers.flatMap(({ first, newest }) => (this.first.checked ? [first, newest] : [newest]));
-    const values = shown.flatMap((answer) => (coloured(answer) ? valuesOf(tokensOf(answer), this.quantity.name) : []));
-    const scale = scaleOf(values, this.quantity);
+    const values = shown.flatMap((answer) => (coloured(answer) ? valuesOf(tokensOf(answer), quantity.name) : []));
+    const scale = scaleOf(values, quantity);
     const some = values.length > 0;
     show(this.foot, some);
-    if (some) this.legend.update(this.quantity, values, `${lower(this.quantity.label)} per token`, scale);
+    if (some) this.legend.update(quantity, values, `${lower(quantity.label)} per token`, scale);
     fill(
       this.body,
       this.answers.map(({ first, newest }, run) =>
@@ -112,29 +89,16 @@ export class Prompts {
   }
 
   answer(answer, scale) {
-    const text = coloured(answer)
-      ? colouredTokens(tokensOf(answer), this.quantity, scale, answer.stopped)
-      : answer.response
-        ? readable(answer.response)
-        : el("em", {}, "(empty)");
-    const figures = [
-      ["score", answer.score],
-      ["gold", answer.gold],
-      ["KL", answer.kl],
-    ].filter(([, value]) => value !== null);
+    const said = { ...answer, tokens: coloured(answer) ? tokensOf(answer) : null };
     return el(
       "div",
       {},
       el(
         "p",
         { class: "rs-answer-text", tabindex: "0", role: "group", "aria-label": `Answer at step ${answer.step}` },
-        text,
+        answerText(said, this.choice.quantity, scale),
       ),
-      el(
-        "p",
-        { class: "rs-help" },
-        [`step ${answer.step}`, ...figures.map(([name, value]) => `${name} ${number(value)}`)].join(" \u00b7 "),
-      ),
+      answerNumbers([`step ${answer.step}`, ["score", answer.score], ["gold", answer.gold], ["KL", answer.kl]]),
     );
   }
 }

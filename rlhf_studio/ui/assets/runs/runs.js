@@ -1,14 +1,14 @@
 // The Runs page: a table of all runs that keeps itself up to date, what may be done with each, and runs side by side.
+import { loadPlotly } from "../charts/plot.js";
 import { TakeHome } from "../export/take_home.js";
 import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
-import { loadPlotly } from "../shared/plotly.js";
-import { Poller } from "../shared/poll.js";
+import { pagePoll } from "../shared/lost.js";
 import { mountTips } from "../shared/tips.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { CompareView, partners } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
@@ -26,7 +26,12 @@ class RunsPage {
     this.server = server;
     this.trigger = trigger;
     this.plotly = plotly;
-    this.takeHome = new TakeHome({ host, server, api });
+    this.poll = pagePoll(host);
+    this.runNews = this.poll.add({
+      ask: () => server.runs({ version: this.version, view: onlyWatches() }),
+      receive: (reply) => this.receive(reply),
+    });
+    this.takeHome = new TakeHome({ host, server, api, poll: this.poll });
     this.forms = new Forms({
       host,
       server,
@@ -39,7 +44,7 @@ class RunsPage {
     this.prepare = debounce(300, (ids) => isOnScreen(this.table.node) && this.compareView.prepare(ids));
     this.rowMenu = new RowMenu(host);
     this.table = new RunTable({
-      open: (event, row) => this.open(event, row),
+      open: (row) => this.open(row),
       menu: (button, row) => this.menu(button, row),
       ticked: (ids, told) => this.ticked(ids, told),
       find: (text) => this.lookFor(text),
@@ -51,12 +56,12 @@ class RunsPage {
       plotly,
       back: () => this.goTo([], []),
       go: (ids, metrics, again) => (again ? this.goTo(ids, metrics) : this.say(ids, metrics, false)),
-      open: (event, row) => this.open(event, row),
+      open: (row) => this.open(row),
       rows: () => this.table.rows,
     });
     this.build();
     mountTips(host);
-    this.poll();
+    this.runNews.wake();
     address.watch("runs", (params) => this.follow(params, true));
     addEventListener("rlhf-studio:compare", () => this.takeTicks());
     this.follow(address.params("runs"), false);
@@ -72,18 +77,17 @@ class RunsPage {
     });
     this.count = el("span", { class: "rs-help", role: "status" });
     this.viewer = el("span", { class: "rs-help", hidden: true });
-    this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
-    const button = (label, act, look = "rs-button rs-small") =>
-      el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
     this.log = button("Open a log", () => this.openLog());
     this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
     this.tickedText = el("span", { role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-compare-bar", hidden: true },
+      { class: "rs-compare-bar rs-flow rs-box", hidden: true },
       this.tickedText,
       this.compareButton,
       button("Clear", () => this.table.setTicks([])),
@@ -99,7 +103,7 @@ class RunsPage {
       this.emptyMore,
       el(
         "div",
-        { class: "rs-buttons-row" },
+        { class: "rs-buttons-row rs-flow" },
         button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
         this.emptyLog,
       ),
@@ -109,7 +113,7 @@ class RunsPage {
       { hidden: true },
       el(
         "div",
-        { class: "rs-runs-tools" },
+        { class: "rs-runs-tools rs-flow" },
         this.search,
         this.table.stageChoice,
         this.table.sorting,
@@ -125,29 +129,16 @@ class RunsPage {
       this.none,
     );
     this.listView = el("div", {}, this.empty, this.list);
-    fill(this.host, this.lost, this.news, this.listView, this.compareView.node);
+    fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
   }
 
-  poll() {
-    this.poller = new Poller({
-      ask: () => this.server.runs({ version: this.version, view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.setLost(Boolean(lost)),
-      awake: () => isOnScreen(this.host),
-    });
-    whenShown(this.host, () => this.poller.wake());
-    this.poller.wake();
-  }
-
-  setLost(lost) {
-    setText(this.lost, lost ? "The app does not answer. The table may be out of date; trying again." : "");
-    show(this.lost, lost);
-    this.table.node.classList.toggle("rs-stale", lost);
+  sayProblem(problem) {
+    setText(this.problem, problem || "");
+    show(this.problem, Boolean(problem));
   }
 
   receive(reply) {
-    setText(this.lost, reply.problem || "");
-    show(this.lost, Boolean(reply.problem));
+    this.sayProblem(reply.problem);
     if (!reply.same && !reply.rows) return IDLE_WAIT;
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
@@ -242,14 +233,12 @@ class RunsPage {
     show(this.listView, !ids.length);
     if (ids.length) this.compareView.show(ids, listOf(metric), focus);
     else if (was && focus) (this.bar.hidden ? this.search : this.compareButton).focus();
-    if (!ids.length) this.poller.wake();
+    if (!ids.length) this.runNews.wake();
   }
 
   // --- what may be done with a run ---
 
-  open(event, row) {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
+  open(row) {
     this.trigger("open_run", { run: row.id });
   }
 
@@ -374,8 +363,7 @@ class RunsPage {
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */
   async wanted(question) {
     const answer = await question.catch(() => ({ problem: NO_ANSWER }));
-    setText(this.lost, answer.problem || "");
-    show(this.lost, Boolean(answer.problem));
+    this.sayProblem(answer.problem);
     return answer.problem ? null : answer;
   }
 
@@ -388,7 +376,7 @@ class RunsPage {
 
   /** Something was done: look at once. */
   refresh() {
-    this.poller.wake();
+    this.runNews.wake();
   }
 }
 

@@ -1,7 +1,7 @@
 // A sweep as a table that is a heat map: a metric over the values of one or two settings.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
-import { table, written } from "./values.js";
+import { compared, written } from "./values.js";
 
 const FIRST = ["gold/score", "objective/scores"];
 
@@ -18,8 +18,8 @@ export class SweepView {
     this.body = el("div");
     this.node = el(
       "section",
-      { class: "rs-panel", "aria-label": "Sweep", hidden: true },
-      el("div", { class: "rs-panel-head" }, el("h3", {}, "Sweep"), this.metric, this.said),
+      { class: "rs-panel rs-box", "aria-label": "Sweep", hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Sweep"), this.metric, this.said),
       this.body,
     );
   }
@@ -30,10 +30,7 @@ export class SweepView {
     show(this.node, possible);
     if (!possible) return;
     const before = this.metric.value;
-    fill(
-      this.metric,
-      metrics.map(({ name, title }) => el("option", { value: name }, title)),
-    );
+    each(this.metric, metrics, ({ name, title }) => el("option", { value: name }, title));
     const names = metrics.map(({ name }) => name);
     this.metric.value = [before, ...FIRST].find((name) => names.includes(name)) || names[0];
     this.load();
@@ -74,7 +71,7 @@ export class SweepView {
         { class: "rs-figure" },
         cell && cell.runs.length > 1 ? `${number(cell.low, 3)} to ${number(cell.high, 3)}` : "one run",
       );
-    return table(
+    return compared(
       heads,
       rows.map((value, row) => [
         el("th", { scope: "row" }, written(value)),

@@ -1,5 +1,6 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { onPlainClick } from "../shared/links.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";
@@ -9,7 +10,7 @@ const MOST_TICKED = 20;
 
 export class RunTable {
   /**
-   * @param open    called with (event, row) when a run is to be shown
+   * @param open    called with a row when a run is to be shown
    * @param menu    called with (button, row) when the menu of a row is asked for
    * @param ticked  called with the ids of the ticked runs, in the order in which they were ticked
    * @param find    called with a text that is to be searched for
@@ -72,10 +73,7 @@ export class RunTable {
     this.stages = stages;
     if (!there.has(this.stage)) this.stage = "";
     const options = [["", "All stages"], ...stages.map((stage) => [stage, STAGES[stage]])];
-    fill(
-      this.stageChoice,
-      options.map(([value, label]) => el("option", { value }, label)),
-    );
+    each(this.stageChoice, options, ([value, label]) => el("option", { value }, label));
     this.stageChoice.value = this.stage;
     show(this.stageChoice, stages.length > 1);
     this.nodes.clear();
@@ -311,7 +309,7 @@ export class RunTable {
     tick.checked = this.ticks.includes(row.id);
     const open = el(
       "a",
-      { href: `?tab=live&run=${row.id}`, "data-action": "open", onclick: (event) => this.open(event, row) },
+      { href: `?tab=live&run=${row.id}`, "data-action": "open", onclick: onPlainClick(() => this.open(row)) },
       row.name,
     );
     const more = el(
@@ -347,22 +345,20 @@ export class RunTable {
       const how = row.parent_step === null ? (row.sweep ? "follows from " : "varied from ") : "forked from ";
       const at = row.parent_step === null ? "" : `, step ${row.parent_step}`;
       const link = parent
-        ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: (event) => this.open(event, parent) }, parent.name)
+        ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
         : "a run that is gone";
       parts.push(el("span", { class: "rs-lineage" }, how, link, at));
     }
-    if (row.sweep)
-      parts.push(el("button", { type: "button", class: "rs-link", onclick: () => this.tickSweep(row.sweep) }, "sweep"));
+    if (row.sweep) parts.push(pushButton("rs-link", "sweep", () => this.tickSweep(row.sweep)));
     if (row.starter)
       parts.push(el("span", { class: "rs-lineage" }, `started by ${this.mine.has(row.id) ? "you" : row.starter}`));
     if (row.recording)
       parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
     if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
-    for (const tag of row.tags.slice(0, MOST_TAGS))
-      parts.push(el("button", { type: "button", class: "rs-run-tag", onclick: () => this.find(tag) }, tag));
+    for (const tag of row.tags.slice(0, MOST_TAGS)) parts.push(pushButton("rs-run-tag", tag, () => this.find(tag)));
     if (row.tags.length > MOST_TAGS) parts.push(el("span", {}, `+${row.tags.length - MOST_TAGS}`));
-    if (row.remark) parts.push(el("span", { class: "rs-remark", title: row.remark }, row.remark));
-    return parts.length ? el("div", { class: "rs-run-about" }, parts) : null;
+    if (row.remark) parts.push(el("span", { class: "rs-remark rs-cut", title: row.remark }, row.remark));
+    return parts.length ? el("div", { class: "rs-run-about rs-flow" }, parts) : null;
   }
 
   tick(id, box) {

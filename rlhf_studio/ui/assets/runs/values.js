@@ -1,6 +1,7 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
 import { el } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
 export function written(value) {
@@ -15,7 +16,7 @@ const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];
 
 /** The colour of a run, or of a mean of several, by its place among all lines; after ten they come again, dashed. */
-export const colourName = (place) => `--rs-run-${1 + (place % COLOURS)}`;
+export const colourName = (place) => `run-${1 + (place % COLOURS)}`;
 export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
 
 /** Give each run a place for its colour, and behind them each group of several runs one for its mean. */
@@ -27,25 +28,10 @@ export function givePlaces(runs, groups) {
 export const severalRuns = (groups) => groups.filter((group) => group.runs.length > 1);
 
 export const swatch = (place) =>
-  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(${colourName(place)})` } });
+  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(--q-${colourName(place)})` } });
 
 export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.place), readable(run.label, 80));
 
-/** A table in a box that scrolls by itself; `heads` are contents of cells, `rows` lists of cells. */
-export function table(heads, rows, label) {
-  const head = heads.map((content) => el("th", { scope: "col" }, content));
-  return el(
-    "div",
-    { class: "rs-scroll", tabindex: "0", role: "region", "aria-label": label },
-    el(
-      "table",
-      { class: "rs-compare-table" },
-      el("thead", {}, el("tr", {}, head)),
-      el(
-        "tbody",
-        {},
-        rows.map((cells) => el("tr", {}, cells)),
-      ),
-    ),
-  );
-}
+/** A table in a box that scrolls by itself; see shared/table.js. */
+export const compared = (heads, rows, label) =>
+  scrolling("rs-scroll", label, table(heads, rows, { class: "rs-compare-table" }));

@@ -1,5 +1,5 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
-import { el, fill } from "./dom.js";
+import { el, elEach, fill } from "./dom.js";
 import { chance, fixed, number } from "./format.js";
 import { term } from "./tips.js";
 import { isKnown, tokenContent, valuesOf } from "./tokens.js";
@@ -10,7 +10,7 @@ export class TokenCard {
   /** @param forms  the sums and sentences that any card may show, as the app defines them */
   constructor(forms) {
     this.forms = forms;
-    this.node = el("div", { class: "rs-card", "aria-live": "off" });
+    this.node = el("div", { class: "rs-card rs-column", "aria-live": "off" });
   }
 
   empty(text) {
@@ -28,7 +28,7 @@ export class TokenCard {
     const last = index === tokens.response_ids.length - 1;
     const head = el(
       "div",
-      { class: "rs-card-head" },
+      { class: "rs-card-head rs-wrap" },
       el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${tokens.response_ids.length}`),
       el("span", { class: "rs-card-token" }, tokenContent(tokens.response_pieces[index])),
       tokens.response_ids[index] >= 0 ? el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`) : null,
@@ -43,7 +43,7 @@ export class TokenCard {
         { class: "rs-card-columns" },
         el(
           "div",
-          { class: "rs-card-column" },
+          { class: "rs-card-column rs-column" },
           ppo && advantageBlock(sample, index, last, this.forms),
           alternativesBlock(tokens, index, ppo),
         ),
@@ -106,7 +106,7 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
   const follows = shown.some(({ name }) => sums[name].terms.some((term) => term.next));
   return el(
     "section",
-    { class: "rs-card-block rs-formulas" },
+    { class: "rs-card-block rs-formulas rs-column" },
     el("h4", {}, "Where the advantage comes from"),
     shown.length ? null : say(card.missing),
     shown.length && card.compared
@@ -186,11 +186,7 @@ function alternativesBlock(tokens, index, ppo) {
       "div",
       { class: "rs-alternatives" },
       el("h5", {}, title),
-      el(
-        "ol",
-        {},
-        rows.map((row) => alternative(row, text(row.id), row.id === own)),
-      ),
+      elEach("ol", {}, rows, (row) => alternative(row, text(row.id), row.id === own)),
     );
   };
   const { chances } = tokens;
@@ -215,7 +211,7 @@ function alternative(row, text, chosen) {
     "li",
     { class: classes || null, "data-tip": chosen ? "The token that stands here." : null },
     el("i", { style: { "--w": `${Math.max(share > 0 ? 1 : 0, 100 * share).toFixed(1)}%` } }),
-    el("span", { class: "rs-alternative-text" }, tokenContent(text)),
+    el("span", { class: "rs-alternative-text rs-cut" }, tokenContent(text)),
     el("span", { class: "rs-alternative-share" }, chance(share)),
   );
 }

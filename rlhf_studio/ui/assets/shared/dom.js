@@ -21,6 +21,22 @@ export function el(tag, properties, ...children) {
   return node;
 }
 
+/** An element with a child for each item; `make` makes it. */
+export const elEach = (tag, properties, items, make) => el(tag, properties, items.map(make));
+
+/** A button that does something; `words` are its children. */
+export const pushButton = (look, words, onclick) => el("button", { type: "button", class: look, onclick }, words);
+
+/** Words above a control, and a line of help below it. */
+export const labelled = (words, control, help = "") =>
+  el(
+    "label",
+    { class: "rs-labelled" },
+    el("span", { class: "rs-label" }, words),
+    control,
+    help ? el("span", { class: "rs-help" }, help) : null,
+  );
+
 /** A link to another website, in a tab of its own; null where there is no address. */
 export const newTab = (href, words) => (href ? el("a", { href, target: "_blank", rel: "noopener" }, words) : null);
 
@@ -57,6 +73,9 @@ export function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
+
+/** Replace the children of `node` by one for each item; `make` makes it. */
+export const each = (node, items, make) => fill(node, items.map(make));
 
 const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
 

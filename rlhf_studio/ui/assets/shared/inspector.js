@@ -1,10 +1,10 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
 import { pointing } from "../classroom/pointing.js";
+import { ColourChoice } from "./answers.js";
 import { el, fill, memory, setText, show } from "./dom.js";
 import { integer, lower, number, spoken } from "./format.js";
-import { Segments } from "./segments.js";
 import { TokenCard } from "./card.js";
-import { Strip } from "./strip.js";
+import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
 
@@ -16,7 +16,6 @@ const KEYS = [
   [["1–8"], "quantity"],
 ];
 
-const NOTHING = { name: "", label: "", scale: "sequential", noise: 0 };
 const HOLD = "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.";
 
 export class Inspector {
@@ -30,51 +29,44 @@ export class Inspector {
     this.forms = forms;
     this.runScales = runScales;
     this.further = further;
-    this.quantities = this.offered = quantities;
+    this.offered = quantities;
     this.onpin = onpin;
     this.sample = null;
     this.ppo = true;
     this.index = null;
-    const kept = memory.get("quantity", "advantages");
-    this.quantity = quantities.find((item) => item.name === kept) || quantities[0];
+    const onchoice = () => {
+      this.recolour();
+      this.hover(null);
+    };
+    this.choice = new ColourChoice({
+      key: "quantity",
+      first: "advantages",
+      label: "Colour tokens by",
+      onchoice,
+      keyed: true,
+    });
+    this.choice.offer(quantities);
     pointing.onchange(() => this.sample && this.view.point(pointing.tokenOf(this.sample)));
     this.build();
   }
 
-  buildChoice() {
-    const options = this.quantities.map((item, index) => ({
-      value: item.name,
-      label: item.label,
-      term: item.name,
-      key: String(index + 1),
-    }));
-    this.choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) =>
-      this.choose(name),
-    );
+  get quantity() {
+    return this.choice.quantity;
+  }
+
+  get quantities() {
+    return this.choice.quantities;
   }
 
   /** The quantities that a run's stage has. Of a stage other than PPO only those that a response has are shown. */
   offer(quantities, ppo) {
     this.offered = quantities;
     this.ppo = ppo;
-    this.limit(ppo ? quantities : []);
-  }
-
-  /** Let a person choose among these quantities. */
-  limit(quantities) {
-    if (quantities.map(({ name }) => name).join() === this.quantities.map(({ name }) => name).join()) return;
-    this.quantities = quantities;
-    const kept = memory.get("quantity", "advantages");
-    this.quantity = quantities.find((item) => item.name === kept) || quantities[0] || NOTHING;
-    const before = this.choice.node;
-    this.buildChoice();
-    before.replaceWith(this.choice.node);
-    show(this.choice.node, quantities.length > 0);
+    this.choice.offer(ppo ? quantities : []);
   }
 
   build() {
-    this.buildChoice();
-    this.facts = el("div", { class: "rs-facts" });
+    this.facts = el("div", { class: "rs-facts rs-wrap" });
     this.more = el("span", {});
     this.legend = new Legend();
     this.readout = el("div", { class: "rs-readout", "aria-hidden": "true" });
@@ -103,10 +95,10 @@ export class Inspector {
     );
     this.body = el(
       "div",
-      { class: "rs-inspector-body" },
+      { class: "rs-inspector-body rs-column" },
       el(
         "div",
-        { class: "rs-scale-row" },
+        { class: "rs-scale-row rs-flow" },
         this.legend.node,
         el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
       ),
@@ -124,8 +116,8 @@ export class Inspector {
     this.title = el("h3", {}, "Token inspector");
     this.node = el(
       "section",
-      { class: "rs-panel rs-inspector", "aria-label": "Token inspector" },
-      el("div", { class: "rs-panel-head" }, this.title, this.facts),
+      { class: "rs-panel rs-inspector rs-box", "aria-label": "Token inspector" },
+      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.facts),
       this.choice.node,
       this.note,
       this.body,
@@ -139,13 +131,7 @@ export class Inspector {
   }
 
   choose(name) {
-    const found = this.quantities.find((item) => item.name === name);
-    if (!found) return;
-    this.quantity = found;
-    memory.set("quantity", name);
-    this.choice.show(name);
-    this.recolour();
-    this.hover(null);
+    this.choice.choose(name);
   }
 
   say(text) {
@@ -177,7 +163,7 @@ export class Inspector {
     if (!sample.tokens) return this.sayWithout(sample);
     this.sample = sample;
     const has = ({ name }) => valuesOf(sample.tokens, name).some(Number.isFinite);
-    this.limit(this.offered.filter(this.ppo ? ({ name }) => isKnown(name, settings) : has));
+    this.choice.offer(this.offered.filter(this.ppo ? ({ name }) => isKnown(name, settings) : has));
     show(this.note, false);
     show(this.choice.node, this.quantities.length > 0);
     show(this.body, true);

@@ -2,6 +2,7 @@
 import { el } from "./dom.js";
 import { readable } from "./format.js";
 import { handRecipe, recipeAddress } from "./handover.js";
+import { onPlainClick } from "./links.js";
 
 /**
  * @param next  [{title, why, recipe, values}] from the server
@@ -9,12 +10,10 @@ import { handRecipe, recipeAddress } from "./handover.js";
  */
 export function nextStages(next, open) {
   const links = next.map(({ title, why, recipe, values }) => {
-    const click = (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-      event.preventDefault();
+    const click = onPlainClick(() => {
       handRecipe(recipe, values);
       open();
-    };
+    });
     const link = el(
       "a",
       { class: "rs-link", href: recipeAddress(recipe, values), onclick: click },

@@ -1,7 +1,7 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
-import { el, fill, show } from "./dom.js";
-import { lower, number, pieces, spoken } from "./format.js";
+import { each, el, fill, show } from "./dom.js";
+import { lower, number, pieces, readable, spoken } from "./format.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
@@ -63,7 +63,7 @@ function tint(node, value, scale, quantity) {
 }
 
 /** Tokens that are only looked at: coloured text without choice. `given` as in scaleOf(). */
-export function colouredTokens(tokens, quantity, given, stopped) {
+function colouredTokens(tokens, quantity, given, stopped) {
   const values = valuesOf(tokens, quantity.name);
   const scale = scaleOf(values, quantity, given);
   const last = tokens.response_pieces.length - 1;
@@ -80,6 +80,12 @@ export function colouredTokens(tokens, quantity, given, stopped) {
     { class: "rs-tinted-tokens", data: { scale: quantity.scale } },
     nodes.flatMap((node) => [node, el("wbr")]),
   );
+}
+
+/** What an answer says: coloured by a quantity where the numbers of its tokens are known. `scale` as in scaleOf(). */
+export function answerText({ tokens, response, stopped }, quantity, scale) {
+  if (tokens) return colouredTokens(tokens, quantity, scale, stopped);
+  return response ? readable(response) : el("em", {}, "(empty)");
 }
 
 /** A token's value as a text: "advantage 0.512", "clipped". */
@@ -250,7 +256,12 @@ export class Legend {
     this.ticks = el("div", { class: "rs-scale-ticks" });
     this.text = el("span");
     this.scale = el("div", { class: "rs-scale-main" }, this.bar, this.ticks);
-    this.node = el("div", { class: "rs-scale", role: "note", "aria-label": "Colour scale" }, this.scale, this.text);
+    this.node = el(
+      "div",
+      { class: "rs-scale rs-middle", role: "note", "aria-label": "Colour scale" },
+      this.scale,
+      this.text,
+    );
   }
 
   /** `scale` is what the tokens are coloured by. */
@@ -275,10 +286,7 @@ export class Legend {
     const { centre, limit } = scale;
     const sides = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
     const marks = sides.map((side) => centre + side);
-    fill(
-      this.ticks,
-      marks.map((mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2))),
-    );
+    each(this.ticks, marks, (mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2)));
     fill(this.text, unit);
   }
 }

@@ -1,7 +1,6 @@
 // How a page is looked at: on screen or not, and by someone who only wants to watch. And how it asks for what a person
 // waits for.
 import { memory } from "./dom.js";
-import { waitAfter } from "./poll.js";
 
 /** What is said when the server gives no answer to something a person waits for. */
 export const NO_ANSWER = "The app does not answer. Try again in a moment.";
@@ -48,17 +47,6 @@ export const isOnScreen = (node) =>
 /** Call `action` each time `node` comes into view, for instance when its tab is chosen. */
 export function whenShown(node, action) {
   new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && action()).observe(node);
-}
-
-const AGAIN = 4000; // milliseconds
-
-/** Call `action` in a while, once `node` is on the screen; not when it is `wanted` no more. */
-export function later(node, wanted, action) {
-  setTimeout(() => {
-    if (!wanted() || !node.isConnected) return;
-    if (isOnScreen(node)) action();
-    else later(node, wanted, action);
-  }, waitAfter(AGAIN));
 }
 
 const MOST_OPEN = 20;

@@ -1,5 +1,5 @@
 // The sheet of keyboard shortcuts, and whether to be told when a run ends.
-import { el } from "../shared/dom.js";
+import { el, elEach, pushButton } from "../shared/dom.js";
 import { notices } from "../shared/notices.js";
 
 /** @type {[string, [string, string][]][]} */
@@ -34,17 +34,13 @@ const KEYS = [
 ];
 
 export function openSheet(host) {
-  const close = el("button", { type: "button", class: "rs-button", onclick: () => dialog.close() }, "Close");
+  const close = pushButton("rs-button", "Close", () => dialog.close());
   const groups = KEYS.map(([title, rows]) =>
     el(
       "section",
       {},
       el("h3", {}, title),
-      el(
-        "dl",
-        {},
-        rows.map(([keys, what]) => el("div", {}, el("dt", {}, el("kbd", {}, keys)), el("dd", {}, what))),
-      ),
+      elEach("dl", {}, rows, ([keys, what]) => el("div", {}, el("dt", {}, el("kbd", {}, keys)), el("dd", {}, what))),
     ),
   );
   const dialog = el(

@@ -1,5 +1,5 @@
 // One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, chance, integer, number, readable } from "../shared/format.js";
 import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
 
@@ -80,8 +80,8 @@ export class Answer {
     this.status = el("p", { class: "rs-answer-status" }, "Waiting");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.notes = el("div", { class: "rs-answer-notes" });
-    this.figures = el("dl", { class: "rs-answer-figures", hidden: true });
-    this.card = el("div", { class: "rs-card", hidden: true });
+    this.figures = el("dl", { class: "rs-answer-figures rs-wrap", hidden: true });
+    this.card = el("div", { class: "rs-card rs-column", hidden: true });
     show(this.view.node, false);
     this.node = el(
       "section",
@@ -110,10 +110,7 @@ export class Answer {
   begin(event) {
     this.estimator = event.kl_estimator;
     this.say("Writing");
-    fill(
-      this.notes,
-      event.notes.map((note) => el("p", {}, note)),
-    );
+    each(this.notes, event.notes, (note) => el("p", {}, note));
   }
 
   add(event) {
@@ -159,11 +156,8 @@ export class Answer {
       ["KL", `${number(kl)} nats`, "Log-probability less the reference's, added up over the response."],
       ["Length", `${integer(length)} ${length === 1 ? "token" : "tokens"}`, ""],
     ].filter(Boolean);
-    fill(
-      this.figures,
-      rows.map(([name, value, tip]) =>
-        el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
-      ),
+    each(this.figures, rows, ([name, value, tip]) =>
+      el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
     );
     show(this.figures, true);
   }
@@ -200,11 +194,11 @@ export class Answer {
     return [
       el(
         "div",
-        { class: "rs-card-head" },
+        { class: "rs-card-head rs-wrap" },
         el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${ids.length}`),
         el("span", { class: "rs-card-token" }, tokenContent(pieces[index])),
         el("span", { class: "rs-muted" }, `id ${ids[index]}`),
-        el("button", { type: "button", class: "rs-quiet rs-card-close", onclick: () => this.unpick() }, "Close"),
+        pushButton("rs-quiet rs-card-close", "Close", () => this.unpick()),
       ),
       el("section", { class: "rs-card-block rs-numbers" }, el("dl", {}, cells)),
       el(
@@ -255,7 +249,7 @@ function likeliest(title, top, own, piece, share) {
       "li",
       { class: classes || null, "data-tip": id === own ? "The token that was written." : null },
       el("i", { style: { "--w": `${(100 * likely).toFixed(1)}%` } }),
-      el("span", { class: "rs-alternative-text" }, tokenContent(text)),
+      el("span", { class: "rs-alternative-text rs-cut" }, tokenContent(text)),
       el("span", { class: "rs-alternative-share" }, chance(likely)),
     );
   };

@@ -1,5 +1,5 @@
 // Which policy answers on one side: a run, and its start or one of its checkpoints.
-import { el, fill } from "../shared/dom.js";
+import { each, el, fill } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 
 const START = "start";
@@ -35,10 +35,7 @@ export class Chooser {
   /** The runs that can be chosen; the chosen one stays chosen. */
   setRuns(runs) {
     const chosen = this.run.value;
-    fill(
-      this.run,
-      runs.map(({ id, name }) => el("option", { value: id }, readable(name, 80))),
-    );
+    each(this.run, runs, ({ id, name }) => el("option", { value: id }, readable(name, 80)));
     if (runs.some((run) => run.id === chosen)) this.run.value = chosen;
   }
 

@@ -1,5 +1,5 @@
 // The prompt, examples, and how the answers are sampled.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { pieces, readable } from "../shared/format.js";
 
 const EXAMPLES = 6;
@@ -36,16 +36,16 @@ export class Composer {
     this.cancel = el("button", { type: "button", class: "rs-button", hidden: true, onclick: () => on.stop() }, "Stop");
     this.status = el("p", { class: "rs-help rs-talk-status", role: "status" });
     this.problem = el("p", { class: "rs-problem", id: "rs-talk-problem", role: "alert", hidden: true });
-    this.examples = el("div", { class: "rs-talk-examples" });
+    this.examples = el("div", { class: "rs-talk-examples rs-flow" });
     this.node = el(
       "form",
-      { class: "rs-talk-composer", novalidate: true, onsubmit: (event) => this.submit(event) },
+      { class: "rs-talk-composer rs-column", novalidate: true, onsubmit: (event) => this.submit(event) },
       el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
       this.text,
       this.examples,
       this.settings(),
       this.problem,
-      el("div", { class: "rs-talk-buttons" }, this.button, this.cancel, this.status),
+      el("div", { class: "rs-talk-buttons rs-flow" }, this.button, this.cancel, this.status),
     );
   }
 
@@ -61,11 +61,7 @@ export class Composer {
       "The prompt is in its chat template or form already",
     );
     this.line = el("span", { class: "rs-talk-line" });
-    const again = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.newSeed() },
-      "New seed",
-    );
+    const again = pushButton("rs-button rs-small", "New seed", () => this.newSeed());
     return el(
       "details",
       { class: "rs-talk-settings" },
@@ -78,7 +74,7 @@ export class Composer {
       ),
       el(
         "div",
-        { class: "rs-talk-checks" },
+        { class: "rs-talk-checks rs-wrap" },
         el("label", { class: "rs-check" }, this.same, "Same seed for both"),
         this.chat,
       ),
@@ -115,7 +111,7 @@ export class Composer {
     const button = (text) =>
       el(
         "button",
-        { type: "button", class: "rs-talk-example", title: readable(text, 500), onclick: () => this.take(text) },
+        { type: "button", class: "rs-talk-example rs-cut", title: readable(text, 500), onclick: () => this.take(text) },
         oneLine(text),
       );
     fill(

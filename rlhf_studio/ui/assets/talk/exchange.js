@@ -1,50 +1,44 @@
 // One prompt and the answers of both policies: follows the server's events until the last.
+import { sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
-import { pause } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { copyButton } from "../shared/take.js";
 import { Legend } from "../shared/tokens.js";
 import { Answer, sharedLimit } from "./answer.js";
 
 const QUICK = 150; // milliseconds between two questions while something comes
-const HIDDEN = 1500;
-const AGAIN = 800; // after no answer
-const TRIES = 6;
 const SHOWN = 500; // characters of the prompt
 
 /**
- * Follow an exchange to its end.
+ * Follow a job of the server to its end (ui/jobs.py).
+ * @param poll     of the page
+ * @param news     the page's function that gives news of such a job
  * @param onreply  called with each reply
  * @returns whether the end was seen
  */
-export async function follow(server, key, onreply) {
+export function followJob(poll, news, key, onreply) {
   let since = 0;
-  for (let failures = 0; failures < TRIES;) {
-    let reply;
-    try {
-      reply = await server.news({ key, since, view: onlyWatches() });
-    } catch (error) {
-      failures += 1;
-      await pause(AGAIN, failures, error);
-      continue;
-    }
-    failures = 0;
-    if (reply.error) {
-      onreply({ events: [{ event: "failed", side: null, error: reply.error }], state: "done" });
-      return true;
-    }
-    since += reply.events.length;
-    onreply(reply);
-    if (reply.state === "done" && !reply.more) return true;
-    if (!reply.more) await pause(document.hidden ? HIDDEN : QUICK);
-  }
-  return false;
+  return poll.until({
+    ask: () => news({ key, since, view: onlyWatches() }),
+    receive: (reply) => {
+      if (reply.error) {
+        onreply({ events: [{ event: "failed", side: null, error: reply.error }], state: "done" });
+        return REST;
+      }
+      since += reply.events.length;
+      onreply(reply);
+      if (reply.more) return 0;
+      return reply.state === "done" ? REST : QUICK;
+    },
+  });
 }
 
 export class Exchange {
   /**
    * @param asked  (prompt, names, line): the text, what the policies are called, and how it was sampled
-   * @param page   (words, quantity, server)
+   * @param page   (words, quantity, server, poll)
    */
   constructor(asked, page) {
     this.asked = asked;
@@ -53,34 +47,27 @@ export class Exchange {
     this.answers = asked.names.map((name) => new Answer(name, page.words, () => {}));
     this.legend = new Legend();
     this.status = el("p", { class: "rs-exchange-status", role: "status" });
-    this.copy = el(
-      "button",
-      { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.copyText() },
-      "Copy",
-    );
+    this.copy = copyButton(() => this.text());
+    show(this.copy, false);
     this.prompt = el("p", { class: "rs-exchange-prompt" }, readable(asked.prompt, SHOWN) || "(an empty prompt)");
     this.legendRow = el("div", { class: "rs-exchange-legend", hidden: true }, this.legend.node);
     this.node = el(
       "article",
-      { class: "rs-exchange", "aria-label": "Prompt and answers" },
+      { class: "rs-exchange rs-column", "aria-label": "Prompt and answers" },
       el(
         "header",
-        { class: "rs-exchange-head" },
+        { class: "rs-exchange-head rs-wrap" },
         el("div", {}, el("span", { class: "rs-exchange-who" }, "Prompt"), this.prompt),
-        el("div", { class: "rs-exchange-tools" }, el("span", { class: "rs-help" }, asked.line), this.copy),
+        el("div", { class: "rs-exchange-tools rs-flow" }, el("span", { class: "rs-help" }, asked.line), this.copy),
       ),
       this.status,
       this.legendRow,
-      el(
-        "div",
-        { class: "rs-answers" },
-        this.answers.map((answer) => answer.node),
-      ),
+      sideBySide(this.answers.map((answer) => answer.node)),
     );
   }
 
   async run(key) {
-    const complete = await follow(this.page.server, key, (reply) => this.receive(reply));
+    const complete = await followJob(this.page.poll, this.page.server.news, key, (reply) => this.receive(reply));
     if (!complete) this.fail(NO_ANSWER);
     this.running = false;
     show(this.copy, true);
@@ -124,15 +111,9 @@ export class Exchange {
     if (all.length) this.legend.update(quantity, all, UNITS[quantity.name], { centre: 0, limit });
   }
 
-  async copyText() {
-    const text = [`Prompt: ${this.asked.prompt}`, this.asked.line, ...this.answers.map((answer) => answer.text())];
-    try {
-      await navigator.clipboard.writeText(text.join("\n\n"));
-      setText(this.copy, "Copied");
-    } catch {
-      setText(this.copy, "Copying is not allowed here"); // no clipboard without https
-    }
-    setTimeout(() => setText(this.copy, "Copy"), 2000);
+  text() {
+    const answers = this.answers.map((answer) => answer.text());
+    return [`Prompt: ${this.asked.prompt}`, this.asked.line, ...answers].join("\n\n");
   }
 }
 

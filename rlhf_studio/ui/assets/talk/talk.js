@@ -1,14 +1,15 @@
 // The Talk page: two policies answer one prompt side by side, token by token.
 import { address } from "../shared/address.js";
 import { RewardPlayground } from "../playground/playground.js";
-import { el, fill, memory, setText, show } from "../shared/dom.js";
-import { Poller } from "../shared/poll.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
+import { pagePoll } from "../shared/lost.js";
+import { ColourChoice } from "../shared/answers.js";
 import { Segments } from "../shared/segments.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, whenShown } from "../shared/visit.js";
+import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { mountTips } from "../shared/tips.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
-import { Exchange, follow, invitation } from "./exchange.js";
+import { Exchange, followJob, invitation } from "./exchange.js";
 
 const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
 const MOST_KEPT = 10;
@@ -26,17 +27,13 @@ class TalkPage {
     this.listed = [];
     this.awaited = "";
     this.known = new Map();
-    this.lost = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
     this.toTrain = el(
       "div",
       {},
       el("p", {}, "Start a run on the Train page; the first recipe needs no download and takes about a minute."),
-      el(
-        "button",
-        { type: "button", class: "rs-button rs-primary", onclick: () => trigger("talk_train", {}) },
-        "Go to Train",
-      ),
+      pushButton("rs-button rs-primary", "Go to Train", () => trigger("talk_train", {})),
     );
     this.empty = el(
       "div",
@@ -47,18 +44,16 @@ class TalkPage {
       this.noTalk,
     );
     this.build();
-    this.policyView = el("div", {}, this.lost, this.empty, this.body);
-    this.playground = new RewardPlayground(server);
-    this.viewChoice = this.views();
-    fill(host, this.viewChoice.node, this.policyView, this.playground.node);
-    this.poller = new Poller({
+    this.poll = pagePoll(host);
+    this.runNews = this.poll.add({
       ask: () => server.boot({ view: onlyWatches() }),
-      onreply: (reply) => this.receive(reply),
-      onlost: (lost) => this.say(lost ? "The app does not answer. Trying again." : ""),
-      awake: () => isOnScreen(host),
+      receive: (reply) => this.receive(reply),
     });
-    whenShown(host, () => this.poller.wake());
-    this.poller.wake();
+    this.policyView = el("div", {}, this.problem, this.empty, this.body);
+    this.playground = new RewardPlayground(server, this.poll);
+    this.viewChoice = this.views();
+    fill(host, this.poll.notice, this.viewChoice.node, this.policyView, this.playground.node);
+    this.runNews.wake();
   }
 
   build() {
@@ -71,11 +66,14 @@ class TalkPage {
     this.left = new Chooser("Left", policies, chosen);
     this.right = new Chooser("Right", policies, chosen);
     this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
-    this.colours = el("div", { class: "rs-talk-colours", hidden: true });
-    this.log = el("div", { class: "rs-talk-log" }, invitation());
+    const onchoice = (quantity) => this.exchanges.forEach((exchange) => exchange.colour(quantity));
+    this.colour = new ColourChoice({ key: "talk-colour", first: "kl", label: "Colour tokens by", onchoice });
+    const words = el("span", { class: "rs-help" }, this.colour.label);
+    this.colours = el("div", { class: "rs-talk-colours rs-flow", hidden: true }, words, this.colour.node);
+    this.log = el("div", { class: "rs-talk-log rs-column" }, invitation());
     this.body = el(
       "div",
-      { class: "rs-talk-body", hidden: true },
+      { class: "rs-talk-body rs-column", hidden: true },
       el("h2", { class: "rs-hidden" }, "Talk to policies"),
       el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
       this.colours,
@@ -112,14 +110,15 @@ class TalkPage {
   }
 
   say(text) {
-    setText(this.lost, text);
-    show(this.lost, Boolean(text));
+    setText(this.problem, text);
+    show(this.problem, Boolean(text));
   }
 
   receive(reply) {
     this.say(reply.problem || "");
     if (reply.problem) return LOOK_AGAIN;
-    if (!this.quantities) this.setColours(reply);
+    this.words = reply.glossary;
+    this.colour.offer(reply.quantities);
     show(this.empty, !reply.runs.length);
     show(this.body, reply.runs.length > 0);
     show(this.toTrain, !reply.why_not);
@@ -133,17 +132,8 @@ class TalkPage {
     return LOOK_AGAIN;
   }
 
-  setColours({ quantities, glossary }) {
-    this.quantities = quantities;
-    this.words = glossary;
-    this.quantity = quantities.find((item) => item.name === memory.get("talk-colour", "kl")) || quantities[0];
-    const options = quantities.map(({ name, label }) => ({ value: name, label }));
-    const choice = new Segments({ "aria-label": "Colour tokens by" }, options, this.quantity.name, (name) => {
-      this.quantity = quantities.find((item) => item.name === name);
-      memory.set("talk-colour", name);
-      for (const exchange of this.exchanges) exchange.colour(this.quantity);
-    });
-    fill(this.colours, el("span", { class: "rs-help" }, "Colour tokens by"), choice.node);
+  get quantity() {
+    return this.colour.quantity;
   }
 
   setRuns(runs) {
@@ -169,7 +159,7 @@ class TalkPage {
     const here = this.listed.includes(run);
     this.awaited = here ? "" : run;
     if (!here) {
-      this.poller.wake(); // the list may be older than the run's first checkpoint
+      this.runNews.wake(); // the list may be older than the run's first checkpoint
       return;
     }
     this.say("");
@@ -210,7 +200,7 @@ class TalkPage {
     const reply = await this.server.ask({ sides: this.sides, view: onlyWatches() }).catch(() => null);
     if (!reply?.key) return;
     const status = (text) => !this.running && setText(this.composer.status, text);
-    await follow(this.server, reply.key, ({ events, state }) => {
+    await followJob(this.poll, this.server.news, reply.key, ({ events, state }) => {
       const last = events.at(-1);
       if (state === "done") status("");
       else status(last?.event === "progress" ? last.text : this.composer.status.textContent || "Getting ready");

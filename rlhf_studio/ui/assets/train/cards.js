@@ -1,6 +1,6 @@
 // What to train: the stage, and its recipe cards: a group of choices, one of which is a person's own model.
 import { address } from "../shared/address.js";
-import { el, fill } from "../shared/dom.js";
+import { each, el, pushButton } from "../shared/dom.js";
 import { nodeByArrow, Segments } from "../shared/segments.js";
 import { ownCard } from "./state.js";
 
@@ -10,10 +10,15 @@ const OWN_TAGS = { ppo: ["LoRA", "the time depends on the model"] };
 export function recordedRuns({ recordings, looks }) {
   const button = ({ run, name }) => {
     const open = () => address.lead("live", { run });
-    return el("button", { type: "button", class: looks ? "rs-button rs-small" : "rs-link", onclick: open }, name);
+    return pushButton(looks ? "rs-button rs-small" : "rs-link", name, open);
   };
   if (!recordings.length) return null;
-  const node = el("div", { class: "rs-watch-first" }, el("span", {}, "Watch a recorded run:"), recordings.map(button));
+  const node = el(
+    "div",
+    { class: "rs-watch-first rs-wrap" },
+    el("span", {}, "Watch a recorded run:"),
+    recordings.map(button),
+  );
   node.classList.toggle("rs-help", !looks);
   return node;
 }
@@ -64,10 +69,7 @@ export class Cards {
   show(chosen, stage) {
     if (this.own.some((one) => one.stage === stage)) this.ofOwn = chosen === ownCard(stage);
     this.stages.show(stage);
-    fill(
-      this.cards,
-      this.of(stage).map((recipe) => this.card(recipe, recipe.name === chosen)),
-    );
+    each(this.cards, this.of(stage), (recipe) => this.card(recipe, recipe.name === chosen));
   }
 
   card({ name, title, summary, tags }, chosen) {

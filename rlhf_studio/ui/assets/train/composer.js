@@ -1,5 +1,5 @@
 // The reward composer: a list of scoring components that are added, weighted and removed.
-import { el, fill } from "../shared/dom.js";
+import { each, el, fill } from "../shared/dom.js";
 import { Field, formatValue, same } from "./form.js";
 
 const PREFIX = "reward.components";
@@ -31,7 +31,7 @@ export class Composer {
       );
       return el(
         "div",
-        { class: "rs-adders", role: "group", "aria-label": `Add a component: ${group}` },
+        { class: "rs-adders rs-flow", role: "group", "aria-label": `Add a component: ${group}` },
         el("span", {}, group),
         el("div", {}, adders),
       );
@@ -88,10 +88,7 @@ export class Composer {
 
   draw() {
     this.fields.clear();
-    fill(
-      this.cards,
-      this.value.map((component, index) => this.card(component, index)),
-    );
+    each(this.cards, this.value, (component, index) => this.card(component, index));
     this.mark();
   }
 
@@ -110,7 +107,7 @@ export class Composer {
     );
     const head = el(
       "div",
-      { class: "rs-component-head" },
+      { class: "rs-component-head rs-middle" },
       el("strong", {}, `${index + 1}. ${kind ? kind.title : component.kind}`),
       remove,
     );

@@ -1,5 +1,5 @@
 // The device picker: what the computer has, as one choice that sets three settings together.
-import { el, fill, setText, show } from "../shared/dom.js";
+import { each, el, setText, show } from "../shared/dom.js";
 import { Field, formatValue, same } from "./form.js";
 
 const [DEVICE, PROCESSES, FILE] = ["engine.device", "engine.processes", "engine.accelerate_config"];
@@ -55,10 +55,7 @@ export class DevicePicker extends Field {
     this.state = state;
     this.path = null;
     this.rows = new Map([...devices.choices, several].map((choice) => [choice.name, this.row(choice)]));
-    fill(
-      this.control,
-      [...this.rows.values()].map((row) => row.node),
-    );
+    each(this.control, [...this.rows.values()], (row) => row.node);
     this.refresh();
   }
 

@@ -1,5 +1,5 @@
 // One setting of the form: label, control, help, what is wrong with it, and the way back to the recipe's value.
-import { el, fill, show } from "../shared/dom.js";
+import { el, elEach, fill, show } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
@@ -48,7 +48,7 @@ export class Field {
       { class: `rs-field rs-kind-${spec.kind}`, data: { setting: spec.name, level: spec.level } },
       el("div", { class: "rs-label-row" }, label, this.dot),
       spec.unit
-        ? el("div", { class: "rs-with-unit" }, this.control, el("span", { class: "rs-unit" }, spec.unit))
+        ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, spec.unit))
         : this.control,
       this.problem,
       el("p", { class: "rs-help", id: `${this.id}-help` }, spec.help),
@@ -96,10 +96,8 @@ export class Field {
     };
     this.focusable = input;
     if (!spec.suggestions?.length) return input;
-    const list = el(
-      "datalist",
-      { id: `rs-list-${(lists += 1)}` },
-      spec.suggestions.map((value) => el("option", { value })),
+    const list = elEach("datalist", { id: `rs-list-${(lists += 1)}` }, spec.suggestions, (value) =>
+      el("option", { value }),
     );
     input.setAttribute("list", list.id);
     return el("div", {}, input, list);

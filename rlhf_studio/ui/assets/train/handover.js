@@ -1,16 +1,9 @@
-// Settings handed over: saved as a YAML file and loaded from one, asked for by a link, or sent by another page.
-import { el, fill, memory } from "../shared/dom.js";
+// Settings handed over: loaded from a YAML file, asked for by a link, or sent by another page.
+import { el, fill, memory, pushButton } from "../shared/dom.js";
 import { isOnScreen } from "../shared/visit.js";
 import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
 const LARGEST = 64e3; // bytes; also in train_page.py
-
-/** Offer a text as a file. */
-export function saveText(text, name) {
-  const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "text/yaml" })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
 
 /** What is wrong with a chosen file before it is read; empty for nothing. */
 export const tooLarge = (file) =>
@@ -28,8 +21,8 @@ export function fileButtons({ operator, onload, onsave }) {
     if (file) onload(file);
   };
   const input = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: chosen });
-  const button = (label, act) => el("button", { type: "button", class: "rs-quiet", onclick: act }, label);
-  const node = el("span", { class: "rs-files" });
+  const button = (label, act) => pushButton("rs-quiet", label, act);
+  const node = el("span", { class: "rs-files rs-wrap" });
   return fill(node, operator && button("Load settings", () => input.click()), button("Save settings", onsave), input);
 }
 

@@ -1,6 +1,7 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
-import { address } from "../shared/address.js";
-import { el, fill, newTab, setText, show } from "../shared/dom.js";
+import { pageLink } from "../shared/links.js";
+import { copyButton } from "../shared/take.js";
+import { each, el, elEach, fill, newTab, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { MemoryPlan } from "./plan.js";
 
@@ -34,14 +35,8 @@ class Risks {
     const told = JSON.stringify(risks);
     if (told === this.told) return; // what is being read, or has the focus, stays
     this.told = told;
-    fill(
-      this.list,
-      risks.slice(0, RISKS).map((risk) => this.item(risk)),
-    );
-    fill(
-      this.others,
-      risks.slice(RISKS).map((risk) => this.item(risk)),
-    );
+    each(this.list, risks.slice(0, RISKS), (risk) => this.item(risk));
+    each(this.others, risks.slice(RISKS), (risk) => this.item(risk));
     setText(this.count, `${risks.length - RISKS} more`);
     show(this.folded, risks.length > RISKS);
     show(this.node, risks.length > 0);
@@ -49,11 +44,7 @@ class Risks {
 
   item(risk) {
     const { level, title, cause, rule, advice, field, changes, use } = risk;
-    const button = el(
-      "button",
-      { type: "button", class: "rs-button rs-small", onclick: () => this.take(changes) },
-      use,
-    );
+    const button = pushButton("rs-button rs-small", use, () => this.take(changes));
     return el(
       "li",
       { class: "rs-risk", data: { level } },
@@ -62,10 +53,10 @@ class Risks {
         {},
         el("span", { class: "rs-risk-level" }, SIGNS[level]),
         " ",
-        el("button", { type: "button", class: "rs-link", onclick: () => this.onfield(field) }, title),
+        pushButton("rs-link", title, () => this.onfield(field)),
       ),
       el("p", { class: "rs-help" }, cause),
-      el("div", { class: "rs-risk-foot" }, use ? button : null, fold(rule, advice)),
+      el("div", { class: "rs-risk-foot rs-flow" }, use ? button : null, fold(rule, advice)),
     );
   }
 
@@ -82,7 +73,7 @@ class Risks {
 /** The run that the settings came from: what Start makes of it, and the other things that may be done. */
 class Origin {
   constructor({ onresume, onforget }) {
-    const button = (label, act, look) => el("button", { type: "button", class: look, onclick: act }, label);
+    const button = (label, act, look) => pushButton(look, label, act);
     this.text = el("span");
     this.resume = button("", onresume, "rs-button rs-small");
     this.node = el(
@@ -107,14 +98,7 @@ const fold = (rule, advice) =>
   el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
 
 /** The way to the run for which another one was refused. */
-function ownRun(run) {
-  const open = (event) => {
-    if (event.metaKey || event.ctrlKey || event.shiftKey) return; // the browser opens the address in a new window
-    event.preventDefault();
-    address.lead("live", { run });
-  };
-  return el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, "Open your run");
-}
+const ownRun = (run) => pageLink("Open your run", "live", { run });
 
 export class Outlook {
   /**
@@ -153,21 +137,21 @@ export class Outlook {
     this.notes = el("ul", { class: "rs-notes" });
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
     this.command = el("code", { tabindex: 0 });
-    this.copy = el("button", { type: "button", class: "rs-quiet", onclick: () => this.copyCommand() }, "Copy");
-    this.button = el("button", { type: "button", class: "rs-start", onclick: onstart }, "Start run");
+    const copy = copyButton(() => this.last.command, this.command);
+    this.button = pushButton("rs-start", "Start run", onstart);
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",
       { class: "rs-command" },
-      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), this.copy),
+      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), copy),
       el("pre", {}, this.command),
     );
     this.node = el(
       "aside",
-      { class: "rs-outlook", "aria-label": "What will happen" },
+      { class: "rs-outlook rs-column rs-box", "aria-label": "What will happen" },
       el(
         "div",
-        { class: "rs-outlook-body" },
+        { class: "rs-outlook-body rs-column" },
         el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
         this.sentence,
         this.watch,
@@ -183,7 +167,7 @@ export class Outlook {
       ),
       el(
         "div",
-        { class: "rs-outlook-foot" },
+        { class: "rs-outlook-foot rs-column" },
         operator
           ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button)]
           : el("p", { class: "rs-message" }, whyNot),
@@ -234,9 +218,8 @@ export class Outlook {
     show(this.watch, Boolean(answer.watch));
     fill(this.missing, missing.length ? ["Still to fill in: ", ...this.links(missing), "."] : null);
     show(this.missing, missing.length > 0);
-    fill(
-      this.figures,
-      answer.figures.map((row) => el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value))),
+    each(this.figures, answer.figures, (row) =>
+      el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value)),
     );
     this.plan.show(answer.memory);
     show(this.measure, Boolean(answer.measure));
@@ -245,10 +228,7 @@ export class Outlook {
       this.measure,
       answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)",
     );
-    fill(
-      this.notes,
-      answer.notes.map((note) => el("li", {}, note)),
-    );
+    each(this.notes, answer.notes, (note) => el("li", {}, note));
     show(this.notes, answer.notes.length > 0);
     this.risks.show(answer.risks);
     this.origin.show(answer.origin, wrong + missing.length > 0);
@@ -256,11 +236,7 @@ export class Outlook {
     fill(
       this.problems,
       el("strong", {}, `${counted(wrong, "problem")} to solve first`),
-      el(
-        "ul",
-        {},
-        answer.problems.map((problem) => el("li", {}, this.problem(problem))),
-      ),
+      elEach("ul", {}, answer.problems, (problem) => el("li", {}, this.problem(problem))),
       answer.run ? el("p", {}, ownRun(answer.run)) : null,
       answer.duplicate
         ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
@@ -280,7 +256,7 @@ export class Outlook {
     const fields = [...new Set(problems.map(({ field }) => field))]; // several settings may need the same one
     return fields.flatMap((field, place) => [
       place ? ", " : "",
-      el("button", { type: "button", class: "rs-link", onclick: () => this.onproblem(field) }, this.titleOf(field)),
+      pushButton("rs-link", this.titleOf(field), () => this.onproblem(field)),
     ]);
   }
 
@@ -299,7 +275,7 @@ export class Outlook {
         " ",
         message,
       ),
-      mend ? el("button", { type: "button", class: "rs-button rs-small", onclick: use }, `Use ${mend.text}`) : null,
+      mend ? pushButton("rs-button rs-small", `Use ${mend.text}`, use) : null,
     ];
   }
 
@@ -314,17 +290,5 @@ export class Outlook {
     this.button.setAttribute("aria-disabled", String(busy)); // not disabled: that would lose the focus
     if (busy) setText(this.button, "Starting");
     else this.show(this.last);
-  }
-
-  async copyCommand() {
-    try {
-      await navigator.clipboard.writeText(this.last.command);
-      setText(this.copy, "Copied");
-    } catch {
-      // no clipboard without https: select the text, so that one key press copies it
-      getSelection().selectAllChildren(this.command);
-      setText(this.copy, "Press Ctrl+C");
-    }
-    setTimeout(() => setText(this.copy, "Copy"), 2000);
   }
 }

@@ -22,7 +22,7 @@ export class MemoryPlan {
       { open: memory.get("train.plan", false) },
       el(
         "summary",
-        {},
+        { class: "rs-bare" },
         el("h3", {}, "Memory", el("i", { "aria-hidden": "true" })),
         el("div", {}, this.total, this.state),
       ),

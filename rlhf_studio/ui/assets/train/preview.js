@@ -1,6 +1,7 @@
 // The prompts as the policy will read them: the first ones, how long they are, and what is left out.
-import { debounce, el, fill } from "../shared/dom.js";
+import { debounce, el, elEach, fill } from "../shared/dom.js";
 import { counted, integer } from "../shared/format.js";
+import { figure, numberHead, table } from "../shared/table.js";
 
 const SLOW = 700;
 const BAR_HEIGHT = 44;
@@ -62,14 +63,7 @@ export class Preview {
       ? [shape && el("p", { class: "rs-help" }, sentence(shape)), this.table(rows, total, whole, noun)]
       : [el("p", {}, `With these settings none of the ${noun}s looked at is left.`)];
     if (lengths) parts.push(summary(lengths, noun));
-    if (notes.length)
-      parts.push(
-        el(
-          "ul",
-          { class: "rs-preview-notes" },
-          notes.map((note) => el("li", {}, note)),
-        ),
-      );
+    if (notes.length) parts.push(elEach("ul", { class: "rs-preview-notes" }, notes, (note) => el("li", {}, note)));
     if (columns.length) parts.push(el("p", { class: "rs-help" }, `Columns: ${columns.join(", ")}`));
     return fill(this.node, parts);
   }
@@ -77,29 +71,15 @@ export class Preview {
   table(rows, total, whole, noun) {
     const counted = rows.some((row) => row.tokens !== null);
     const titles = TITLES[rows[0].texts?.length || 1];
-    const body = rows.map((row) =>
-      el(
-        "tr",
-        {},
-        (row.texts || [row.text]).map((text, place) =>
-          el("td", {}, text, place === 0 ? remarks(row).map((said) => el("small", {}, said)) : null),
-        ),
-        counted ? el("td", { class: "rs-number" }, tokensOf(row), row.cut ? " cut" : "") : null,
-      ),
-    );
-    const head = el(
-      "tr",
-      {},
-      titles.map((title) => el("th", { scope: "col" }, title)),
-      counted ? el("th", { scope: "col", class: "rs-number" }, "Tokens") : null,
-    );
-    return el(
-      "table",
-      {},
-      el("caption", {}, captionOf(rows.length, total, whole, noun)),
-      el("thead", {}, head),
-      el("tbody", {}, body),
-    );
+    const lines = rows.map((row) => [
+      ...(row.texts || [row.text]).map((text, place) => [
+        text,
+        ...(place === 0 ? remarks(row).map((said) => el("small", {}, said)) : []),
+      ]),
+      counted ? figure(tokensOf(row), row.cut ? " cut" : "") : null,
+    ]);
+    const caption = captionOf(rows.length, total, whole, noun);
+    return table([...titles, counted ? numberHead("Tokens") : null], lines, { caption });
   }
 }
 
@@ -140,5 +120,5 @@ function summary({ least, median, percentile_95: high, most, bins }, noun) {
     el("span", {}, "0"),
     el("span", {}, `${integer(most)} tokens`),
   );
-  return el("div", { class: "rs-lengths" }, el("dl", {}, figures), el("div", {}, picture, axis));
+  return el("div", { class: "rs-lengths rs-wrap" }, el("dl", {}, figures), el("div", {}, picture, axis));
 }

@@ -1,5 +1,5 @@
 // The form's sections: a closed section shows one line that sums up its settings.
-import { el, memory, setText, show } from "../shared/dom.js";
+import { el, elEach, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { Composer } from "./composer.js";
@@ -77,17 +77,13 @@ export class Sections {
       this.build(spec, form.components, extras[spec.name], opened.includes(spec.name), ontoggle),
     );
     this.picker.adopt(this.fields.get("engine.accelerate_config"));
-    this.node = el(
-      "div",
-      { class: "rs-sections" },
-      this.sections.map((section) => section.node),
-    );
+    this.node = elEach("div", { class: "rs-sections rs-box" }, this.sections, (section) => section.node);
     this.refresh();
   }
 
   build(spec, kinds, extra, open, ontoggle) {
     const fields = spec.fields.map((field) => this.field(field, kinds));
-    const summary = el("span", { class: "rs-section-summary" });
+    const summary = el("span", { class: "rs-section-summary rs-cut" });
     const changed = el("span", { class: "rs-badge rs-badge-changed", hidden: true });
     const wrong = el("span", { class: "rs-badge rs-badge-wrong", hidden: true });
     const more = el("button", {
@@ -102,18 +98,14 @@ export class Sections {
       "div",
       { class: "rs-body" },
       el("p", { class: "rs-intro" }, spec.help),
-      el(
-        "div",
-        { class: "rs-grid" },
-        fields.map((field) => field.node),
-      ),
+      elEach("div", { class: "rs-grid" }, fields, (field) => field.node),
       more,
       extra,
     );
     const node = el(
       "details",
       { class: "rs-section", data: { section: spec.name }, open, ontoggle: () => ontoggle(spec.name, node.open) },
-      el("summary", {}, el("span", { class: "rs-title" }, spec.title), summary, wrong, changed),
+      el("summary", { class: "rs-bare" }, el("span", { class: "rs-title" }, spec.title), summary, wrong, changed),
       body,
     );
     return { spec, node, summary, changed, wrong, more, fields };

@@ -1,11 +1,13 @@
 // The Train page: recipe cards, the form, and what will happen. All knowledge about settings comes from the server.
-import { debounce, el, fill, memory, setText, show } from "../shared/dom.js";
+import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { pause, waitAfter } from "../shared/poll.js";
-import { isOnScreen, NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
+import { pagePoll } from "../shared/lost.js";
+import { REST } from "../shared/poll.js";
+import { NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
+import { saveText } from "../shared/take.js";
 import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
-import { fileButtons, inOne, saveText, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
+import { fileButtons, inOne, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { NOTHING_SAID, Outlook } from "./outlook.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
@@ -15,7 +17,7 @@ import { TryIt } from "./tryit.js";
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
 const MEASURING = 1500;
-const BOOT_AGAIN = 2000;
+const LONGEST_CHECK = 60000; // a model's files may have to be fetched first
 const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
 const OPEN_FOR_OWN = ["model", "data", "reward"];
@@ -30,8 +32,9 @@ const MAY_LOOK =
   "the command starts one on your own computer.";
 
 class TrainPage {
-  constructor(root, { server, trigger, boot }) {
+  constructor(root, { server, trigger, boot, poll }) {
     this.root = root;
+    this.poll = poll;
     this.server = server;
     this.trigger = trigger;
     this.boot = boot;
@@ -58,6 +61,7 @@ class TrainPage {
     });
     this.opened = memory.get("train.opened", OPEN_AT_FIRST);
     this.tryIt = new TryIt({
+      poll,
       operator: boot.operator,
       ask: (question) => this.ask("try_reward", question),
       value: (name) => this.state.value(name),
@@ -83,7 +87,7 @@ class TrainPage {
     );
   }
 
-  /** Other runs start and end meanwhile: check again when the page is shown, and every few seconds while runs wait. */
+  /** Other runs start and end meanwhile: check again when the page is shown. */
   keepUpToDate() {
     whenShown(this.root, () => {
       this.checkSoon();
@@ -91,13 +95,10 @@ class TrainPage {
     });
   }
 
-  /** The next check by itself: while runs wait, and while the machine is measured. */
-  checkLater(failures = 0, error = null) {
-    clearTimeout(this.next);
+  /** Milliseconds until the next check by itself: while runs wait, and while the machine is measured. */
+  get nextCheck() {
     const { waiting, measure } = this.outlook.last;
-    const usual = measure?.running ? MEASURING : waiting ? LOOK_AGAIN : 0;
-    const look = () => (isOnScreen(this.root) ? this.check(failures) : this.checkLater(failures, error));
-    if (usual) this.next = setTimeout(look, waitAfter(usual, failures, error));
+    return measure?.running ? MEASURING : waiting ? LOOK_AGAIN : REST;
   }
 
   nameField() {
@@ -113,11 +114,11 @@ class TrainPage {
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
       "div",
-      { class: "rs-form-tools" },
+      { class: "rs-form-tools rs-flow" },
       levelSwitch(this.root),
       el(
         "div",
-        { class: "rs-files" },
+        { class: "rs-files rs-wrap" },
         this.reset,
         fileButtons({
           operator: this.boot.operator,
@@ -128,6 +129,7 @@ class TrainPage {
     );
     fill(
       this.root,
+      this.poll.notice,
       lead,
       recordedRuns(this.boot),
       el(
@@ -208,7 +210,6 @@ class TrainPage {
     if (!this.sections) return;
     const count = this.changes;
     this.refused = null;
-    this.asked = null; // an answer that is still on its way is about other settings
     this.withdraw();
     setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
@@ -242,22 +243,20 @@ class TrainPage {
     return this.server[what](this.payload(more));
   }
 
-  async check(failures = 0) {
-    const asked = (this.asked = Symbol("check"));
+  /** Check these settings at once, and again while the answer may change by itself. */
+  check() {
     const { values } = this.state;
-    try {
-      const answer = await this.ask("check");
-      if (asked !== this.asked) return;
+    const receive = (answer) => {
+      if (values !== this.state.values) return REST; // they have changed since, and are checked in a moment
       this.checked = values;
       this.show(this.withRefusal(answer));
       this.outlook.settled();
-      this.checkLater();
-    } catch (error) {
-      console.error("the settings could not be checked:", error);
-      if (asked !== this.asked) return;
-      this.outlook.lost();
-      this.checkLater(failures + 1, error);
-    }
+      return this.nextCheck;
+    };
+    const onfailure = () => this.outlook.lost();
+    if (this.checks) this.poll.remove(this.checks); // what is still on its way is about other settings
+    this.checks = this.poll.add({ ask: () => this.ask("check"), receive, onfailure, limit: LONGEST_CHECK });
+    this.checks.wake();
   }
 
   /** What was said of the last Start stays until something is changed or Start is pressed again. */
@@ -324,7 +323,7 @@ class TrainPage {
   measure() {
     this.trigger("measure", { device: this.outlook.last.measure.device, view: onlyWatches() });
     this.outlook.show({ ...this.outlook.last, measure: { ...this.outlook.last.measure, running: true } });
-    this.checkLater();
+    this.checks?.later(MEASURING);
   }
 
   /** The server's answer to Start. */
@@ -355,7 +354,7 @@ class TrainPage {
     const answer = await this.wanted(this.ask("to_yaml"));
     if (!answer) return undefined;
     if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
-    saveText(answer.text, answer.file_name);
+    saveText(answer.text, answer.file_name, "text/yaml");
     return this.say(
       `Saved as ${answer.file_name}. The same file works with: ` +
         `python -m rlhf_studio train --config ${answer.file_name}`,
@@ -373,11 +372,7 @@ class TrainPage {
   }
 
   say(text, wrong = false, action = null) {
-    fill(
-      this.message,
-      text,
-      action ? el("button", { type: "button", class: "rs-quiet", onclick: action[1] }, action[0]) : null,
-    );
+    fill(this.message, text, action ? pushButton("rs-quiet", action[0], action[1]) : null);
     this.message.classList.toggle("rs-problem", wrong);
     show(this.message, Boolean(text));
   }
@@ -385,17 +380,10 @@ class TrainPage {
 
 /** Draw the page into `host`; called once when the component appears. */
 export async function mount({ host, server, trigger, watch, props }) {
-  let boot = null;
-  for (let failures = 1; !boot; failures += 1) {
-    try {
-      boot = await server.boot({ view: onlyWatches() });
-    } catch (error) {
-      console.error("the Train page could not be loaded:", error);
-      fill(host, el("p", { class: "rs-message rs-problem" }, "The app does not answer. Trying again."));
-      await pause(BOOT_AGAIN, failures, error);
-    }
-  }
-  const page = new TrainPage(host, { server, trigger, boot });
+  const poll = pagePoll(host);
+  fill(host, poll.notice);
+  const boot = await poll.first(() => server.boot({ view: onlyWatches() }));
+  const page = new TrainPage(host, { server, trigger, boot, poll });
   watch("value", () => page.outcome(JSON.parse(props.value || "{}")));
   window.addEventListener("rlhf-studio:settings", (/** @type {CustomEvent} */ event) => take(page, event.detail));
   window.addEventListener("rlhf-studio:recipe", () => takeRecipe(page));

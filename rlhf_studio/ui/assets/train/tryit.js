@@ -1,8 +1,9 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
-import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { figure, numberHead, rowHead, table, tableRow } from "../shared/table.js";
+import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
-import { pause } from "../shared/poll.js";
+import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 const ASK_AGAIN = 400;
@@ -10,6 +11,7 @@ const DIGITS = 3;
 
 export class TryIt {
   /**
+   * @param poll      of the page
    * @param operator  whether this person may score; others are told once, elsewhere on the page
    * @param ask       async ({op, ...}) -> {state, key, progress, result, error}
    * @param value     present value of a setting
@@ -17,7 +19,8 @@ export class TryIt {
    * @param prompts   async () -> some prompts of the data
    * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
-  constructor({ operator, ask, value, reveal, prompts, kinds }) {
+  constructor({ poll, operator, ask, value, reveal, prompts, kinds }) {
+    this.poll = poll;
     this.ask = ask;
     this.value = value;
     this.reveal = reveal;
@@ -25,11 +28,7 @@ export class TryIt {
     this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
-    const another = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => this.another() },
-      "Take one of the data",
-    );
+    const another = pushButton("rs-quiet", "Take one of the data", () => this.another());
     this.prompt = this.text("prompt", "Prompt", kept.prompt, another);
     this.response = this.text("response", "Response", kept.response);
     this.reference = this.text("reference", "Reference", kept.reference);
@@ -41,7 +40,7 @@ export class TryIt {
       onchange: () => this.consider(),
     });
     this.stopped.checked = kept.stopped !== false;
-    this.button = el("button", { type: "button", class: "rs-button", onclick: () => this.start() }, "Score it");
+    this.button = pushButton("rs-button", "Score it", () => this.start());
     this.cancel = el(
       "button",
       { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.stop() },
@@ -61,7 +60,7 @@ export class TryIt {
       el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
       el(
         "div",
-        { class: "rs-try-tools" },
+        { class: "rs-try-tools rs-flow" },
         this.button,
         this.cancel,
         el("label", { for: "rs-try-stopped" }, this.stopped, "The response ended by itself"),
@@ -88,7 +87,7 @@ export class TryIt {
       node: el(
         "div",
         { class: "rs-field" },
-        el("div", { class: "rs-try-label" }, el("label", { for: id, class: "rs-label" }, title), extra),
+        el("div", { class: "rs-try-label rs-middle" }, el("label", { for: id, class: "rs-label" }, title), extra),
         control,
       ),
     };
@@ -155,21 +154,24 @@ export class TryIt {
     const key = this.key();
     this.busy(true);
     this.say("Starting");
-    try {
-      let answer = await this.ask({ op: "start", ...this.texts() });
-      while (answer.state === "working") {
-        this.job = answer.key;
-        this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
-        await pause(ASK_AGAIN);
-        answer = await this.ask({ op: "poll", key: this.job });
+    const receive = (answer) => {
+      if (answer.state !== "working") {
+        this.busy(false);
+        this.finish(answer, key);
+        return REST;
       }
-      this.busy(false);
-      this.finish(answer, key);
-    } catch (error) {
-      console.error("the text could not be scored:", error);
-      this.busy(false);
-      this.say(NO_ANSWER, true);
-    }
+      this.job = answer.key;
+      this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
+      return ASK_AGAIN;
+    };
+    const begun = await this.ask({ op: "start", ...this.texts() }).catch(() => null);
+    const working = begun && receive(begun) !== REST;
+    const answered = working
+      ? await this.poll.until({ ask: () => this.ask({ op: "poll", key: this.job }), receive })
+      : begun;
+    if (answered) return;
+    this.busy(false);
+    this.say(NO_ANSWER, true);
   }
 
   async stop() {
@@ -201,13 +203,7 @@ export class TryIt {
       this.say(answer.error, true);
       return fill(
         this.results,
-        problems.length
-          ? el(
-              "ul",
-              { class: "rs-try-problems" },
-              problems.map((item) => el("li", {}, item)),
-            )
-          : null,
+        problems.length ? elEach("ul", { class: "rs-try-problems" }, problems, (item) => el("li", {}, item)) : null,
       );
     }
     this.scored = key;
@@ -217,60 +213,31 @@ export class TryIt {
   }
 
   problem(field, cause) {
-    return field
-      ? el("button", { type: "button", class: "rs-try-problem", onclick: () => this.reveal(field) }, cause)
-      : el("span", {}, cause);
+    return field ? pushButton("rs-try-problem", cause, () => this.reveal(field)) : el("span", {}, cause);
   }
 
   draw({ components, sum, final, tokens, notes }) {
-    const numeric = (text) => el("td", { class: "rs-number" }, text);
     const rows = components.flatMap((row) => {
-      const name = el("th", { scope: "row" }, row.name);
-      if (row.error) return [el("tr", {}, name, el("td", { colspan: 3 }, this.problem(row.field, row.error)))];
-      const members = Object.entries(row.members).map(([member, score]) =>
-        el(
-          "tr",
-          { class: "rs-try-member" },
-          el("th", { scope: "row" }, member),
-          numeric(number(score, DIGITS)),
-          numeric(""),
-          numeric(""),
-        ),
-      );
+      const name = rowHead(row.name);
+      if (row.error) return [[name, el("td", { colspan: 3 }, this.problem(row.field, row.error))]];
+      const weight = figure(`\u00d7 ${number(row.weight, 2)}`);
+      const part = (cells) => tableRow(cells, { class: "rs-try-member" });
       return [
-        el(
-          "tr",
-          {},
-          name,
-          numeric(number(row.raw, DIGITS)),
-          numeric(`\u00d7 ${number(row.weight, 2)}`),
-          numeric(number(row.weighted, DIGITS)),
+        [name, figure(number(row.raw, DIGITS)), weight, figure(number(row.weighted, DIGITS))],
+        ...Object.entries(row.members).map(([member, score]) =>
+          part([rowHead(member), figure(number(score, DIGITS)), figure(), figure()]),
         ),
-        ...members,
         ...row.texts.map((text) =>
-          el(
-            "tr",
-            { class: "rs-try-member" },
-            el("th", { scope: "row" }, "It reads"),
-            el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000)),
-          ),
+          part([rowHead("It reads"), el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000))]),
         ),
       ];
     });
-    const total = (title, value) =>
-      el("tr", {}, el("th", { scope: "row", colspan: 3 }, title), numeric(number(value, DIGITS)));
-    const heads = ["Raw score", "Weight", "Weighted"].map((title) =>
-      el("th", { scope: "col", class: "rs-number" }, title),
-    );
+    const total = (title, value) => [rowHead(title, { colspan: 3 }), figure(number(value, DIGITS))];
+    const heads = ["Component", ...["Raw score", "Weight", "Weighted"].map((title) => numberHead(title))];
+    const foot = [total("Sum", sum), total("Final score, as PPO would see it", final)];
     fill(
       this.results,
-      el(
-        "table",
-        {},
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Component"), heads)),
-        el("tbody", {}, rows),
-        el("tfoot", {}, total("Sum", sum), total("Final score, as PPO would see it", final)),
-      ),
+      table(heads, rows, { foot }),
       [...(tokens === null ? [] : [`The response has ${counted(tokens, "token")}.`]), ...notes].map((note) =>
         el("p", { class: "rs-help" }, note),
       ),

@@ -1,5 +1,5 @@
 // What a reader can change: native range fields with buttons beside them, segments, and boxes to tick.
-import { el, setText, show } from "../../shared/dom.js";
+import { el, elEach, setText, show } from "../../shared/dom.js";
 import { spoken } from "../../shared/format.js";
 import { Segments } from "../../shared/segments.js";
 
@@ -85,10 +85,11 @@ function choice({ values, start, plain }, label, word, changed) {
   const options = values.map((value) => ({ value, label: plain ? spoken(value) : word(`@${value}`) }));
   const heading = el("div", { class: "rs-learn-label", id }, label);
   if (options.reduce((letters, option) => letters + option.label.length + SPACE, 0) > MOST_LETTERS) {
-    const list = el(
+    const list = elEach(
       "select",
       { class: "rs-input", "aria-labelledby": id, onchange: () => changed(list.value) },
-      options.map((option) => el("option", { value: option.value }, option.label)),
+      options,
+      (option) => el("option", { value: option.value }, option.label),
     );
     list.value = start;
     return { node: el("div", { class: "rs-learn-control" }, heading, list), put: (value) => (list.value = value) };
@@ -100,6 +101,6 @@ function choice({ values, start, plain }, label, word, changed) {
 
 function toggle({ start }, label, word, changed) {
   const box = el("input", { type: "checkbox", checked: start, onchange: () => changed(box.checked) });
-  const node = el("label", { class: "rs-learn-control rs-learn-toggle" }, box, el("span", {}, label));
+  const node = el("label", { class: "rs-learn-control rs-learn-toggle rs-middle" }, box, el("span", {}, label));
   return { node, put: (value) => (box.checked = value) };
 }

@@ -1,6 +1,6 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
-import { el, fill, setText, show } from "../../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
@@ -105,7 +105,7 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
-      el("div", { class: "rs-learn-turn" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
     );
     this.page.tell("");
   }
@@ -113,14 +113,8 @@ export class Lesson {
   turn(place, word) {
     const lesson = this.page.lessons[place];
     if (!lesson) return el("span", {});
-    return el(
-      "button",
-      {
-        type: "button",
-        class: "rs-button rs-small",
-        onclick: () => this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
-      },
-      `${word}: ${lesson.title}`,
+    return pushButton("rs-button rs-small", `${word}: ${lesson.title}`, () =>
+      this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
     );
   }
 }

@@ -1,5 +1,5 @@
 // What belongs to a whole lesson: slides, printing, the question from two lessons before, and the way to a scene.
-import { el } from "../../shared/dom.js";
+import { el, pushButton } from "../../shared/dom.js";
 import { Opening } from "../teaching/quiz.js";
 import { Slides } from "./slides.js";
 
@@ -11,7 +11,7 @@ export class LessonTools {
     this.lesson = lesson;
     this.slides = new Slides(lesson);
     this.opening = new Opening(lesson.page);
-    const button = (name, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, name);
+    const button = (name, onclick) => pushButton("rs-button rs-small", name, onclick);
     this.node = el(
       "div",
       { class: "rs-learn-tools" },

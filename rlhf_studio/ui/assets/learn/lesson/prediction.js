@@ -1,5 +1,5 @@
 // A question before the result: an answer, or "Show me", reveals what follows. All answers are explained.
-import { el, fill, setText, show } from "../../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { inline } from "./text.js";
 
 const PLAIN = { yes: "Yes", no: "No" };
@@ -48,7 +48,7 @@ export class Prediction {
         answerName(key, reading.words, word),
       ),
     );
-    this.skip = el("button", { type: "button", class: "rs-quiet", onclick: () => this.answer("") }, "Show me");
+    this.skip = pushButton("rs-quiet", "Show me", () => this.answer(""));
     this.verdict = el("div", { class: "rs-learn-verdict", role: "status", hidden: true });
     const ask = { type: "button", class: "rs-button rs-small rs-learn-again", hidden: true, onclick: again };
     this.again = again ? el("button", ask, "Another one") : null;
@@ -56,7 +56,7 @@ export class Prediction {
       "div",
       { class: "rs-learn-question", role: "group", "aria-label": "Question" },
       el("p", { class: "rs-learn-asked" }, inline(block.question, reading)),
-      el("div", { class: "rs-learn-answers" }, this.buttons, this.skip, this.again),
+      el("div", { class: "rs-learn-answers rs-flow" }, this.buttons, this.skip, this.again),
       this.verdict,
     );
   }

@@ -1,5 +1,5 @@
 // Which run a lesson looks at: the bundled one, or one of the workspace that has its responses on record.
-import { el, fill, setText, show } from "../../shared/dom.js";
+import { each, el, setText, show } from "../../shared/dom.js";
 import { counted, readable } from "../../shared/format.js";
 import { NO_ANSWER } from "../../shared/visit.js";
 
@@ -21,7 +21,7 @@ export class RunPicker {
     this.node = el(
       "div",
       { class: "rs-learn-run" },
-      el("div", { class: "rs-learn-pick" }, el("label", { for: id }, "Run"), this.list),
+      el("div", { class: "rs-learn-pick rs-middle" }, el("label", { for: id }, "Run"), this.list),
       this.note,
       this.problem,
     );
@@ -41,10 +41,7 @@ export class RunPicker {
   offer(runs) {
     const shown = [{ run: "", label: BUNDLED }, ...runs.map((one) => ({ run: one.run, label: labelOf(one) }))];
     if (!shown.some(({ run }) => run === this.run)) shown.push({ run: this.run, label: readable(this.run, 60) });
-    fill(
-      this.list,
-      shown.map(({ run, label }) => el("option", { value: run }, label)),
-    );
+    each(this.list, shown, ({ run, label }) => el("option", { value: run }, label));
     this.list.value = this.run;
     const alive = runs.some(({ run, alive }) => run === this.run && alive);
     setText(this.note, alive ? "This run still trains. Load the page again to see its later steps." : "");

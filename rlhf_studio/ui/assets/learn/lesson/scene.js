@@ -300,7 +300,7 @@ export class Scene {
       setText(state, "");
       button.disabled = false;
     });
-    this.figure.append(el("div", { class: "rs-learn-measure" }, button, state));
+    this.figure.append(el("div", { class: "rs-learn-measure rs-middle" }, button, state));
   }
 }
 

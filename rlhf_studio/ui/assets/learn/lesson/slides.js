@@ -1,7 +1,7 @@
 // A lesson as slides: the same blocks, as many at a time as fit, in large type. Nothing is copied: what does not
 // belong to a slide is hidden. Questions, controls and pictures go on working; when they end, the lesson is as before.
 import { address } from "../../shared/address.js";
-import { el, setText, show } from "../../shared/dom.js";
+import { el, elEach, setText, show } from "../../shared/dom.js";
 import { slidesOf } from "./packing.js";
 
 const OFF = "rs-learn-off";
@@ -25,7 +25,7 @@ export class Slides {
     this.place = el("span", { class: "rs-learn-place", role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-learn-bar", role: "group", "aria-label": "Slides", hidden: true },
+      { class: "rs-learn-bar rs-flow", role: "group", "aria-label": "Slides", hidden: true },
       button("\u2190", "Previous slide", () => this.back()),
       this.place,
       button("\u2192", "Next slide", () => this.forward()),
@@ -176,11 +176,7 @@ export class Slides {
 /** What the lesson holds, for its first slide: the headings of its scenes. */
 function contentsOf(scenes) {
   const headings = scenes.map((scene) => scene.before.querySelector("h3")?.textContent).filter(Boolean);
-  return el(
-    "ol",
-    { class: "rs-learn-contents" },
-    headings.map((heading) => el("li", {}, heading)),
-  );
+  return elEach("ol", { class: "rs-learn-contents" }, headings, (heading) => el("li", {}, heading));
 }
 
 /** What is neither the slides nor their bar, and must not be reached while they cover it. */

@@ -1,4 +1,5 @@
 // A lesson's text, from its tree to elements. Text reaches the document only as text nodes; formulas become MathML.
+import { onPlainClick } from "../../shared/links.js";
 import { address } from "../../shared/address.js";
 import { el } from "../../shared/dom.js";
 
@@ -22,11 +23,7 @@ export const leadOf = (page) => ({
 /** A link inside this page: it has an address to copy, and a plain click opens it without loading the page again. */
 const inside = (params, open) => ({
   href: `?${new URLSearchParams(params)}`,
-  onclick: (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    open();
-  },
+  onclick: onPlainClick(open),
 });
 
 function toLesson(to, lead) {

@@ -1,5 +1,6 @@
 // Questions with numbers that a seed drew: a quiz that ends with a code, and the one question before a lesson.
-import { el, fill, memory, setText, show } from "../../shared/dom.js";
+import { copyButton } from "../../shared/take.js";
+import { el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
 import { leadOf } from "../lesson/text.js";
@@ -67,7 +68,7 @@ export class Quiz {
       el("h2", { class: "rs-learn-title" }, `Quiz ${choice.seed}`),
       this.place,
       this.body,
-      el("div", { class: "rs-learn-turn" }, this.finish, this.next),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.finish, this.next),
     );
     const open = this.outcomes.indexOf("open");
     this.go(open < 0 ? this.questions.length : open);
@@ -123,23 +124,14 @@ export class Quiz {
   line({ title, lesson, scene }, place) {
     const outcome = this.outcomes[place];
     const choose = () => this.page.choose({ lesson, scene });
-    const link = el("button", { type: "button", class: "rs-quiet", onclick: choose }, "Read about it");
+    const link = pushButton("rs-quiet", "Read about it", choose);
     return el("li", { "data-outcome": outcome }, el("b", {}, SAID[outcome]), ` \u00b7 ${title}`, link);
   }
 }
 
 function codeToCopy(code) {
-  const button = el("button", { type: "button", class: "rs-button rs-small" }, "Copy");
   const output = el("output", { class: "rs-learn-outcome", tabindex: "0" }, code);
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(code);
-      setText(button, "Copied");
-    } catch {
-      getSelection().selectAllChildren(output); // the browser allows no copying here: ready for the keyboard
-      setText(button, "Selected: copy it with the keyboard");
-    }
-  });
+  const button = copyButton(() => code, output, "rs-button rs-small");
   return el("p", { class: "rs-learn-code-line" }, output, button);
 }
 
@@ -190,16 +182,12 @@ export class Opening {
     }
     const { question } = found;
     const there = () => this.page.choose({ lesson: question.lesson, scene: question.scene });
-    const link = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: there },
-      `Go to \u201c${question.title}\u201d`,
+    const link = pushButton("rs-quiet", `Go to \u201c${question.title}\u201d`, there);
+    const skip = pushButton("rs-quiet", "Skip it", () => (this.node.open = false));
+    fill(
+      this.body,
+      new PosedQuestion(question, this.page).node,
+      el("div", { class: "rs-learn-answers rs-flow" }, skip, link),
     );
-    const skip = el(
-      "button",
-      { type: "button", class: "rs-quiet", onclick: () => (this.node.open = false) },
-      "Skip it",
-    );
-    fill(this.body, new PosedQuestion(question, this.page).node, el("div", { class: "rs-learn-answers" }, skip, link));
   }
 }

@@ -1,5 +1,5 @@
 // A sheet of questions, on the page and in a file of its own: exercises to fill in, or their answers.
-import { el, setText } from "../../shared/dom.js";
+import { el, elEach, setText } from "../../shared/dom.js";
 import { PictureView } from "../../pictures/view.js";
 import { answerName } from "../lesson/prediction.js";
 import { blocks, inline } from "../lesson/text.js";
@@ -29,7 +29,7 @@ export function contextOf(question, { word, reading }) {
   const settings = question.settings.map(({ label, text }) =>
     el("div", {}, el("dt", {}, inline(label, reading)), el("dd", {}, plain[text] ?? word(text))),
   );
-  return [...nodes, settings.length ? el("dl", { class: "rs-learn-settings" }, settings) : null];
+  return [...nodes, settings.length ? el("dl", { class: "rs-learn-settings rs-wrap" }, settings) : null];
 }
 
 /** A whole sheet. */
@@ -66,10 +66,8 @@ function task(question, number, withAnswers) {
     el("p", { class: "rs-learn-of" }, el("b", {}, String(number)), question.title),
     context,
     el("p", { class: "rs-learn-asked" }, inline(question.question, reading)),
-    el(
-      "ul",
-      { class: "rs-learn-boxes" },
-      question.choices.map(([key], place) => choice(key, LETTERS[place], question, word)),
+    elEach("ul", { class: "rs-learn-boxes rs-wrap" }, question.choices, ([key], place) =>
+      choice(key, LETTERS[place], question, word),
     ),
     withAnswers ? el("p", { class: "rs-learn-because" }, inline(explanation, reading)) : space(),
   );

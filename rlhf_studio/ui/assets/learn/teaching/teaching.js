@@ -1,7 +1,9 @@
 // For teachers: ready hours, sheets of questions by a seed, a quiz, and what result codes say.
+import { wide } from "../../pictures/grids.js";
 import { address } from "../../shared/address.js";
-import { el, fill, memory, setText } from "../../shared/dom.js";
+import { el, elEach, fill, memory, pushButton, setText } from "../../shared/dom.js";
 import { Segments } from "../../shared/segments.js";
+import { figure, numberHead, rowHead, table } from "../../shared/table.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
 import { blocks, leadOf } from "../lesson/text.js";
@@ -98,8 +100,7 @@ export class Teaching {
       memory.set(KEPT, choice);
       this.page.choose(addressOf(show, choice));
     };
-    const button = (name, show) =>
-      el("button", { type: "button", class: "rs-button rs-small", onclick: () => open(show) }, name);
+    const button = (name, show) => pushButton("rs-button rs-small", name, () => open(show));
     return el(
       "div",
       { class: "rs-learn-text" },
@@ -113,7 +114,7 @@ export class Teaching {
       problem,
       el(
         "div",
-        { class: "rs-learn-answers" },
+        { class: "rs-learn-answers rs-flow" },
         button("Exercise sheet", "sheet"),
         button("Answer sheet", "answers"),
         button("Quiz on this page", "quiz"),
@@ -140,7 +141,7 @@ export class Teaching {
       return;
     }
     const other = params.show === "sheet" ? ["Answer sheet", "answers"] : ["Exercise sheet", "sheet"];
-    const button = (name, onclick) => el("button", { type: "button", class: "rs-button rs-small", onclick }, name);
+    const button = (name, onclick) => pushButton("rs-button rs-small", name, onclick);
     const tools = el(
       "div",
       { class: "rs-learn-tools" },
@@ -153,7 +154,7 @@ export class Teaching {
 
   back() {
     const leave = () => this.page.choose({ place: "teach", show: "sheets" });
-    return el("button", { type: "button", class: "rs-quiet", onclick: leave }, "Choose others");
+    return pushButton("rs-quiet", "Choose others", leave);
   }
 
   checking() {
@@ -173,7 +174,7 @@ export class Teaching {
       { class: "rs-learn-text" },
       el("p", {}, "Paste result codes, one in each line. A name may stand before the code. Nothing is stored."),
       lines,
-      el("div", {}, el("button", { type: "button", class: "rs-button rs-small rs-primary", onclick: check }, "Check")),
+      el("div", {}, pushButton("rs-button rs-small rs-primary", "Check", check)),
       found,
       el(
         "p",
@@ -222,56 +223,24 @@ function resultsOf(rows) {
 function quizTable(rows) {
   const { questions, lessons, seed } = rows[0];
   const right = (outcomes) => outcomes.filter((outcome) => outcome === "first").length;
-  const cells = (list) => list.map((text) => el("td", { class: "rs-number" }, String(text)));
+  const figures = (list) => list.map((text) => figure(String(text)));
   const of = (place) => right(rows.map(({ outcomes }) => outcomes[place]));
+  const heads = questions.map(({ title, scene }, place) =>
+    numberHead(String(place + 1), { title: `${title} (${scene})` }),
+  );
+  const lines = rows.map(({ who, code, outcomes }) => [
+    rowHead(who || code),
+    ...figures([`${right(outcomes)} of ${outcomes.length}`, ...outcomes.map((one) => MARKS[one])]),
+  ]);
+  const last = [rowHead("Right at the first try"), ...figures(["", ...questions.map((_, place) => of(place))])];
   const link = (show) => `?${new URLSearchParams(addressOf(show, rows[0]))}`;
   return el(
     "section",
     {},
     el("h3", {}, `Seed ${seed}: ${lessons.join(", ")}`),
-    el(
-      "div",
-      { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Results" },
-      el(
-        "table",
-        { class: "rs-learn-results" },
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            el("th", { scope: "col" }, "Who"),
-            el("th", { scope: "col", class: "rs-number" }, "First try"),
-            questions.map(({ title, scene }, place) =>
-              el("th", { scope: "col", class: "rs-number", title: `${title} (${scene})` }, String(place + 1)),
-            ),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          rows.map(({ who, code, outcomes }) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, who || code),
-              cells([`${right(outcomes)} of ${outcomes.length}`, ...outcomes.map((one) => MARKS[one])]),
-            ),
-          ),
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, "Right at the first try"),
-            cells(["", ...questions.map((_, place) => of(place))]),
-          ),
-        ),
-      ),
-    ),
-    el(
-      "ol",
-      { class: "rs-learn-asked-list" },
-      questions.map(({ title, scene }) => el("li", {}, `${title} (${scene})`)),
+    wide("Results", table(["Who", numberHead("First try"), ...heads], [...lines, last], { class: "rs-learn-results" })),
+    elEach("ol", { class: "rs-learn-asked-list" }, questions, ({ title, scene }) =>
+      el("li", {}, `${title} (${scene})`),
     ),
     el("p", {}, el("a", { href: link("answers") }, "The answer sheet of this quiz")),
   );

@@ -1,4 +1,6 @@
 // A chart as a picture file: what Plotly drew, with our own title and legend, since Plotly is given no text.
+import { el } from "../shared/dom.js";
+
 const WIDTH = 900;
 const HEIGHT = 420;
 const HEAD = 64;
@@ -35,7 +37,5 @@ export async function saveAsPicture(plot, root, title, keys, name) {
     pen.fillText(text, x + 20, 51);
     x += 44 + pen.measureText(text).width;
   }
-  const link = document.createElement("a");
-  Object.assign(link, { href: canvas.toDataURL("image/png"), download: name });
-  link.click();
+  el("a", { href: canvas.toDataURL("image/png"), download: name }).click();
 }

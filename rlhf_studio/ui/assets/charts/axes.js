@@ -1,4 +1,4 @@
-// Where numbers lie on the page: scales, ticks, and the frame of a picture with two axes.
+// Drawings of our own: where numbers lie on the page, ticks, lines, and the frame of a picture with two axes.
 import { svg } from "../shared/dom.js";
 import { textSize } from "../shared/lasting.js";
 
@@ -11,6 +11,18 @@ export const scale =
   ([low, high], [from, to]) =>
   (value) =>
     from + ((value - low) / (high - low || 1)) * (to - from);
+
+/** The path through points in pixels, [[x, y], …]; a gap where there is none. */
+export function pathOf(points) {
+  let letter = "M";
+  return points
+    .map((point) => {
+      const part = point && `${letter}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+      letter = point ? "L" : "M";
+      return part ?? "";
+    })
+    .join("");
+}
 
 /** Round numbers inside a range, about `count` of them. */
 function ticks([low, high], count) {
@@ -37,7 +49,7 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
   const box = { left: edge.left, right: width - edge.right, top: edge.top, bottom: height - edge.bottom };
   const x = scale(x_range, [box.left, box.right]);
   const y = scale(y_range, [box.bottom, box.top]);
-  const node = svg("svg", { width, height, role: "img", "aria-label": name });
+  const node = svg("svg", { class: "rs-drawing", width, height, role: "img", "aria-label": name });
   for (const value of ticks(y_range, 5)) {
     const zero = Math.abs(value) < 1e-12;
     node.append(
@@ -46,23 +58,20 @@ export function frame({ x_range, y_range, x: xName, y: yName }, width, word, nam
         x2: box.right,
         y1: y(value),
         y2: y(value),
-        class: zero ? "rs-picture-axis-zero" : "rs-picture-axis-grid",
+        class: zero ? "rs-axis-zero" : "rs-axis-grid",
       }),
       text(box.left - 6, y(value) + 4, shortest(value), { "text-anchor": "end" }),
     );
   }
   for (const value of ticks(x_range, width < 360 ? 4 : 7)) {
     node.append(
-      svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-picture-axis-zero" }),
+      svg("line", { x1: x(value), x2: x(value), y1: box.bottom, y2: box.bottom + 4, class: "rs-axis-zero" }),
       text(x(value), box.bottom + 16 * textSize(), shortest(value), { "text-anchor": "middle" }),
     );
   }
   node.append(
-    text((box.left + box.right) / 2, height - 6, word(xName), {
-      "text-anchor": "middle",
-      class: "rs-picture-axis-name",
-    }),
-    text(0, 14 * textSize(), word(yName), { class: "rs-picture-axis-name" }),
+    text((box.left + box.right) / 2, height - 6, word(xName), { "text-anchor": "middle" }),
+    text(0, 14 * textSize(), word(yName)),
   );
   return { node, x, y, box };
 }

@@ -1,7 +1,7 @@
 // Bars of the chosen quantity, one per token, with the value head's line over them.
-import { el, fill, show, svg } from "./dom.js";
-import { lower, number } from "./format.js";
-import { extent, scaleOf, valuesOf } from "./tokens.js";
+import { el, fill, show, svg } from "../shared/dom.js";
+import { lower, number } from "../shared/format.js";
+import { extent, scaleOf, valuesOf } from "../shared/tokens.js";
 
 const HEIGHT = 92;
 const INSET = 6;
@@ -11,8 +11,8 @@ export class Strip {
   constructor(onpick, onhover) {
     this.onpick = onpick;
     this.picture = svg("svg", { class: "rs-strip-svg", preserveAspectRatio: "none", "aria-hidden": "true" });
-    this.left = el("div", { class: "rs-strip-axis" });
-    this.right = el("div", { class: "rs-strip-axis rs-right" });
+    this.left = el("div", { class: "rs-strip-axis rs-column" });
+    this.right = el("div", { class: "rs-strip-axis rs-right rs-column" });
     this.caption = el("div", { class: "rs-strip-caption" });
     this.node = el(
       "div",

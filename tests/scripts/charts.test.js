@@ -1,0 +1,40 @@
+// What charts are made of, where no browser is needed: paths, scales, and what Plotly is given.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+globalThis.localStorage = /** @type {any} */ ({ getItem: () => null });
+globalThis.window = /** @type {any} */ ({ matchMedia: () => ({ matches: false }) });
+const { pathOf, scale } = await import("../../rlhf_studio/ui/assets/charts/axes.js");
+const { band, layout, lineOf } = await import("../../rlhf_studio/ui/assets/charts/plot.js");
+
+test("a path has a gap where there is no point", () => {
+  assert.equal(pathOf([[0, 1], [2.5, 3], null, [4, 5], [6, 7]]), "M0.0 1.0L2.5 3.0M4.0 5.0L6.0 7.0");
+});
+
+test("a scale turns around where the page counts from the top, and a range of nothing lies at its beginning", () => {
+  const y = scale([10, 20], [100, 0]);
+  assert.deepEqual([y(10), y(15), y(20)], [100, 50, 0]);
+  assert.equal(scale([3, 3], [7, 9])(3), 7);
+});
+
+test("one or two points are drawn as dots too, and no line has words", () => {
+  assert.equal(lineOf([1, 2], [3, 4], "#4f46e5").mode, "lines+markers");
+  const long = lineOf([1, 2, 3], [4, 5, 6], "#4f46e5", { dash: "dot", opacity: 0.5 });
+  assert.deepEqual([long.mode, long.line.dash, long.opacity, long.hoverinfo], ["lines", "dot", 0.5, "skip"]);
+  assert.ok(!("name" in long) && !("text" in long));
+});
+
+test("a band is filled between its edges, at a fifth of its colour", () => {
+  const [low, high] = band([1, 2], [0, 0], [1, 1], "#4f46e5");
+  assert.deepEqual([low.y, high.y, high.fill, high.fillcolor], [[0, 0], [1, 1], "tonexty", "#4f46e533"]);
+});
+
+test("axes have the theme's colours and the words that they are given; a second axis only where one is asked for", () => {
+  const colour = (name) => `colour of ${name}`;
+  const plain = layout(colour, {});
+  assert.deepEqual([plain.yaxis.gridcolor, plain.font.color], ["colour of grid", "colour of tick"]);
+  assert.ok(!("yaxis2" in plain) && plain.dragmode === "zoom");
+  const two = layout(colour, { names: { x: "KL", y: "score" }, yaxis2: { visible: true }, zoom: false });
+  assert.deepEqual([two.xaxis.title.text, two.yaxis.title.text, two.yaxis2.side], ["KL", "score", "right"]);
+  assert.equal(two.dragmode, false);
+});
