@@ -25,8 +25,8 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
+from rlhf_studio.ui.classroom.answering import Answering
 from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
-from rlhf_studio.ui.classroom.real import Answering
 from rlhf_studio.ui.classroom.room import new_teachers_token, new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.classroom.students import MOST_PLACES, PLACES
@@ -152,25 +152,25 @@ class ClassPage:
 
         ``round`` is the version of the round that the page shows; where there is another one, ``present`` has it.
         """
-        place = self._room.place
-        told: Json = {
-            "seq": place.seq,
-            "page": place.page,
-            "params": dict(place.params),
+        teachers_page = self._room.teachers_page
+        answer: Json = {
+            "seq": teachers_page.seq,
+            "page": teachers_page.page,
+            "params": dict(teachers_page.params),
             "ended": self._room.ended,
             "start": self._room.start,
         }
-        told |= {"came": len(self._room.students.came), "late": self._room.students.late}
-        told |= {"round": self._rounds.version, "answered": self._rounds.answered}
-        return told if sent.member(data, "round") == told["round"] else told | {"present": self._round_for(data, request)}
+        answer |= {"came": len(self._room.students.came), "late": self._room.students.late}
+        answer |= {"round": self._rounds.version, "answered": self._rounds.answered}
+        return answer if sent.member(data, "round") == answer["round"] else answer | {"present": self._round_for(data, request)}
 
     def _round_for(self, data: Any, request: gr.Request) -> Json:
         """The present round, with one's own answer."""
         plays, person = self._person(data, request)
-        told = self._rounds.view(person)
-        told |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
-        told["why_not"] = self._access.why_no_place(request)
-        return told | {"longest_name": LONGEST_NAME}
+        view = self._rounds.view(person)
+        view |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
+        view["why_not"] = self._access.why_no_place(request)
+        return view | {"longest_name": LONGEST_NAME}
 
     def _person(self, data: Any, request: Any) -> tuple[bool, str]:
         """(whether this is a student, the key by which students are told apart)."""
@@ -216,7 +216,12 @@ class ClassPage:
         link = "" if room.ended else class_link(address, room.link)
         facts: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
         facts |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
-        return facts | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
+        return facts | {
+            "runs": room.students_start_runs,
+            "names": room.names_allowed,
+            "leads": room.teachers_page.seq > 0,
+            "ended": room.ended,
+        }
 
     def _students_now(self) -> list[Json]:
         """Who has come, the first one first."""
@@ -234,8 +239,8 @@ class ClassPage:
         self._access.require_operator(request, data)
         room = self._room
         if isinstance(data, dict) and "lead" in data:
-            room.lead(*_place_of(data["lead"]))
-            return {"leads": room.place.seq > 0}
+            room.lead(*_page_of(data["lead"]))
+            return {"leads": room.teachers_page.seq > 0}
         if sent.member(data, "renew") is True:
             self._renew()
         if sent.member(data, "teacher") is True:
@@ -390,7 +395,7 @@ def _own_question(data: Any) -> RoundQuestion:
     return ready.as_question(question, options=tuple(option.strip() for option in options), right=right if type(right) is int else None)
 
 
-def _place_of(lead: Any) -> tuple[str, dict[str, str]]:
+def _page_of(lead: Any) -> tuple[str, dict[str, str]]:
     """The page and parameters that a teacher's page sent. Raises NotPossible for what is no place."""
     if lead is None:
         return "", {}

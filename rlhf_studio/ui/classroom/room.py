@@ -12,7 +12,7 @@ from rlhf_studio.ui.visiting.tokens import is_token
 
 
 @dataclass(frozen=True)
-class TeachersPlace:
+class TeachersPage:
     """Where the teacher is: a page and its parameters in the address. ``seq`` grows with every move; 0 leads nobody anywhere."""
 
     seq: int = 0
@@ -28,7 +28,7 @@ class Classroom:
         self.start = secrets.token_hex(4)  # changes with every start of the app, so that pages notice it
         self._token = new_token()
         self._teachers_token = ""
-        self._place = TeachersPlace()
+        self._teachers_page = TeachersPage()
         self._moves = 0
         self._names: dict[str, str] = {}
         self.students = Students()
@@ -64,18 +64,18 @@ class Classroom:
         """This is the teacher's token now; the one before ends at once."""
         self._teachers_token = token
 
-    # --- the teacher's place --------------------------------------------------------------------------------------------------
+    # --- the teacher's page ---------------------------------------------------------------------------------------------------
 
     @property
-    def place(self) -> TeachersPlace:
+    def teachers_page(self) -> TeachersPage:
         """Where the teacher leads."""
-        return self._place
+        return self._teachers_page
 
     def lead(self, page: str, params: Mapping[str, str]) -> None:
         """The teacher is here now; an empty page leads nobody any more."""
         with self._lock:
             self._moves += 1
-            self._place = TeachersPlace(self._moves if page else 0, page, dict(params))
+            self._teachers_page = TeachersPage(self._moves if page else 0, page, dict(params))
 
     # --- names ----------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Classroom:
         """The class is over: its link admits nobody, the teacher leads nobody, and all students and names are forgotten."""
         with self._lock:
             self._token, self._names = "", {}
-            self._place = TeachersPlace()
+            self._teachers_page = TeachersPage()
         self.students.know({}, self.students.places)
 
 

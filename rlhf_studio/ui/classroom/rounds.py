@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import NotPossible
-from rlhf_studio.ui.classroom.real import Answering
+from rlhf_studio.ui.classroom.answering import Answering
 
 Json = dict[str, Any]
 

@@ -29,7 +29,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, standings
-from rlhf_studio.ui.evaluate.shown import matrix, report_values
+from rlhf_studio.ui.evaluate.tables import matrix, report_values
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
@@ -67,7 +67,7 @@ class EvaluatePage:
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
-        self._kept = OfRuns(self._steps)
+        self._known_steps = OfRuns(self._steps)
         self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
@@ -89,18 +89,19 @@ class EvaluatePage:
             runs = self._workspace.runs()[:MOST_RUNS]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": [], "evaluations": []}
-        policies, evaluations = [], []
+        policies: list[Json] = []
+        evaluations: list[Json] = []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
             if run.stage == "evaluation":
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
-            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._kept.of(run)):
+            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps})
         listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations}
-        shown = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
-        if shown is None or (seen := f"{shown['id']} {shown['state']} {shown['step']}") == sent.member(data, "seen"):
+        chosen = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
+        if chosen is None or (version := f"{chosen['id']} {chosen['state']} {chosen['step']}") == sent.member(data, "seen"):
             return listed
-        return {**listed, "report": self._report(shown["id"], sent.member(data, "first")), "seen": seen}
+        return {**listed, "report": self._report(chosen["id"], sent.member(data, "first")), "seen": version}
 
     def _steps(self, run: RunStatus) -> list[int]:
         """At which steps a policy was kept."""
