@@ -69,7 +69,7 @@ def save_gpt2(folder: Path, prompts: list[int], **sizes: int) -> dict[str, str]:
 
     config = GPT2Config(bos_token_id=1, eos_token_id=1, pad_token_id=0, num_labels=1, **sizes)
     words = ["<pad>", "<eos>", *(f"w{number}" for number in range(config.vocab_size - 2))]
-    backend = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<pad>"))
+    backend = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="<pad>"))
     backend.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
     for kind, model in (("policy", GPT2LMHeadModel), ("reward", GPT2ForSequenceClassification)):
@@ -126,9 +126,11 @@ def main() -> int:
         outcomes = [measure(name, settings, folder) for name, settings in workloads.items()]
     print("| run | estimate (MB) | measured peak (MB) | middle / peak |")
     print("|---|---|---|---|")
-    for one in outcomes:
-        print(f"| {one.name} | {one.low / 1e6:,.0f} to {one.high / 1e6:,.0f} | {one.peak / 1e6:,.0f} | {one.ratio:.2f} |")
-    return 0 if all(one.holds for one in outcomes) else 1
+    for outcome in outcomes:
+        print(
+            f"| {outcome.name} | {outcome.low / 1e6:,.0f} to {outcome.high / 1e6:,.0f} | {outcome.peak / 1e6:,.0f} | {outcome.ratio:.2f} |"
+        )
+    return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

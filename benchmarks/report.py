@@ -37,7 +37,7 @@ def load(folder: Path = RESULTS) -> Results:
 
 def filled(page: str, results: Results) -> str:
     """The page with every block made anew. Raises KeyError for a block that is not known."""
-    return BLOCK.sub(lambda found: found[1] + "\n".join(BLOCKS[found[2]](results)) + "\n" + found[3], page)
+    return BLOCK.sub(lambda match: match[1] + "\n".join(BLOCKS[match[2]](results)) + "\n" + match[3], page)
 
 
 # --- blocks --------------------------------------------------------------------------------------------------------------------
@@ -46,34 +46,34 @@ def filled(page: str, results: Results) -> str:
 def workloads(_: Results) -> list[str]:
     """What is run, from the definitions themselves."""
     lines = ["| | policy | trained | prompts × tokens | new tokens | passes | reward model |", "|---|---|---|---|---|---|---|"]
-    for one in _shown():
-        trained = f"LoRA r 16 on {', '.join(one.lora)}" if one.lora else "all weights"
-        prompts = f"{one.batch} × {one.prompt[0]} to {one.prompt[1]}"
+    for workload in _workloads_shown():
+        trained = f"LoRA r 16 on {', '.join(workload.lora)}" if workload.lora else "all weights"
+        prompts = f"{workload.batch} × {workload.prompt[0]} to {workload.prompt[1]}"
         lines.append(
-            f"| {one.name}{' (GPU)' if one.gpu else ''} | {_shape(one.policy)} | {trained} | {prompts} | {one.response} | {one.epochs} "
-            f"| {_shape(one.reward)} |"
+            f"| {workload.name}{' (GPU)' if workload.gpu else ''} | {_shape(workload.policy)} | {trained} | {prompts} "
+            f"| {workload.response} | {workload.epochs} | {_shape(workload.reward)} |"
         )
     return [*lines, f"| {RECIPE} | the bundled world recipe: the whole command line, start and end included | | | | | |"]
 
 
 def speed(results: Results) -> list[str]:
     """Seconds, memory and ratios of every workload that was measured."""
-    found = [results[name] for name in (*(one.name for one in _shown()), RECIPE) if name in results]
-    if not found:
+    measured = [results[name] for name in (*(workload.name for workload in _workloads_shown()), RECIPE) if name in results]
+    if not measured:
         return ["Not measured yet."]
     lines = [
         "| | | seconds | sampling | scoring | update | rest | episodes/s | tokens/s | peak MB | times as long as ours |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for result in found:
-        for name, one in result["contestants"].items():
-            parts = one["seconds"]
-            peak = one["peak_gpu"] or one["peak_resident"]
+    for result in measured:
+        for name, numbers in result["contestants"].items():
+            parts = numbers["seconds"]
+            peak = numbers["peak_gpu"] or numbers["peak_resident"]
             split = " | ".join(f"{parts[phase]:.2f}" for phase in ("rollout", "scoring", "optimisation", "rest"))
-            rates = f"{one['episodes']:.1f} | {one['tokens']:,.0f} | {peak / 1e6:,.0f}"
+            rates = f"{numbers['episodes']:.1f} | {numbers['tokens']:,.0f} | {peak / 1e6:,.0f}"
             ratio = _ratio(result["ratios"].get(name))
             lines.append(f"| {result['workload']} | {NAMES[name]} | **{parts['total']:.2f}** | {split} | {rates} | {ratio} |")
-    return [*lines, "", *(line for result in found for line in _made_by(result["workload"], result))]
+    return [*lines, "", *(line for result in measured for line in _made_by(result["workload"], result))]
 
 
 def floors(results: Results) -> list[str]:
@@ -82,15 +82,15 @@ def floors(results: Results) -> list[str]:
         "| | GFLOP | sampling | scoring | update | measured GFLOP/s | floor in seconds | ours ÷ floor |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for one in _shown():
-        counted = floor(one)
-        measured = results.get(one.name, {}).get("floor")
+    for workload in _workloads_shown():
+        counted = floor(workload)
+        measured = results.get(workload.name, {}).get("floor")
         tail = " | | "
         if measured:
             away = measured["distance"]
             tail = f" {measured['rate'] / 1e9:,.0f} | {measured['seconds']:.2f} | {_spread(away)} "
         parts = " | ".join(f"{part / 1e9:,.0f}" for part in (counted.total, counted.rollout, counted.scoring, counted.optimisation))
-        lines.append(f"| {one.name} | {parts} |{tail}|")
+        lines.append(f"| {workload.name} | {parts} |{tail}|")
     return lines
 
 
@@ -102,57 +102,57 @@ def stages(results: Results) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     measured = []
-    for one in (workload for workload in WORKLOADS.values() if workload.stage != "ppo"):
-        reward = one.stage == "reward_model"
-        trained = f"LoRA r 16 on {', '.join(one.lora)}" if one.lora else "all weights"
-        lengths = " + ".join(f"{low} to {high}" for low, high in (one.prompt, one.completion))
-        what = f"{_shape(one.reward if reward else one.policy)} | {trained} | {one.batch}{' pairs' if reward else ''} × {lengths}"
-        about = f"| {one.name} | {what} | {floor(one).total / 1e9:,.0f} |"
-        found = results.get(one.name)
-        if found is None:
+    for stage in (workload for workload in WORKLOADS.values() if workload.stage != "ppo"):
+        reward = stage.stage == "reward_model"
+        trained = f"LoRA r 16 on {', '.join(stage.lora)}" if stage.lora else "all weights"
+        lengths = " + ".join(f"{low} to {high}" for low, high in (stage.prompt, stage.completion))
+        what = f"{_shape(stage.reward if reward else stage.policy)} | {trained} | {stage.batch}{' pairs' if reward else ''} × {lengths}"
+        about = f"| {stage.name} | {what} | {floor(stage).total / 1e9:,.0f} |"
+        result = results.get(stage.name)
+        if result is None:
             lines.append(f"{about} | | | | | | |")
             continue
-        measured.append(found)
-        for name, who in found["contestants"].items():
-            ratio = found["ratios"].get(name)
+        measured.append(result)
+        for name, who in result["contestants"].items():
+            ratio = result["ratios"].get(name)
             memory = f"{ratio['memory']['median']:.2f}" if ratio else ""
-            distance = "" if ratio else _spread(found["floor"]["distance"])
+            distance = "" if ratio else _spread(result["floor"]["distance"])
             numbers = f"**{who['seconds']['total']:.3f}** | {who['tokens']:,.0f} | {who['peak_resident'] / 1e6:,.0f}"
             lines.append(f"{about} {NAMES[name]} | {numbers} | {_ratio(ratio)} | {memory} | {distance} |")
-    return [*lines, "", *(line for found in measured for line in _made_by(found["workload"], found))] if measured else lines
+    return [*lines, "", *(line for each in measured for line in _made_by(each["workload"], each))] if measured else lines
 
 
 def profiles(results: Results) -> list[str]:
     """Shares of one update by kind of operation."""
-    found = [result for name, result in results.items() if name.startswith("profile-")]
-    if not found:
+    measured = [result for name, result in results.items() if name.startswith("profile-")]
+    if not measured:
         return ["Not measured yet."]
-    kinds = list(found[0]["kinds"])
+    kinds = list(measured[0]["kinds"])
     lines = [f"| | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
-    for one in found:
-        total = sum(one["kinds"].values())
-        shares = [f"{100 * one['kinds'][kind] / total:.1f} %" for kind in kinds]
-        lines.append(f"| {one['workload']} | {' | '.join(shares)} |")
-    return [*lines, "", *(line for one in found for line in _made_by(one["workload"], one))]
+    for update in measured:
+        total = sum(update["kinds"].values())
+        shares = [f"{100 * update['kinds'][kind] / total:.1f} %" for kind in kinds]
+        lines.append(f"| {update['workload']} | {' | '.join(shares)} |")
+    return [*lines, "", *(line for result in measured for line in _made_by(result["workload"], result))]
 
 
 def watching(results: Results) -> list[str]:
     """What watching costs."""
-    found = results.get("watching")
-    if not found:
+    result = results.get("watching")
+    if not result:
         return ["Not measured yet."]
-    answered = ", ".join(f"{1000 * found['latency'][part]:.1f} ms" for part in ("median", "p95"))
+    answered = ", ".join(f"{1000 * result['latency'][part]:.1f} ms" for part in ("median", "p95"))
     cells = (
-        *(f"{found['viewers']}", _spread(found["slowdown"], 3), f"{1000 * found['cpu_per_viewer']:.1f} ms/s"),
-        *(f"{found['poll_bytes']['median']:.0f} B", answered, f"{found['bytes_per_viewer_second'] / 1000:.1f} kB/s"),
+        *(f"{result['viewers']}", _spread(result["slowdown"], 3), f"{1000 * result['cpu_per_viewer']:.1f} ms/s"),
+        *(f"{result['poll_bytes']['median']:.0f} B", answered, f"{result['bytes_per_viewer_second'] / 1000:.1f} kB/s"),
     )
     return [
         "| viewers | step time, watched ÷ alone | app's CPU per viewer | a poll | answered in (median, 95 %) | traffic per viewer |",
         "|---|---|---|---|---|---|",
         f"| {' | '.join(cells)} |",
         "",
-        f"The simulated viewers themselves used {1000 * found['viewers_cpu']:.0f} ms of CPU a second on the same machine.",
-        *_made_by("watching", found),
+        f"The simulated viewers themselves used {1000 * result['viewers_cpu']:.0f} ms of CPU a second on the same machine.",
+        *_made_by("watching", result),
     ]
 
 
@@ -166,30 +166,30 @@ def recording(results: Results) -> list[str]:
         "| of the processor time | pair by pair |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for found in measured:
-        gap = {name: 100 * value for name, value in found["difference"].items()}
-        shares = (found["parts"].get(name) for name in ("watch", "probes", "tokens", "episodes", "commit"))
+    for run in measured:
+        gap = {name: 100 * value for name, value in run["difference"].items()}
+        shares = (run["parts"].get(name) for name in ("watch", "probes", "tokens", "episodes", "commit"))
         parts = " | ".join("–" if share is None else f"{100 * share:.1f} %" for share in shares)  # some results are older than a part
-        cpu = f"{100 * found['cpu']['openly']:.1f} %" if "cpu" in found else "–"  # newer than some results
-        both = f"{100 * found['openly']:.1f} % | {cpu} | {_spread(gap, 1)} %, {found['pairs']} pairs"
-        lines.append(f"| {found['workload']} | {found['on']:.3f} | {found['off']:.3f} | {parts} | {both} |")
-    return [*lines, "", *(line for found in measured for line in _made_by(f"recording {found['workload']}", found))]
+        cpu = f"{100 * run['cpu']['openly']:.1f} %" if "cpu" in run else "–"  # newer than some results
+        both = f"{100 * run['openly']:.1f} % | {cpu} | {_spread(gap, 1)} %, {run['pairs']} pairs"
+        lines.append(f"| {run['workload']} | {run['on']:.3f} | {run['off']:.3f} | {parts} | {both} |")
+    return [*lines, "", *(line for result in measured for line in _made_by(f"recording {result['workload']}", result))]
 
 
 def parity(results: Results) -> list[str]:
     """How well the world is learned beside TRL at equal settings; the mean's error is that of the seeds' means."""
-    found = results.get("parity")
-    if not found:
+    result = results.get("parity")
+    if not result:
         return ["Not measured yet."]
-    ours, theirs = found["ours"], found["trl-1.12"]
+    ours, theirs = result["ours"], result["trl-1.12"]
     lines = ["| seed | gold here | gold TRL 1.12 | reward here / TRL | KL here / TRL |", "|---|---|---|---|---|"]
-    for seed, one, other in zip(found["seeds"], ours, theirs, strict=True):
-        golds = " | ".join(f"{run['gold']:.3f} ± {run['gold_error']:.3f}" for run in (one, other))
-        lines.append(f"| {seed} | {golds} | {one['reward']:.2f} / {other['reward']:.2f} | {one['kl']:.1f} / {other['kl']:.1f} |")
+    for seed, own, other in zip(result["seeds"], ours, theirs, strict=True):
+        golds = " | ".join(f"{run['gold']:.3f} ± {run['gold_error']:.3f}" for run in (own, other))
+        lines.append(f"| {seed} | {golds} | {own['reward']:.2f} / {other['reward']:.2f} | {own['kl']:.1f} / {other['kl']:.1f} |")
     if len(ours) > 1:
         lines.append(f"| mean | {' | '.join(_mean([run['gold'] for run in runs]) for runs in (ours, theirs))} | | |")
-    start = f"{found['steps']} batches; gold on {found['answered']} held-out prompts, before training {found['start']['gold']:.3f}."
-    return [start, "", *lines, "", *_made_by("parity", found)]
+    start = f"{result['steps']} batches; gold on {result['answered']} held-out prompts, before training {result['start']['gold']:.3f}."
+    return [start, "", *lines, "", *_made_by("parity", result)]
 
 
 BLOCKS: dict[str, Callable[[Results], list[str]]] = {
@@ -207,9 +207,9 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
 # --- parts of them -------------------------------------------------------------------------------------------------------------
 
 
-def _shown() -> list[Workload]:
+def _workloads_shown() -> list[Workload]:
     """PPO's workloads but the smallest."""
-    return [one for one in WORKLOADS.values() if one.stage == "ppo" and one.name not in SMOKE]
+    return [workload for workload in WORKLOADS.values() if workload.stage == "ppo" and workload.name not in SMOKE]
 
 
 def _shape(shape: Shape) -> str:
@@ -233,9 +233,11 @@ def _spread(values: dict[str, float], digits: int = 2) -> str:
 def _made_by(name: str, result: dict[str, Any]) -> list[str]:
     """The command and the machine, as a list item."""
     where = result["machine"]
-    gpu = {one["device"] for one in result.get("contestants", {}).values()} - {"cpu"}
-    torch = {one["versions"].get("torch") for one in result.get("contestants", {}).values()}
-    device = ", ".join([*sorted(gpu), f"{where['cpu']}, {where['cpus']} CPUs", *(f"torch {one}" for one in sorted(torch) if one)])
+    gpu = {contestant["device"] for contestant in result.get("contestants", {}).values()} - {"cpu"}
+    torch = {contestant["versions"].get("torch") for contestant in result.get("contestants", {}).values()}
+    device = ", ".join(
+        [*sorted(gpu), f"{where['cpu']}, {where['cpus']} CPUs", *(f"torch {version}" for version in sorted(torch) if version)]
+    )
     return [f"- {name}: `{result['command']}` ({device}; {result['date']})"]
 
 

@@ -62,8 +62,8 @@ def judge(road: Road, workspace: Path, reviews: int) -> bool:
     seconds = sum(part.seconds for part in road.parts)
     policies = model_of_run(str(runs / road.part("sft").run)), resolve("bundled/world-policy")
     ours, bundled = (perplexity(str(folder), reviews) for folder in policies)
-    found = RunReader(runs / road.part("reward_model").run).metrics_since(0, limit=1_000_000)
-    accuracy = next(row["reward_model/eval_accuracy"] for _, row in reversed(found) if "reward_model/eval_accuracy" in row)
+    rows = RunReader(runs / road.part("reward_model").run).metrics_since(0, limit=1_000_000)
+    accuracy = next(row["reward_model/eval_accuracy"] for _, row in reversed(rows) if "reward_model/eval_accuracy" in row)
     most = ceiling(Path(road.part("pairs").file))
     ppo = read_outcome(runs / road.part("ppo").run, road.settings.seed, road.part("ppo").seconds)
     held = {

@@ -177,7 +177,7 @@ def result(ours: list[Outcome], theirs: list[Outcome], start: Outcome, seeds: li
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe(),
         **{"steps": steps, "seeds": seeds, "answered": EVALUATED, "start": vars(start)},
-        **{"ours": [vars(one) for one in ours], "trl-1.12": [vars(one) for one in theirs]},
+        **{"ours": [vars(outcome) for outcome in ours], "trl-1.12": [vars(outcome) for outcome in theirs]},
     }
 
 
@@ -201,9 +201,9 @@ def main() -> int:
                 print(f"seed {seed}, {engine}: {done[-1]}", file=sys.stderr)
         config = shared_config(options.steps, 0)
         start = evaluate(Path(resolve(config.model.policy)), config, 0.0)
-    found = result(outcomes["ours"], outcomes["trl"], start, options.seeds, options.steps)
-    print("\n".join(parity({"parity": found})))
-    options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    results = result(outcomes["ours"], outcomes["trl"], start, options.seeds, options.steps)
+    print("\n".join(parity({"parity": results})))
+    options.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
     return 0
 
 

@@ -72,8 +72,8 @@ def read_outcome(run_dir: Path, seed: int, seconds: float) -> Outcome:
     variance = sum(float(row["gold/score_se"] or 0) ** 2 for row in last) / len(last) ** 2
     error = math.sqrt(float(values[0]["gold/score_se"] or 0) ** 2 + variance)
     smooth = [
-        sum(float(row["gold/score"] or 0) for row in values[max(place - 4, 0) : place + 1]) / min(place + 1, 5)
-        for place in range(len(values))
+        sum(float(row["gold/score"] or 0) for row in values[max(index - 4, 0) : index + 1]) / min(index + 1, 5)
+        for index in range(len(values))
     ]
     peak = max(range(len(smooth)), key=smooth.__getitem__)
     kl = ends("objective/kl")[1]

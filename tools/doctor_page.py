@@ -46,8 +46,8 @@ it compares, the others the recorded responses.
 def doctor_document() -> str:
     """The whole page as Markdown."""
     lines = [HEAD.rstrip("\n"), "", *_verdicts()]
-    for family, group in groupby(CHECKS.values(), key=lambda one: one.family):
-        lines += ["", f"## {family}", "", *(f"- `{one.name}`: {one.rule}. *{one.advice}*" for one in group)]
+    for family, group in groupby(CHECKS.values(), key=lambda check: check.family):
+        lines += ["", f"## {family}", "", *(f"- `{check.name}`: {check.rule}. *{check.advice}*" for check in group)]
     lines += ["", *_settings()]
     return "\n".join(lines) + "\n"
 

@@ -74,7 +74,7 @@ class Lists:
     """The lists in the order of the page. A row that an earlier list has, word for word, is named and not repeated."""
 
     def __init__(self) -> None:
-        self.shown: dict[str, str] = {}
+        self.title_of_row: dict[str, str] = {}
         """The title of the first list with a row, by row."""
 
     def lines(self, title: str, section: str, model: type[BaseModel]) -> Iterator[str]:
@@ -87,14 +87,14 @@ class Lists:
         rows = {name: _row(section, name, field) for name, field in model.model_fields.items() if section or name != "kind"}
         again: dict[str, list[str]] = {}
         for name, row in rows.items():
-            if (before := self.shown.get(row)) and before != EVERY_KIND:
+            if (before := self.title_of_row.get(row)) and before != EVERY_KIND:
                 again.setdefault(before, []).append(f"`{name}`")
-        new = [row for row in rows.values() if row not in self.shown]
+        new = [row for row in rows.values() if row not in self.title_of_row]
         yield from ("", f"## {title}", "", about)
         yield from (f"As in {before}: {', '.join(names)}." for before, names in again.items())
         if new:
             yield from ("", *new)
-        self.shown |= dict.fromkeys(new, title)
+        self.title_of_row |= dict.fromkeys(new, title)
 
 
 def _row(section: str, name: str, field: FieldInfo) -> str:

@@ -46,11 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
             require_gpu(name)
         job = make_job(name, options)
         if options.profile:
-            found = profile.profile(job)
-            print("\n".join(profile.lines(found)), flush=True)
+            profiled = profile.profile(job)
+            print("\n".join(profile.lines(profiled)), flush=True)
             made_by = f"python -m benchmarks.speed --workload {name} --profile"
             about = {"workload": name, "command": made_by, "date": datetime.date.today().isoformat(), "machine": machine.describe()}
-            write(found | about, options.json, f"profile-{name}")
+            write(profiled | about, options.json, f"profile-{name}")
             continue
         result = measure(job, options)
         print("\n".join(summary.lines(result)), flush=True)
@@ -103,8 +103,8 @@ def workload_job(workload: Workload, threads: int, recording: bool = True, cache
 
 def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
     names = [rounds.OURS, *options.against]
-    whole = job.workload.name == RECIPE
-    played = (recipe if whole else rounds).play(names, job, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
+    of_the_recipe = job.workload.name == RECIPE
+    played = (recipe if of_the_recipe else rounds).play(names, job, options.rounds, lambda line: print(line, file=sys.stderr, flush=True))
     about = {
         "command": command(job, options),
         "date": datetime.date.today().isoformat(),
@@ -112,7 +112,7 @@ def measure(job: Job, options: argparse.Namespace) -> dict[str, Any]:
         "recording": job.recording,
         "settings": {**job.workload.to_json(), **job.settings},
     }
-    return summary.summarise(job, played, None if whole else floor(job.workload)) | about
+    return summary.summarise(job, played, None if of_the_recipe else floor(job.workload)) | about
 
 
 def command(job: Job, options: argparse.Namespace) -> str:

@@ -55,14 +55,14 @@ def floor(workload: Workload) -> Floor:
         return Floor(rollout=0.0, scoring=0.0, optimisation=_supervised(workload))
     responses = workload.batch * workload.response
     read = workload.batch * (workload.mean_prompt + workload.response - 1)
-    whole = workload.batch * (workload.mean_prompt + workload.response)
+    all_tokens = workload.batch * (workload.mean_prompt + workload.response)
     trunk, head, lora = trunk_weights(workload.policy), head_weights(workload.policy), lora_weights(workload.policy, workload.lora)
     forward = 2 * (trunk * read + head * responses)
     passes = 2 if workload.lora else 3  # forward, backward to the inputs, and backward to the weights unless they are frozen
     learn = passes * forward + 6 * lora * read
     return Floor(
         rollout=forward,  # adapters can be added into the weights while sampling
-        scoring=forward + 2 * trunk_weights(workload.reward) * whole,
+        scoring=forward + 2 * trunk_weights(workload.reward) * all_tokens,
         optimisation=workload.epochs * learn,
     )
 

@@ -31,8 +31,8 @@ def cpu_name(info: Path = Path("/proc/cpuinfo")) -> str:
     if not info.exists():
         return platform.processor() or platform.machine()
     fields = [line.partition(":") for line in info.read_text(encoding="utf-8", errors="replace").splitlines()]
-    found = {key.strip(): value.strip() for key, _, value in fields}
-    flags = found.get("flags", found.get("Features", "")).split()
+    by_key = {key.strip(): value.strip() for key, _, value in fields}
+    flags = by_key.get("flags", by_key.get("Features", "")).split()
     best = next((name for flag, name in (("amx_tile", "AMX"), ("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
-    name = found.get("model name", platform.machine())
+    name = by_key.get("model name", platform.machine())
     return f"{name}, {best}" if best else name

@@ -101,7 +101,7 @@ def _save_tokenizer(vocabulary: int, folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     words = ["<eos>", "<pad>", *(f"w{number}" for number in range(FIRST_WORD, vocabulary))]
-    backend = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token="<pad>"))
+    backend = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="<pad>"))
     backend.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<eos>", eos_token="<eos>", pad_token="<pad>", padding_side="left"

@@ -57,7 +57,7 @@ def result(times: list[tuple[str, float, int]], metrics: dict[str, float], wall:
     kinds = dict.fromkeys([*KINDS, REST], 0.0)
     for name, seconds, _ in times:
         kinds[kind_of(name)] += seconds
-    top = sorted(times, key=lambda one: -one[1])[:25]
+    top = sorted(times, key=lambda row: -row[1])[:25]
     return {"seconds": wall, "phases": phases, "kinds": kinds, "operations": top, "torch": version}
 
 
@@ -66,11 +66,11 @@ def kind_of(operation: str) -> str:
     return next((kind for kind, pattern in KINDS.items() if re.match(pattern, operation)), REST)
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(profiled: dict[str, Any]) -> list[str]:
     """For people: phases, kinds, and the operations that take most time of their own."""
-    total = sum(found["kinds"].values()) or 1.0
-    phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found["phases"].items())
-    kinds = [f"{100 * seconds / total:5.1f}%  {kind}" for kind, seconds in found["kinds"].items()]
-    top = [f"{1e3 * own:9.1f} {100 * own / total:5.1f}% {calls:7d}  {name[:70]}" for name, own, calls in found["operations"]]
-    head = f"one update on one thread under the profiler: {found['seconds']:.2f} s ({phases})"
+    total = sum(profiled["kinds"].values()) or 1.0
+    phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in profiled["phases"].items())
+    kinds = [f"{100 * seconds / total:5.1f}%  {kind}" for kind, seconds in profiled["kinds"].items()]
+    top = [f"{1e3 * own:9.1f} {100 * own / total:5.1f}% {calls:7d}  {name[:70]}" for name, own, calls in profiled["operations"]]
+    head = f"one update on one thread under the profiler: {profiled['seconds']:.2f} s ({phases})"
     return [head, *kinds, f"{'own ms':>9} {'share':>6} {'calls':>7}  operation", *top]

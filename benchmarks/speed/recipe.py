@@ -73,9 +73,9 @@ def play(names: Sequence[str], job: Job, rounds: int, say: Callable[[str], None]
     """All rounds; each is a list in the order of ``names``."""
     played = []
     for number in range(rounds):
-        found = {name: _ours(job) if name == OURS else _peer(name, job) for name in order(names, number)}
-        played.append([found[name] for name in names])
-        say(f"round {number + 1}: " + ", ".join(f"{one.contestant} {one.seconds['total']:.1f} s" for one in played[-1]))
+        outcomes = {name: _ours(job) if name == OURS else _peer(name, job) for name in order(names, number)}
+        played.append([outcomes[name] for name in names])
+        say(f"round {number + 1}: " + ", ".join(f"{outcome.contestant} {outcome.seconds['total']:.1f} s" for outcome in played[-1]))
     return played
 
 
@@ -101,10 +101,10 @@ def _ours(job: Job) -> Outcome:
 
 def _peer(name: str, job: Job) -> Outcome:
     with tempfile.TemporaryDirectory() as temporary:
-        told, wrote = Path(temporary) / "job.json", Path(temporary) / "result.json"
-        job.write(told)
-        seconds = run_quietly([str(peers.interpreter(name)), "-m", MODULES[name], str(told), str(wrote)], name, job.threads)
-        result = json.loads(wrote.read_text(encoding="utf-8"))
+        job_file, result_file = Path(temporary) / "job.json", Path(temporary) / "result.json"
+        job.write(job_file)
+        seconds = run_quietly([str(peers.interpreter(name)), "-m", MODULES[name], str(job_file), str(result_file)], name, job.threads)
+        result = json.loads(result_file.read_text(encoding="utf-8"))
     phases = {phase: sum(update[phase] for update in result["updates"]) for phase in PHASES}
     return _whole(name, job, seconds, phases, sum(result["tokens"]), result)
 

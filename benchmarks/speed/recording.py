@@ -136,10 +136,10 @@ def shares(laps: Laps) -> dict[str, Any]:
     its median, as often as it was done: the answers to the watched prompts are not due in every step.
     """
     on, off = laps["on"], laps["off"]
-    differences = [(one - other) / other for one, other in zip(on, off, strict=True)]
+    differences = [(with_recording - other) / other for with_recording, other in zip(on, off, strict=True)]
     step = statistics.median(on)
     spent = {name: laps.get(name, []) for name in PARTS}
-    parts = {name: statistics.median(found) * len(found) / len(on) / step if found else 0.0 for name, found in spent.items()}
+    parts = {name: statistics.median(seconds) * len(seconds) / len(on) / step if seconds else 0.0 for name, seconds in spent.items()}
     return {
         "on": step,
         "off": statistics.median(off),
@@ -150,14 +150,14 @@ def shares(laps: Laps) -> dict[str, Any]:
     }
 
 
-def recording_line(found: dict[str, Any]) -> str:
+def recording_line(result: dict[str, Any]) -> str:
     """What was found, for people."""
-    gap = found["difference"]
-    apart = ", ".join(f"{name} {100 * share:.2f} %" for name, share in found["parts"].items())
+    gap = result["difference"]
+    apart = ", ".join(f"{name} {100 * share:.2f} %" for name, share in result["parts"].items())
     return (
-        f"recording {found['workload']}: {found['on']:.3f} s a step with it, {found['off']:.3f} s without, {found['pairs']} pairs; "
-        f"{100 * found['openly']:.2f} % of a step is spent on it openly ({apart}), "
-        f"{100 * found['cpu']['openly']:.2f} % of its processor time; pair by pair {100 * gap['median']:.2f} % "
+        f"recording {result['workload']}: {result['on']:.3f} s a step with it, {result['off']:.3f} s without, {result['pairs']} pairs; "
+        f"{100 * result['openly']:.2f} % of a step is spent on it openly ({apart}), "
+        f"{100 * result['cpu']['openly']:.2f} % of its processor time; pair by pair {100 * gap['median']:.2f} % "
         f"({100 * gap['min']:.2f} to {100 * gap['max']:.2f} %)"
     )
 
@@ -176,13 +176,13 @@ def main(arguments: list[str] | None = None) -> int:
         config = recipe_config(options.workload, options.threads, pairs)
     else:
         config = workload_config(workload_job(WORKLOADS[options.workload], options.threads), pairs)
-    found = measure_recording(options.workload, config, pairs)
-    print(recording_line(found), flush=True)
+    result = measure_recording(options.workload, config, pairs)
+    print(recording_line(result), flush=True)
     command = f"python -m benchmarks.speed.recording --workload {options.workload} --rounds {options.rounds} --threads {options.threads}"
     about = {"command": command, "date": datetime.date.today().isoformat(), "machine": machine.describe()}
     options.json.mkdir(parents=True, exist_ok=True)
     path = options.json / f"recording-{options.workload}.json"
-    path.write_text(json.dumps({**found, **about}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**result, **about}, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

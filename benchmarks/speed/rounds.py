@@ -85,21 +85,21 @@ def play(names: Sequence[str], job: Job, rounds: int, say: Callable[[str], None]
     """All rounds; each is a list in the order of ``names``."""
     played = []
     for number in range(rounds):
-        found = {name: run_once(name, job) for name in order(names, number)}
-        played.append([found[name] for name in names])
-        say(f"round {number + 1}: " + ", ".join(f"{one.contestant} {one.seconds['total']:.2f} s" for one in played[-1]))
+        outcomes = {name: run_once(name, job) for name in order(names, number)}
+        played.append([outcomes[name] for name in names])
+        say(f"round {number + 1}: " + ", ".join(f"{done.contestant} {done.seconds['total']:.2f} s" for done in played[-1]))
     return played
 
 
 def run_once(name: str, job: Job) -> Outcome:
     """One contestant in a process of its own. Raises :class:`SystemExit` with its last words when it fails."""
     with tempfile.TemporaryDirectory() as temporary:
-        told, wrote = Path(temporary) / "job.json", Path(temporary) / "result.json"
-        job.write(told)
+        job_file, result_file = Path(temporary) / "job.json", Path(temporary) / "result.json"
+        job.write(job_file)
         interpreter = sys.executable if name == OURS else str(peers.interpreter(name))
         module = (MODULES if job.workload.stage == "ppo" else SUPERVISED)[name]
-        run_quietly([interpreter, "-m", module, str(told), str(wrote)], name, job.threads)
-        return outcome(name, job, json.loads(wrote.read_text(encoding="utf-8")))
+        run_quietly([interpreter, "-m", module, str(job_file), str(result_file)], name, job.threads)
+        return outcome(name, job, json.loads(result_file.read_text(encoding="utf-8")))
 
 
 def run_quietly(command: list[str], name: str, threads: int) -> float:
@@ -115,9 +115,9 @@ def run_quietly(command: list[str], name: str, threads: int) -> float:
 
 def environment(threads: int) -> dict[str, str]:
     """The same for every contestant: equal threads, no network, nothing of this process's Python path."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     number = str(threads)
-    return kept | {
+    return inherited | {
         **{"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number, "TOKENIZERS_PARALLELISM": "false"},
         **{"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONWARNINGS": "ignore"},
     }

@@ -63,7 +63,7 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
     sampling |= {"temperature": job.settings["temperature"], "pad_token_id": trainer.tokenizer.pad_token_id}
     for number in range(workload.all_updates):
         start = number * workload.batch
-        queries = [prompts[(start + place) % len(prompts)] for place in range(workload.batch)]
+        queries = [prompts[(start + number_in_batch) % len(prompts)] for number_in_batch in range(workload.batch)]
         laps.start()
         began = time.perf_counter()
         responses = trainer.generate(queries, batch_size=workload.batch, return_prompt=False, **sampling)
@@ -82,8 +82,8 @@ def measure(job: Job) -> tuple[Laps, list[float]]:
 def _score(tokenizer: Any, reward: Any, queries: list[Any], responses: list[Any]) -> list[Any]:
     import torch
 
-    whole = [torch.cat([query, response]).tolist() for query, response in zip(queries, responses, strict=True)]
-    batch = tokenizer.pad({"input_ids": whole}, return_tensors="pt").to(reward.device)
+    sequences = [torch.cat([query, response]).tolist() for query, response in zip(queries, responses, strict=True)]
+    batch = tokenizer.pad({"input_ids": sequences}, return_tensors="pt").to(reward.device)
     with torch.no_grad():
         return list(reward(**{name: batch[name] for name in ("input_ids", "attention_mask")}).logits[:, 0].float())
 

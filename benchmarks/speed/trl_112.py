@@ -73,10 +73,10 @@ def _counting(generate: Any, tokens: list[float], job: Job) -> Any:
     """``generate`` that also notes how many tokens it sampled: all of them, or those before the padding."""
 
     def wrapped(model: Any, queries: Any, size: int, pad: int, *more: Any) -> Any:
-        whole, logits = generate(model, queries, size, pad, *more)
-        responses = whole[:, queries.shape[1] :]
+        sequences, logits = generate(model, queries, size, pad, *more)
+        responses = sequences[:, queries.shape[1] :]
         tokens.append(float((responses != pad).sum() if job.workload.stops else responses.numel()))
-        return whole, logits
+        return sequences, logits
 
     return wrapped
 

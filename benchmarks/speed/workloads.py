@@ -121,8 +121,8 @@ _W7 = Workload(
 )  # fmt: skip
 _LORA = {"lora": ("c_attn",), "completion": (16, 80), "updates": 3}
 WORKLOADS = {
-    one.name: one
-    for one in (
+    workload.name: workload
+    for workload in (
         _W0,
         replace(_W0, name="w0-lora", title="smoke test, LoRA", lora=("c_attn",)),
         _W1,

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.speed import machine
 from benchmarks.speed.__main__ import RESULTS
 from benchmarks.speed.summary import spread_of
-from benchmarks.watching.page import Seen, watching
+from benchmarks.watching.page import Traffic, watching
 from benchmarks.watching.watched_run import Watched, watched_run
 
 SETTLE_SECONDS = 3.0  # before a window: viewers have come, or gone
@@ -42,18 +42,18 @@ class Window:
     viewers_cpu: float
 
 
-async def window(watched: Watched, viewers: int, seconds: float) -> tuple[Window, Seen]:
+async def window(watched: Watched, viewers: int, seconds: float) -> tuple[Window, Traffic]:
     """Watch with ``viewers`` pages for a while."""
     if not viewers:
         await asyncio.sleep(SETTLE_SECONDS)
-        return await _observe(watched, 0, seconds), Seen()
-    async with watching(viewers, watched.port, watched.component, watched.run_dir.name) as seen:
+        return await _observe(watched, 0, seconds), Traffic()
+    async with watching(viewers, watched.port, watched.component, watched.run_dir.name) as traffic:
         await asyncio.sleep(SETTLE_SECONDS)
-        seen.forget()
-        found = await _observe(watched, viewers, seconds)
-        if seen.problems:
-            raise SystemExit(seen.problems[0])
-        return found, seen
+        traffic.forget()
+        observed = await _observe(watched, viewers, seconds)
+        if traffic.problems:
+            raise SystemExit(traffic.problems[0])
+        return observed, traffic
 
 
 async def _observe(watched: Watched, viewers: int, seconds: float) -> Window:
@@ -75,28 +75,28 @@ def _own_seconds() -> float:
 async def watch_rounds(watched: Watched, viewers: int, rounds: int, seconds: float) -> dict[str, Any]:
     """Pairs of windows, without and with viewers; every second pair the other way round."""
     pairs: list[dict[int, Window]] = []
-    all_seen: list[Seen] = []
+    all_traffic: list[Traffic] = []
     for number in range(rounds):
         counts = (0, viewers) if number % 2 == 0 else (viewers, 0)
         pair = {}
         for count in counts:
-            pair[count], seen = await window(watched, count, seconds)
+            pair[count], traffic = await window(watched, count, seconds)
             if count:
-                all_seen.append(seen)
+                all_traffic.append(traffic)
         pairs.append(pair)
         print(
             f"round {number + 1}: {pair[0].step_seconds:.3f} s alone, {pair[viewers].step_seconds:.3f} s watched",
             file=sys.stderr,
             flush=True,
         )
-    return summarise(viewers, pairs, all_seen, seconds)
+    return summarise(viewers, pairs, all_traffic, seconds)
 
 
-def summarise(viewers: int, pairs: list[dict[int, Window]], all_seen: list[Seen], seconds: float) -> dict[str, Any]:
+def summarise(viewers: int, pairs: list[dict[int, Window]], all_traffic: list[Traffic], seconds: float) -> dict[str, Any]:
     """Medians over the rounds; ``cpu_per_viewer`` is the app's CPU share that one more viewer takes."""
-    latencies = sorted(latency for seen in all_seen for latency in seen.latencies)
-    sizes = [size for seen in all_seen for size in seen.poll_bytes]
-    traffic = sum(sizes) + sum(seen.fetched_bytes for seen in all_seen)
+    latencies = sorted(latency for each in all_traffic for latency in each.latencies)
+    sizes = [size for each in all_traffic for size in each.poll_bytes]
+    traffic = sum(sizes) + sum(each.fetched_bytes for each in all_traffic)
     return {
         "viewers": viewers,
         "slowdown": spread_of([pair[viewers].step_seconds / pair[0].step_seconds for pair in pairs]),
@@ -108,19 +108,19 @@ def summarise(viewers: int, pairs: list[dict[int, Window]], all_seen: list[Seen]
         "poll_bytes": {"median": statistics.median(sizes), "mean": statistics.mean(sizes)},
         "bytes_per_viewer_second": traffic / viewers / seconds / len(pairs),
         "latency": {"median": statistics.median(latencies), "p95": latencies[int(0.95 * (len(latencies) - 1))]},
-        "windows": [[asdict(one) for one in pair.values()] for pair in pairs],
+        "windows": [[asdict(observed) for observed in pair.values()] for pair in pairs],
     }
 
 
-def viewer_lines(found: dict[str, Any]) -> list[str]:
-    slow = found["slowdown"]
+def viewer_lines(result: dict[str, Any]) -> list[str]:
+    slow = result["slowdown"]
     return [
-        f"{found['viewers']} viewers: a step takes {slow['median']:.3f} times as long ({slow['min']:.3f} to {slow['max']:.3f})",
-        f"the app: {1000 * found['cpu_per_viewer']:.1f} ms of CPU a second per viewer, {1000 * found['app_cpu_alone']:.1f} ms without any; "
-        f"the viewers themselves {1000 * found['viewers_cpu']:.0f} ms",
-        f"a poll: {found['poll_bytes']['median']:.0f} bytes (mean {found['poll_bytes']['mean']:.0f}), answered in "
-        f"{1000 * found['latency']['median']:.1f} ms, 95 % within {1000 * found['latency']['p95']:.1f} ms ({found['polls']} polls); "
-        f"everything: {found['bytes_per_viewer_second'] / 1000:.2f} kB a second per viewer",
+        f"{result['viewers']} viewers: a step takes {slow['median']:.3f} times as long ({slow['min']:.3f} to {slow['max']:.3f})",
+        f"the app: {1000 * result['cpu_per_viewer']:.1f} ms of CPU a second per viewer, "
+        f"{1000 * result['app_cpu_alone']:.1f} ms without any; the viewers themselves {1000 * result['viewers_cpu']:.0f} ms",
+        f"a poll: {result['poll_bytes']['median']:.0f} bytes (mean {result['poll_bytes']['mean']:.0f}), answered in "
+        f"{1000 * result['latency']['median']:.1f} ms, 95 % within {1000 * result['latency']['p95']:.1f} ms ({result['polls']} polls); "
+        f"everything: {result['bytes_per_viewer_second'] / 1000:.2f} kB a second per viewer",
     ]
 
 
@@ -134,13 +134,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER", default=RESULTS, help="write the result here")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as workspace, watched_run(Path(workspace), "world", options.threads) as watched:
-        found = asyncio.run(watch_rounds(watched, options.viewers, options.rounds, options.seconds))
-    print("\n".join(viewer_lines(found)), flush=True)
+        result = asyncio.run(watch_rounds(watched, options.viewers, options.rounds, options.seconds))
+    print("\n".join(viewer_lines(result)), flush=True)
     counts = f"--viewers {options.viewers} --seconds {options.seconds:g} --rounds {options.rounds} --threads {options.threads}"
     command = f"python -m benchmarks.watching {counts}"
     about = {"command": command, "date": datetime.date.today().isoformat(), "machine": machine.describe()}
     options.json.mkdir(parents=True, exist_ok=True)
-    (options.json / "watching.json").write_text(json.dumps({**found, **about}, indent=1) + "\n", encoding="utf-8")
+    (options.json / "watching.json").write_text(json.dumps({**result, **about}, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -25,7 +25,7 @@ OPENING_SECONDS = 0.15
 
 
 @dataclass
-class Seen:
+class Traffic:
     """What all viewers of a window noted: seconds and bytes of every poll, number and bytes of the larger questions, what went wrong."""
 
     latencies: list[float] = field(default_factory=list)
@@ -44,8 +44,8 @@ class Seen:
 class Viewer:
     """One page that is open on a run."""
 
-    def __init__(self, port: int, component: int, run: str, number: int, seen: Seen):
-        self._port, self._component, self._run, self._seen = port, component, run, seen
+    def __init__(self, port: int, component: int, run: str, number: int, traffic: Traffic):
+        self._port, self._component, self._run, self._traffic = port, component, run, traffic
         self._number, self._session = number, f"viewer{number}"
         self._position: dict[str, Any] = {"version": "", "epoch": -1, "step": -1, "event": 0}
         self._shown, self._watched, self._insight = -1, "", ""
@@ -65,7 +65,7 @@ class Viewer:
                 finally:
                     self._writer.close()
             except LOST as error:
-                self._seen.problems.append(f"viewer {self._number}: {type(error).__name__}: {error}"[:300])
+                self._traffic.problems.append(f"viewer {self._number}: {type(error).__name__}: {error}"[:300])
                 await asyncio.sleep(min(15.0, POLL_SECONDS * 2**failures))
                 failures += 1
 
@@ -82,10 +82,10 @@ class Viewer:
 
     async def _poll(self) -> dict[str, Any]:
         began = time.perf_counter()
-        place = {**self._position, "follows": self._shown}
-        reply, size = await self._ask("poll", {"run": self._run, "view": False, "insight": self._insight, **place})
-        self._seen.latencies.append(time.perf_counter() - began)
-        self._seen.poll_bytes.append(size)
+        position = {**self._position, "follows": self._shown}
+        reply, size = await self._ask("poll", {"run": self._run, "view": False, "insight": self._insight, **position})
+        self._traffic.latencies.append(time.perf_counter() - began)
+        self._traffic.poll_bytes.append(size)
         return reply
 
     async def _take_in(self, reply: dict[str, Any]) -> None:
@@ -107,8 +107,8 @@ class Viewer:
 
     async def _fetch(self, kind: str, step: int = 0, sample: int = 0) -> None:
         _, size = await self._ask("fetch", {"kind": kind, "step": step, "sample": sample, "run": self._run})
-        self._seen.fetches += 1
-        self._seen.fetched_bytes += size
+        self._traffic.fetches += 1
+        self._traffic.fetched_bytes += size
 
     async def _ask(self, function: str, data: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """One server function of the page's component; its reply and the bytes of the body on the wire."""
@@ -142,15 +142,15 @@ class Viewer:
 
 
 @contextlib.asynccontextmanager
-async def watching(count: int, port: int, component: int, run: str) -> AsyncIterator[Seen]:
+async def watching(count: int, port: int, component: int, run: str) -> AsyncIterator[Traffic]:
     """``count`` viewers who arrived within one poll's time of each other. Raises what went wrong with any of them."""
-    seen = Seen()
+    traffic = Traffic()
     tasks = []
     for number in range(count):
-        tasks.append(asyncio.create_task(Viewer(port, component, run, number, seen).watch()))
+        tasks.append(asyncio.create_task(Viewer(port, component, run, number, traffic).watch()))
         await asyncio.sleep(POLL_SECONDS / count)
     try:
-        yield seen
+        yield traffic
     finally:
         for task in tasks:
             task.cancel()

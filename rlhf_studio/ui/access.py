@@ -41,13 +41,13 @@ CLASS_COOKIE = "rlhf_studio_class"
 CLASS_HEADER = "x-rlhf-studio-class-token"
 CLASS_QUERY = "class"
 OUR_COOKIES = (COOKIE, RATER_COOKIE, CLASS_COOKIE, identity.COOKIE)
-LINK_SECONDS = 1.0  # for which a link that another app has renewed may still be taken for valid
+LINK_SECONDS = 1.0  # during which a link that another app has renewed may still count as valid
 TOKEN_VARIABLE = "RLHF_STUDIO_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 _OF_PROXIES = re.compile(r"forwarded|x-forwarded-.*|via|x-real-ip|.*-(client|connecting)-ip")
 
 
-SENDER = "rlhf_studio.sender"  # where it is kept with a request
+SENDER = "rlhf_studio.sender"  # the key under which a request keeps its sender
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Sender:
 
 
 class Raters:
-    """The rating link: whoever opens it may vote, and nothing else.
+    """The rating link: whoever opens it may vote, and may do nothing else.
 
     Args:
-        known: the link's token; empty as long as nobody has made one.
-        make: makes one, or with ``renew`` another one.
-        now: the time in seconds.
+        known: gives the link's token; empty until somebody has made one.
+        make: makes a token, or with ``renew`` another one.
+        now: gives the time in seconds.
     """
 
     def __init__(
@@ -81,20 +81,21 @@ class Raters:
         self._token, self._read_at = self._make(renew=renew), self._now()
         return self._token
 
-    def admits(self, shown: str) -> bool:
-        """Whether this is the link's token. Another app of the same workspace may have made or renewed it: what is known is looked up
-        again after a second, and at once for a token that is not known."""
-        if not shown:
+    def admits(self, token: str) -> bool:
+        """Whether this is the rating link's token. Another app of the same workspace may have made or renewed the link. So the store is
+        read again after a second, and at once when the token is not the known one."""
+        if not token:
             return False
-        if self._now() - self._read_at >= LINK_SECONDS or not self._is_known(shown):
+        if self._now() - self._read_at >= LINK_SECONDS or not self._is_known(token):
             self._look_up()
-        return self._is_known(shown)
+        return self._is_known(token)
 
-    def _is_known(self, shown: str) -> bool:
-        return is_token(shown, self._token)
+    def _is_known(self, token: str) -> bool:
+        return is_token(token, self._token)
 
     def _look_up(self) -> None:
-        """A store that cannot be read just now ends nobody's link: who answers is told what is wrong with it."""
+        """Read the token from the store. When the store cannot be read now, the known token stays valid; the answer to the vote says what
+        is wrong with the store."""
         with contextlib.suppress(StoreError):
             self._token, self._read_at = self._known(), self._now()
 
@@ -155,7 +156,7 @@ class Access:
 
     def shows_class_link(self, request: Any) -> bool:
         """Whether the sender has opened the class link that is valid now. To take part they also need a place (:meth:`plays`)."""
-        return request is not None and self.room.admits(_shown(request, CLASS_HEADER, CLASS_COOKIE))
+        return request is not None and self.room.admits(_token_of(request, CLASS_HEADER, CLASS_COOKIE))
 
     def may_start(self, request: Any, data: Any = None) -> bool:
         """Whether this is an operator, or somebody who plays and may start a run now."""
@@ -163,7 +164,7 @@ class Access:
         return self.is_operator(request, data) or (allowed and self.plays(request, data))
 
     def starter(self, request: Any, data: Any = None) -> Starter:
-        """Who starts a run with this request, as the run keeps it."""
+        """Who starts a run with this request, as it is recorded with the run."""
         if self.is_operator(request, data):
             return Starter("operator" if self.mode.visitors_play else "")
         starter = identity.starter_of(self.mode, self.visitors.key_in(request.headers), request)
@@ -204,16 +205,16 @@ class Access:
         return self.role_of(request, data) >= Role.OPERATOR
 
     def _sender(self, request: Any) -> Sender:
-        """Who sends a request: found out once, and kept with it."""
+        """Who sends a request. It is decided once, and kept with the request."""
         if request is None or not self._from_our_page(request.headers):
             return Sender(Role.ANYONE)
-        kept = _scope_of(request)
-        if SENDER not in kept:
+        request_scope = _scope_of(request)
+        if SENDER not in request_scope:
             plays = self._may_play(request)
-            rates = not self.read_only and self.raters.admits(_shown(request, RATER_HEADER, RATER_COOKIE))
+            rates = not self.read_only and self.raters.admits(_token_of(request, RATER_HEADER, RATER_COOKIE))
             role = Role.OPERATOR if self._may_operate(request) else Role.PLAYER if plays or rates else Role.VIEWER
-            kept[SENDER] = Sender(role, plays)
-        sender: Sender = kept[SENDER]
+            request_scope[SENDER] = Sender(role, plays)
+        sender: Sender = request_scope[SENDER]
         return sender
 
     def _may_play(self, request: Any) -> bool:
@@ -224,7 +225,7 @@ class Access:
     def _may_operate(self, request: Any) -> bool:
         if self.read_only or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
-        if is_token(_shown(request, HEADER, COOKIE), self.operator_token):
+        if is_token(_token_of(request, HEADER, COOKIE), self.operator_token):
             return True
         if self.mode is Mode.SPACE and self.person(request).lower() in self.owners:
             return True
@@ -235,7 +236,7 @@ class Access:
         return owner.person_in(_scope_of(request).get("session", {}))
 
     def _from_our_page(self, headers: Any) -> bool:
-        """False for requests that another website made a browser send. Programs outside a browser send neither header."""
+        """False for a request that another website made a browser send. Programs that are no browsers send neither header."""
         site = headers.get("sec-fetch-site")
         if site is not None:
             return site in ("same-origin", "none")
@@ -243,7 +244,7 @@ class Access:
         if origin is None:
             return True
         _, _, page = origin.partition("://")
-        hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip(), *self.hosts.told}
+        hosts = {headers.get("host", ""), headers.get("x-forwarded-host", "").split(",")[0].strip(), *self.hosts.given}
         return page.lower() in {host.lower() for host in hosts} - {""}
 
     def require_operator(self, request: Any, data: Any = None) -> None:
@@ -272,13 +273,13 @@ class Access:
         if students.has_place(key):
             return ""
         if key and (students.is_late(key) or students.full):
-            one = students.places == 1
-            taken = "The one place of this class is taken." if one else f"All {students.places} places of this class are taken."
+            only_place = students.places == 1
+            taken = "The one place of this class is taken." if only_place else f"All {students.places} places of this class are taken."
             return f"{taken} Your teacher can make room for you: say that you are here."
         return "Open the class link again, in a browser that keeps cookies: your place in the class is kept in one."
 
     def why_not(self, request: Any, data: Any = None) -> str:
-        """Sentences for whoever is not an operator: why not, and what would change it. Arguments as :meth:`is_operator`."""
+        """Sentences for somebody who is no operator: why not, and what would change it. Arguments as :meth:`is_operator`."""
         if self.read_only:
             return "This app was started read-only: runs can be watched, not changed."
         if self.mode is Mode.SPACE:
@@ -297,7 +298,8 @@ class Access:
 
 
 def _scope_of(request: Any) -> MutableMapping[str, Any]:
-    """What is kept with a request, whether it is Gradio's, which has Starlette's in it, or Starlette's; nothing of any other."""
+    """The mapping in which things are kept with a request. Gradio's request has Starlette's request in it. Any other object has an empty
+    one."""
     scope: MutableMapping[str, Any] = getattr(getattr(request, "request", request), "scope", {})
     return scope
 
@@ -314,18 +316,18 @@ def _from_this_machine(request: Any) -> bool:
     return is_loopback(host) and is_loopback(client)
 
 
-def _shown(request: Any, header: str, cookie: str) -> str:
+def _token_of(request: Any, header: str, cookie: str) -> str:
     """The token that a request shows in a header or a cookie; empty when it shows none."""
     return request.headers.get(header) or token_in_cookies(request.headers.get("cookie", ""), cookie)
 
 
 def with_our_cookie_only(scope: Scope) -> Scope:
-    """The request without cookies that are not ours: other programs of this machine set some, and nothing here needs them."""
+    """The request with our own cookies alone. Other programs on this machine may set cookies as well, and nothing in the app needs them."""
     cookies = "; ".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
     tokens = {name: token_in_cookies(cookies, name) for name in OUR_COOKIES}
     ours = "; ".join(f"{name}={token}" for name, token in tokens.items() if _TOKEN.fullmatch(token))
-    kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
-    return {**scope, "headers": [*kept, (b"cookie", ours.encode("latin-1"))] if ours else kept}
+    others = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
+    return {**scope, "headers": [*others, (b"cookie", ours.encode("latin-1"))] if ours else others}
 
 
 def token_of(environment: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """The app: builds the pages, serves them, and starts queued runs.
 
-Nothing of a run lives in here. Engines are processes of their own, so the app may end and come back while they work.
+No run lives in this process. Each engine is a process of its own, so the app may stop and start again while engines work.
 """
 
 from __future__ import annotations
@@ -250,18 +250,22 @@ def launch(
     allow_hosts: Sequence[str] = (),
     prepare_lessons: bool = False,
 ) -> Server:
-    """Serve the app on ``root`` and start queued runs with ``start``; returns when it answers.
+    """Serve the app on the workspace ``root``, and start queued runs with ``start``. Returns when the app answers.
 
-    ``on_queued`` as in :class:`Workspace`. With it, the events that start runs go through Gradio's queue: in them, what is called knows who
-    asks (``gradio.context.LocalContext``).
+    A read-only app starts nothing, so it can watch the workspace of another app.
 
-    ``permissions`` say which code and servers outside the program rewards may use; they are passed on to ``start``.
-    So is ``keep_hub_token``: whether runs may use the Hugging Face token of the person who started the app. ``allow_hosts`` are
-    further names under which the app is reached, for instance through a proxy. With ``prepare_lessons``, the process that computes the
-    lessons' numbers begins when somebody opens the app, so that they do not wait for it.
+    Args:
+        on_queued: as in :class:`Workspace`. With it, events that start runs go through Gradio's queue: the functions that they call can
+            then see who asks (``gradio.context.LocalContext``).
+        permissions: the code and servers outside the program that rewards may use; passed on to ``start``.
+        keep_hub_token: whether runs may use the Hugging Face token of the person who started the app; passed on to ``start``.
+        allow_hosts: further names under which people reach the app, for instance through a proxy.
+        prepare_lessons: begin the process that computes lessons' numbers when somebody opens the app, so that they do not wait for it.
 
-    A read-only app starts nothing, so that it can watch the workspace of another. Raises OSError when the workspace or the port
-    cannot be used, StoreError when the workspace's database cannot, and ValueError for a token or a name that cannot be used.
+    Raises:
+        OSError: the workspace or the port cannot be used.
+        StoreError: the workspace's database cannot be used.
+        ValueError: a token or a name cannot be used.
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
@@ -319,7 +323,7 @@ def main(
     """The command ``app``: serve until interrupted; returns the exit code. ``start`` and ``on_queued`` as in :func:`launch`."""
     options = parser().parse_args(arguments)
     name_trl_in_errors()
-    # whoever answers a poll gives up Python's lock with every packet; a thread that computes would give it back after 5 ms at the earliest
+    # an answer gives up Python's lock with every packet; a thread that computes would give it back after 5 ms at the earliest
     sys.setswitchinterval(TURN_SECONDS)
     options.host = options.host or ("0.0.0.0" if options.classroom else "127.0.0.1")
     try:

@@ -35,7 +35,8 @@ def command_line(config: StageConfig, recipe: str, base: StageConfig) -> str:
 
 
 def permission_flags(config: StageConfig) -> list[str]:
-    """What must be allowed at every start. The address of a scoring server is left for the person to fill in: it may hold a secret."""
+    """The flags that every start of this run needs. The address of a scoring server is left for the person to fill in, because it may hold
+    a secret."""
     if not isinstance(config, WithRewards):
         return []
     pairs = [pair for component in config.reward.components for pair in component.start_flags()]

@@ -24,11 +24,11 @@ def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Device | None, cores: int 
         config_file: what is suggested for accelerate's file.
     """
     first = "the CPU" if not gpus else _of(gpus[0])
-    here = f" Here that is {first}." if gpus is not None and cpu else ""
+    on_this_computer = f" Here that is {first}." if gpus is not None and cpu else ""
     return {
         "help": f"{HELP} {LISTED}" if cpu else HELP,
         "choices": [
-            _choice("auto", "Automatic", f"The first GPU when there is one, else the CPU.{here}", "auto"),
+            _choice("auto", "Automatic", f"The first GPU when there is one, else the CPU.{on_this_computer}", "auto"),
             _choice("cpu", "This computer's CPU", _processor(cpu, cores), "cpu"),
             _one_gpu(gpus, cpu is not None),
             _all_gpus(gpus, cpu is not None),

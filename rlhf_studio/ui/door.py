@@ -1,8 +1,8 @@
-"""The door: what every request passes before Gradio sees it.
+"""The door: every request passes it before Gradio sees the request.
 
-It refuses names that the app is not called, addresses that are not in the table of :mod:`rlhf_studio.ui.roles`, whoever may not
-call what they ask for, and bodies that are too long, too slow or not what a page sends. A refusal is one sentence and a status
-of 400 and above; nothing is printed.
+It refuses a request under a name that is not the app's, for an address that the table of :mod:`rlhf_studio.ui.roles` does not have, from
+somebody who may not call what it asks for, or with a body that is too long, too slow or not of the kind that pages send. A refusal is one
+sentence with a status of 400 or above; nothing is printed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import Access, with_our_cookie_only
 from rlhf_studio.ui.roles import Role, Rule, rule_of
 from rlhf_studio.ui.serving import bodies
-from rlhf_studio.ui.serving.bodies import Refused
+from rlhf_studio.ui.serving.bodies import RequestRefused
 from rlhf_studio.ui.serving.bounded import TooBusy, Turns
-from rlhf_studio.ui.serving.replies import WithoutPlaces, reply_of
+from rlhf_studio.ui.serving.replies import WithoutRoot, reply_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
 from rlhf_studio.ui.visiting.modes import Mode
 
 MOST_BYTES = {Role.VIEWER: 64_000, Role.PLAYER: 64_000, Role.OPERATOR: 1_000_000}
-VIEWERS_AT_ONCE = 4  # calls of viewers that are worked on at the same time; the others wait
+VIEWERS_AT_ONCE = 4  # calls of viewers that run at the same time; the others wait
 VIEWERS_WAITING = 60
-STARTS_AT_ONCE = 4  # starts of those who play, which wait for each other's turn to be checked, see Once
-STARTS_WAITING, STARTS_OF_ONE = 20, 3  # of all who play; of one of them, with the one that is looked at
-MOST_SESSIONS = 1000  # whose stream of Gradio's queue may be asked for
+STARTS_AT_ONCE = 4  # starts of players that are handled at the same time; Once checks one after the other
+STARTS_WAITING, STARTS_OF_ONE = 20, 3  # starts of all players that wait; starts of one player, waiting or handled
+MOST_SESSIONS = 1000  # sessions whose stream of Gradio's queue may be requested
 LONGEST_PATH, LONGEST_PART = 1000, 255
-MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # all headers together, and one of them with its name
+MOST_HEADER_BYTES, LONGEST_HEADER = 16_000, 8_000  # bytes of all headers together, and of one header with its name
 LONGEST_QUERY = 8_000
 UNKNOWN_NAME = (
     "This app does not answer under this name. Whoever runs it can allow the name: start it with --allow-host NAME,"
@@ -89,7 +89,7 @@ def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
 
 
 def ask_of(function: Callable[..., Any]) -> Ask:
-    """A server function as one of what was sent and the request. One that is not async runs in a thread."""
+    """A server function as a coroutine function of (what was sent, the request). A function that is not async runs in a thread."""
     takes_request = len(inspect.signature(function).parameters) > 1
 
     async def ask(data: Any, request: Request) -> Any:
@@ -100,7 +100,7 @@ def ask_of(function: Callable[..., Any]) -> Ask:
 
 
 def health_route() -> Route:
-    """The route that says whether the app serves. It waits for no thread, so a busy app answers as well."""
+    """The route that says whether the app works. It needs no thread, so it is answered even when all threads are busy."""
 
     async def health(request: Request) -> PlainTextResponse:
         return PlainTextResponse("ok\n", headers={"Cache-Control": "no-store"})
@@ -140,14 +140,14 @@ class Door:
 
     Args:
         functions: what may be called, see :class:`Functions`.
-        root: the workspace, see :class:`WithoutPlaces`.
+        root: the workspace, see :class:`WithoutRoot`.
         logs_in: whether people may log in, see :mod:`rlhf_studio.ui.visiting.owner`.
     """
 
     def __init__(self, app: ASGIApp, access: Access, functions: Functions, root: Path, logs_in: bool = False) -> None:
         linked: ASGIApp = Links(app, access)
         self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
-        self._access, self._called, self._places = access, functions, WithoutPlaces(root)
+        self._access, self._called, self._without_root = access, functions, WithoutRoot(root)
         self._files = [path.as_posix() for path in html.static_paths()]
         routes = [(key.partition(" "), role) for key, role in {**roles.ROUTES, **(roles.LOGIN_ROUTES if logs_in else {})}.items()]
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
@@ -161,37 +161,37 @@ class Door:
             return
         try:
             if scope["type"] != "http":
-                raise Refused(403, "There are no websockets here.")
+                raise RequestRefused(403, "There are no websockets here.")
             scope = with_our_cookie_only(scope)
             if not self._is_our_name(scope):
                 await PlainTextResponse(UNKNOWN_NAME, 421, {"connection": "close"})(scope, receive, send)
                 return
             path, role = self._route(scope)
-            places = self._places if role < Role.OPERATOR else None
-            told = places.told(scope, send) if places else send
+            without_root = self._without_root if role < Role.OPERATOR else None
+            private_send = without_root.sender(scope, send) if without_root else send
             if scope["method"] != "POST":
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, self._kept(path, scope, told))
+                await self._app(_without(scope, b"range"), receive, self._with_cache_rule(path, scope, private_send))
                 return
             request = Request(scope, receive)
             call, function = await self._call(path, role, request, receive)
             async with self._turn(role, function, request):
                 if function is not None and function.ask is not None:
                     answer = await _answer(function.ask, call["data"], request)
-                    await reply_of(answer, request.headers, places)(scope, receive, send)
+                    await reply_of(answer, request.headers, without_root)(scope, receive, send)
                 else:
-                    await self._app(*_with_body(scope, receive, call), told)
-        except (Refused, TooBusy) as error:
+                    await self._app(*_with_body(scope, receive, call), private_send)
+        except (RequestRefused, TooBusy) as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
                 return
-            refused = error if isinstance(error, Refused) else Refused(503, str(error))
+            refused = error if isinstance(error, RequestRefused) else RequestRefused(503, str(error))
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
 
-    def _kept(self, path: str, scope: Scope, send: Send) -> Send:
-        """How long browsers and proxies may keep an answer. The page itself not at all: with it comes a visitor's own cookie, and in it
-        stands the name by which this one was asked for."""
+    def _with_cache_rule(self, path: str, scope: Scope, send: Send) -> Send:
+        """Tell browsers and proxies how long they may keep an answer. They may not keep the page itself at all: it comes with the visitor's
+        own cookie, and its text holds the name under which it was requested."""
         if path in roles.PAGE_ROUTES:
             return _with_rule(send, b"no-store")
         return _with_rule(send, b"no-cache") if _is_asset(path, scope) else send
@@ -201,41 +201,41 @@ class Door:
         return len(names) == 1 and self._access.hosts.knows(names[0])
 
     def _route(self, scope: Scope) -> tuple[str, Role]:
-        """(the table's path, who asks). Raises :class:`Refused` for what this sender may not ask for."""
+        """(the matching path of the table, the sender's role). Raises :class:`RequestRefused` for what this sender may not ask for."""
         path = scope["path"]
         if _CONTROLS.search(path) or len(path) > LONGEST_PATH or any(len(part.encode()) > LONGEST_PART for part in path.split("/")):
-            raise Refused(400, "This address is not valid.")
+            raise RequestRefused(400, "This address is not valid.")
         if not _FORWARDED_NAME.fullmatch(Headers(scope=scope).get("x-forwarded-host", "")):
-            raise Refused(400, "The header X-Forwarded-Host is not valid.")
-        rows = [(wanted, row) for method, row, pattern, wanted in self._patterns if method == scope["method"] and pattern.match(path)]
+            raise RequestRefused(400, "The header X-Forwarded-Host is not valid.")
+        rows = [(required, row) for method, row, pattern, required in self._patterns if method == scope["method"] and pattern.match(path)]
         if not rows:
-            raise Refused(404, "There is nothing here.")
-        wanted, row = max(rows)
+            raise RequestRefused(404, "There is nothing here.")
+        required, row = max(rows)
         request = Request(scope)
         role = self._access.role_of(request)
-        self._require(request, role, wanted)
+        self._require(request, role, required)
         return row, role
 
-    def _require(self, request: Request, role: Role, wanted: Role) -> None:
-        if wanted is Role.NOBODY:
-            raise Refused(403, "The pages do not need this, so nobody may use it.")
-        if role < wanted:
-            why = self._access.why_not_rate() if wanted is Role.PLAYER else self._access.why_not(request)
-            raise Refused(403, FOREIGN_PAGE if role is Role.ANYONE else why)
+    def _require(self, request: Request, role: Role, required: Role) -> None:
+        if required is Role.NOBODY:
+            raise RequestRefused(403, "The pages do not need this, so nobody may use it.")
+        if role < required:
+            why = self._access.why_not_rate() if required is Role.PLAYER else self._access.why_not(request)
+            raise RequestRefused(403, FOREIGN_PAGE if role is Role.ANYONE else why)
 
     def _check_read(self, path: str, scope: Scope) -> None:
         """Refuse reads that Gradio answers with an error of its own, or with more than the pages need."""
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if path in roles.PAGE_ROUTES and {"page", "deep_link"} & query.keys():
-            raise Refused(404, "There is nothing here.")
+            raise RequestRefused(404, "There is nothing here.")
         if path == roles.FILE_ROUTE:
-            wanted = scope["path"].partition("file=")[2]
-            if posixpath.normpath(wanted) != wanted or not any(f"{wanted}/".startswith(f"{file}/") for file in self._files):
-                raise Refused(403, "This file is not part of the pages.")
+            file_path = scope["path"].partition("file=")[2]
+            if posixpath.normpath(file_path) != file_path or not any(f"{file_path}/".startswith(f"{file}/") for file in self._files):
+                raise RequestRefused(403, "This file is not part of the pages.")
         if path == roles.STREAM_ROUTE:
             session = bodies.session_of(query.get("session_hash", [""])[0])
             if session not in self._sessions:
-                raise Refused(404, "Nothing was started in this session.")
+                raise RequestRefused(404, "Nothing was started in this session.")
 
     def _joined(self, session: str) -> None:
         self._sessions[session] = None
@@ -243,7 +243,7 @@ class Door:
             self._sessions.popitem(last=False)
 
     async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
-        """What a body asks for, and the function it names. Raises :class:`Refused`."""
+        """What a body asks for, and the function it names. Raises :class:`RequestRefused`."""
         body = await bodies.read_body(request.headers, receive, MOST_BYTES[role])
         sent = bodies.read_object(body)
         if path == roles.CANCEL_ROUTE:
@@ -257,25 +257,25 @@ class Door:
             call = bodies.event_call(sent, self._called.inputs)
             function = self._called.handlers.get(call["fn_index"])
             if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
-                raise Refused(404, "This event is asked for at another address.")
+                raise RequestRefused(404, "This event is asked for at another address.")
             if path == roles.QUEUE_ROUTE:
                 self._joined(call["session_hash"])
         if function is None:
-            raise Refused(404, "There is no such function.")
+            raise RequestRefused(404, "There is no such function.")
         self._require(request, role, function.rule.role_in(self._access.mode))
         if function.rule.most_bytes is not None and len(body) > function.rule.most_bytes:
-            raise Refused(413, f"The body may have {function.rule.most_bytes} bytes at most.")
+            raise RequestRefused(413, f"The body may have {function.rule.most_bytes} bytes at most.")
         return call, function
 
     @asynccontextmanager
     async def _turn(self, role: Role, function: Function | None, request: Request) -> AsyncIterator[None]:
-        """Let a few calls of people who may only watch or play run at once, so that they cannot keep the machine from its operator; and few
-        starts of one person, so that nobody keeps others from theirs. Raises Refused and TooBusy."""
+        """Wait for a turn. Only a few calls of viewers and players run at the same time, so that they cannot keep the machine from its
+        operator. Only a few starts of one person wait, so that nobody blocks the others. Raises RequestRefused and TooBusy."""
         if role >= Role.OPERATOR or function is None:
             yield
             return
         if function.rule.is_for_players(self._access.mode) and not self._access.plays(request):
-            raise Refused(403, self._access.why_not(request))
+            raise RequestRefused(403, self._access.why_not(request))
         if not function.waits:
             yield
             return
@@ -297,13 +297,13 @@ def _is_asset(path: str, scope: Scope) -> bool:
 
 
 def _with_rule(send: Send, rule: bytes) -> Send:
-    """An answer with this rule: ``no-store`` keeps it nowhere; with ``no-cache`` browsers ask whether a file is still the same before they
-    use what they kept. Without a rule they would guess."""
+    """The answer with this rule for caches. With ``no-store`` nobody keeps it; with ``no-cache`` browsers ask whether a file has changed
+    before they use their copy. Without a rule, browsers would guess."""
 
     async def with_rule(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
-            message = {**message, "headers": [*kept, (b"cache-control", rule)]}
+            other_headers = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
+            message = {**message, "headers": [*other_headers, (b"cache-control", rule)]}
         await send(message)
 
     return with_rule

@@ -1,4 +1,4 @@
-"""The memory and the time of a run as rows for the Train page. Works nothing out: :mod:`rlhf_studio.inputs.estimate` did."""
+"""The memory and the time of a run as rows for the Train page. It only formats: :mod:`rlhf_studio.inputs.estimate` computes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def short_count(count: int) -> str:
 
 
 def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) -> float | None:
-    """How many times as long as the recipes say a run takes on this machine, by the newest run here; None where none has told."""
+    """How many times as long as in the recipes a run takes on this machine, measured by its newest run; None when no run can tell."""
 
     def expected(earlier: RunConfig) -> float | None:
         recipe = recipes.get(earlier.recipe)
@@ -74,7 +74,7 @@ def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) 
 
 
 def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:
-    """The time that the recipe's measured one lets expect, ``slower`` times as long on this machine; None where nobody measured it."""
+    """The expected time by the recipe's measured time, ``slower`` times as long on this machine; None when nobody measured the recipe."""
     minutes = recipe_minutes(config, recipe)
     if minutes is None:
         return None

@@ -27,12 +27,12 @@ class Hosts:
     Attributes:
         names: host names and addresses without port, in lower case; loopback names always count as well.
         any_address: every IP address counts, since the app listens on all of them: no foreign name can be an address.
-        told: the names that a person gave, with their port if one was given: pages under them are ours.
+        given: the names that a person gave, with their port if one was given: pages under them are ours.
     """
 
     names: frozenset[str] = frozenset()
     any_address: bool = False
-    told: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()
 
     def knows(self, header: str) -> bool:
         """Whether a Host header names this app. The port is not looked at: a container's or proxy's may differ."""
@@ -59,8 +59,8 @@ def hosts_of(host: str, allowed: Iterable[str], environment: Mapping[str, str]) 
     """
     root = urlsplit(environment.get("GRADIO_ROOT_PATH", "")).netloc  # the page's full address, where a proxy serves it
     given = [*allowed, *re.split(r"[,\s]+", environment.get(HOSTS_VARIABLE, "")), *environment.get("SPACE_HOST", "").split(","), root]
-    told = {name.strip().lower() for name in given if name.strip()}
-    for name in told:
+    names = {name.strip().lower() for name in given if name.strip()}
+    for name in names:
         if not host_name(name):
             raise ValueError(f"{name!r} is not the name of a host, such as lab.example or lab.example:8443")
     anywhere = host in ("", "0.0.0.0", "::")
@@ -69,7 +69,7 @@ def hosts_of(host: str, allowed: Iterable[str], environment: Mapping[str, str]) 
         machine = socket.gethostname().lower()
         short = machine.split(".")[0]
         own |= {machine, short, f"{short}.local"} - {"", ".local"}
-    return Hosts(frozenset(own | {host_name(name) for name in told}), anywhere, frozenset(told))
+    return Hosts(frozenset(own | {host_name(name) for name in names}), anywhere, frozenset(names))
 
 
 def cookie_path(environment: Mapping[str, str]) -> str:

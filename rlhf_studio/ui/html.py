@@ -172,13 +172,13 @@ def scripts(page: str) -> tuple[str, ...]:
 
 def scripts_from(entry: str) -> tuple[str, ...]:
     """A script, and all that it imports, relative to :data:`ASSETS`."""
-    found, waiting = set(), [ASSETS / entry]
+    paths, waiting = set(), [ASSETS / entry]
     while waiting:
         path = waiting.pop()
-        found.add(path)
+        paths.add(path)
         imported = {(path.parent / name).resolve() for name in _IMPORTED.findall(path.read_text(encoding="utf-8"))}
-        waiting += imported - found
-    return tuple(sorted(path.relative_to(ASSETS).as_posix() for path in found))
+        waiting += imported - paths
+    return tuple(sorted(path.relative_to(ASSETS).as_posix() for path in paths))
 
 
 def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., Any]]) -> gr.HTML:

@@ -15,20 +15,21 @@ MOST_EVENTS = 200  # in one reply
 
 
 def news(service: Service, access: Access, data: Any, request: gr.Request, gone: str) -> Response:
-    """What has happened in a job since the page asked last: ``since`` is how many events it has. Cheap, and waits for nothing.
+    """What has happened in a job since the page's last question. It is cheap, and waits for nothing.
 
-    Gives ``state``, ``place`` (how many answers come before this one; a model that is only loaded is no answer), ``events``, and whether
-    there are ``more``; ``gone`` as the ``error`` for a job that is no longer remembered, and for who may not ask.
+    ``since`` is how many events the page has. Gives ``state``, ``place`` (how many answers are made before this one; only loading a model
+    does not count), ``events``, and whether there are ``more``. For a job that is no longer remembered, and for somebody who may not ask,
+    gives ``gone`` as the ``error``.
     """
     job = service.find(sent.member(data, "key"))
     if job is None or not access.is_operator(request, data):
         return sent.as_json({"error": gone})
     since = sent.member(data, "since")
     first = since if type(since) is int and since >= 0 else 0
-    # the state before the events: what is done then has all of them
-    state, place = job.state, sum(other.request.get("prompt") is not None for other in service.before(job))
+    # the state is read before the events: a job that is done then has all of its events
+    state, position = job.state, sum(other.request.get("prompt") is not None for other in service.before(job))
     events = job.events[first : first + MOST_EVENTS]
-    return sent.as_json({"state": state, "place": place, "events": events, "more": len(job.events) > first + len(events)})
+    return sent.as_json({"state": state, "place": position, "events": events, "more": len(job.events) > first + len(events)})
 
 
 def cancel(service: Service, access: Access, data: Any, request: gr.Request) -> None:

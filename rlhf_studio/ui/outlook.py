@@ -83,7 +83,7 @@ def _evaluation_sentence(config: EvaluationRunConfig) -> str:
 
 
 def _amount(training: TrainingConfig, what: str) -> str:
-    """How much is read, as a sentence: ``1 pass over all of them, 64 examples at a time``."""
+    """How much the run reads, as a part of a sentence: ``1 pass over all of them, 64 examples at a time``."""
     each = f"{grouped(training.batch_size)} {what}"
     if training.max_steps:
         return f"{count(training.max_steps, 'step', 'steps')} of {each}"
@@ -113,10 +113,10 @@ def _learned_from(config: StageConfig) -> object:
 
 
 def risks(config: StageConfig) -> list[dict[str, Any]]:
-    """The settings that are likely to spoil the run, the gravest first; the run may start with them all the same.
+    """Settings that are likely to spoil the run, the worst first. The run may start all the same.
 
     Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
-    (settings that would cure it, empty where only a person can tell) and ``use``, the words of the button that puts them in.
+    (settings that would cure it, empty when only a person can tell) and ``use``, the words of the button that fills them in.
     """
     return [_risk(finding) for finding in examine_settings(config)]
 
@@ -162,7 +162,7 @@ def _judges(config: RunConfig) -> str:
 
 
 def figures(report: Preflight | None) -> list[dict[str, str]]:
-    """Download and disk as label, value and help, for whom the machine was looked at; memory and time are shown by :mod:`forecast`."""
+    """Download and disk as label, value and help, once the machine was looked at. :mod:`forecast` shows memory and time."""
     if report is None:
         return []
     download = format_bytes(report.download_bytes) if report.download_bytes else "none"
@@ -208,9 +208,9 @@ def duration(minutes: float) -> str:
     return count(round(minutes / 60), "hour", "hours")
 
 
-def count(number: int, one: str, many: str) -> str:
+def count(number: int, singular: str, many: str) -> str:
     """``1 step``, ``3,840 steps``."""
-    return f"{grouped(number)} {one if number == 1 else many}"
+    return f"{grouped(number)} {singular if number == 1 else many}"
 
 
 def grouped(number: int) -> str:

@@ -29,35 +29,35 @@ _SECTIONS = tuple(SECTION_TITLES)
 def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
     """Problems for the page whose form holds ``values``, in the order of the form."""
 
-    def place(problem: Problem) -> int:
+    def order_of(problem: Problem) -> int:
         section = problem.field.split(".")[0]
         return _SECTIONS.index(section) if section in _SECTIONS else -1
 
     names = set(_texts_in(values))
-    causes = _causes(sorted(problems, key=place), values)
-    return [_told(problem, names) for problem in causes]
+    causes = _causes(sorted(problems, key=order_of), values)
+    return [_row(problem, names) for problem in causes]
 
 
-def _told(problem: Problem, names: Container[str]) -> dict[str, str]:
-    """The problem as the page gets it; ``lacks`` says that nothing else is wrong with the setting than that it is empty."""
-    told = {"field": problem.field, "message": plain(_named(problem), names)}
-    return told | ({"lacks": "value"} if problem.message == NEEDS_VALUE else {})
+def _row(problem: Problem, names: Container[str]) -> dict[str, str]:
+    """The problem as the page gets it. ``lacks`` says that the only thing wrong with the setting is that it is empty."""
+    row = {"field": problem.field, "message": plain(_named(problem), names)}
+    return row | ({"lacks": "value"} if problem.message == NEEDS_VALUE else {})
 
 
 def _causes(problems: Sequence[Problem], values: Any) -> Iterator[Problem]:
-    """Each cause once: the same file or model, named by two settings and wrong in the same way, is said at the first of them."""
-    seen = set()
+    """Each cause once. When two settings name the same file or model and are wrong in the same way, only the first one is listed."""
+    named = set()
     for problem in problems:
         text = values.get(problem.field) if isinstance(values, Mapping) else None
         if isinstance(text, str) and text:
-            if (text, problem.message) in seen:
+            if (text, problem.message) in named:
                 continue
-            seen.add((text, problem.message))
+            named.add((text, problem.message))
         yield problem
 
 
 def _named(problem: Problem) -> str:
-    """What is wrong; a file of prompts that is not there is called by what it is."""
+    """The message; a file of prompts that does not exist is named as such."""
     start = "there is no file "
     if problem.field in _FILES and problem.message.startswith(start):
         return f"{_FILES[problem.field]} is not there: {problem.message[len(start) :]}"

@@ -1,4 +1,5 @@
-"""What is read of each run once, and again only when the run has moved on: pages that list hundreds of runs are opened again and again."""
+"""Facts that are read once for each run, and again only when the run has changed: people open pages with hundreds of runs again and
+again."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ T = TypeVar("T")
 
 
 class OfRuns(Generic[T]):
-    """Answers of ``read`` by run; it may be asked from several threads.
+    """Answers of ``read`` by run. May be used from several threads.
 
-    What changes without a step, such as a checkpoint that somebody deletes by hand, is seen when the run changes next.
+    A change without a step, such as a checkpoint that somebody deletes by hand, is noticed when the run changes next.
     """
 
     def __init__(self, read: Callable[[RunStatus], T]) -> None:
@@ -23,13 +24,13 @@ class OfRuns(Generic[T]):
         self._known: OrderedDict[str, tuple[tuple[int, int, str], T]] = OrderedDict()
 
     def of(self, run: RunStatus) -> T:
-        """What ``read`` says of the run as it is now. Raises what ``read`` raises."""
-        seen = (run.epoch, run.seq, run.state)
+        """What ``read`` gives for the run as it is now. Raises what ``read`` raises."""
+        version = (run.epoch, run.seq, run.state)
         known = self._known.get(run.run_id)
-        if known is not None and known[0] == seen:
+        if known is not None and known[0] == version:
             return known[1]
         answer = self._read(run)
-        self._known[run.run_id] = (seen, answer)
+        self._known[run.run_id] = (version, answer)
         while len(self._known) > MOST:
             self._known.popitem(last=False)
         return answer

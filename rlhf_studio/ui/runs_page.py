@@ -27,7 +27,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.varying import handed_over
 from rlhf_studio.ui.live.page import asked_by, steer
 from rlhf_studio.ui.outlook import count
@@ -55,7 +55,7 @@ def allowed_actions(run: RunStatus) -> list[str]:
     """
     if run.recording:
         return []
-    trained = not (run.origin and run.origin.imported)  # else there is no model
+    trained = not (run.origin and run.origin.imported)  # an imported log has no model
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.unreadable:
         return [*marks, "delete"]
@@ -108,11 +108,11 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
 
     ``falls`` says that lower is better, ``percent`` that it is a share.
     """
-    found = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
-    if found is None:
+    headline = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
+    if headline is None:
         return None
-    label = GLOSSARY[found.metric].title.lower()
-    return {"label": label, "first": found.first, "last": found.last, "falls": found.falls, "percent": found.percent}
+    label = GLOSSARY[headline.metric].title.lower()
+    return {"label": label, "first": headline.first, "last": headline.last, "falls": headline.falls, "percent": headline.percent}
 
 
 def loss_of(reader: RunReader, name: str) -> str:
@@ -122,19 +122,19 @@ def loss_of(reader: RunReader, name: str) -> str:
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
     parts = [f"{count(steps, 'recorded step', 'recorded steps')} with every response and token"] if steps else []
     if checkpoints:
-        kept = count(len(checkpoints), "checkpoint", "checkpoints")
-        parts.append(f"{kept} with the trained weights (the last at step {checkpoints[-1].step})")
+        checkpoint_count = count(len(checkpoints), "checkpoint", "checkpoints")
+        parts.append(f"{checkpoint_count} with the trained weights (the last at step {checkpoints[-1].step})")
     what = " and ".join(parts) if parts else "its settings and its log; it has no steps yet"
     return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
 
 
 def _number_of(version: Any, boot: str) -> int:
-    """The change that a page has seen last; 0 for one that has seen none, or those of another start of the app."""
+    """The number of the last change that a page has; 0 when it has none, or has one from before the app started again."""
     first, _, number = version.partition("-") if isinstance(version, str) else ("", "", "")
     return int(number) if first == boot and number.isdecimal() and len(number) < 16 else 0
 
 
-def _place(to: Any) -> int:
+def _queue_position(to: Any) -> int:
     if type(to) is not int:
         raise ValueError("A place in the queue is a whole number.")
     return to
@@ -154,8 +154,8 @@ def _text(note: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Table:
-    """All runs at one moment: each run's newest row by its id, behind the number of the change that made it; and who started the runs of
-    visitors and students."""
+    """All runs at one moment: by id, the newest row with the number of the change that made it; and who started the runs of visitors and
+    students."""
 
     version: str
     sent: Mapping[str, tuple[int, Json]]
@@ -209,15 +209,15 @@ class RunsPage:
         except StoreError as error:
             return {**own, "problem": str(error)}
         problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if own["operator"] else ""]
-        told = {**own, "problem": " ".join(filter(None, problems)), "version": table.version}
+        answer = {**own, "problem": " ".join(filter(None, problems)), "version": table.version}
         has = member(data, "version")
         if has == table.version:
-            return {**told, "same": True}
+            return {**answer, "same": True}
         since, first = _number_of(has, self._boot), self._recordings_first
-        told["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
+        answer["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
         mine = self._access.starter(request, data).key if table.starters and self._access.plays(request, data) else None
-        told["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
-        return {**told, "ids": list(table.sent), "rows": table.rows(since)}
+        answer["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
+        return {**answer, "ids": list(table.sent), "rows": table.rows(since)}
 
     @callable_by(Role.OPERATOR)
     def loss(self, data: Any, request: gr.Request) -> Json:
@@ -258,14 +258,14 @@ class RunsPage:
         return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:
-        """The recordings that can be read; what is wrong with another one, the page says."""
-        found, self._recordings_problem = self._workspace.recordings.runs()
-        return found
+        """The recordings that can be read. What is wrong with the others is shown on the page."""
+        recordings, self._recordings_problem = self._workspace.recordings.runs()
+        return recordings
 
     def _known_verdicts(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
         if self._insights is None:
             return {}
-        return self._insights.verdicts({run.run_id: Place(run.epoch, run.step, run.state) for run in runs})
+        return self._insights.verdicts({run.run_id: Progress(run.epoch, run.step, run.state) for run in runs})
 
     def _note(self, rows: Sequence[Json]) -> str:
         """Number the rows that have changed; gives the version of the whole table."""
@@ -305,7 +305,7 @@ class RunsPage:
             elif action == "resume":
                 self._workspace.resume(run_id, from_start=member(data, "from_start") is True)
             elif action == "move":
-                self._workspace.move(run_id, _place(member(data, "to")))
+                self._workspace.move(run_id, _queue_position(member(data, "to")))
             elif action == "mark":
                 self._workspace.mark(run_id, tags=_tags(member(data, "tags")), note=_text(member(data, "note")))
             elif action in ("archive", "unarchive"):

@@ -12,7 +12,7 @@ from rlhf_studio.lessons.shelf import known_languages
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import NotPossible
 
-MOST_DIGITS = 15  # of a number; what has more is not exact in a page
+MOST_DIGITS = 15  # of a number; JavaScript does not keep a longer one exactly
 
 
 class Event(gr.EventData):
@@ -59,12 +59,12 @@ def number(data: Any, key: str, default: float) -> float:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NotPossible(f"{key} must be a number.")
-    if not abs(value) < 10**MOST_DIGITS:  # nor is it true of what is no number at all
+    if not abs(value) < 10**MOST_DIGITS:  # also false for NaN
         raise NotPossible(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
     return value
 
 
-def whole(data: Any, key: str, default: int) -> int:
+def whole_number(data: Any, key: str, default: int) -> int:
     """A whole number. Raises NotPossible for anything else."""
     value = number(data, key, default)
     if int(value) != value:

@@ -84,7 +84,7 @@ class Services:
 
 
 def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool = False) -> Services:
-    """The services of an app; none of them has begun anything yet. Arguments as :func:`rlhf_studio.ui.app.launch`."""
+    """The services of an app. None of them has started anything yet. Arguments as :func:`rlhf_studio.ui.app.launch`."""
     workspace, access, token = context.workspace, context.access, context.keep_hub_token
     learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
     gpu = gpu_is_free(workspace)

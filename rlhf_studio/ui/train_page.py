@@ -49,7 +49,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line
 from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.html import panel
-from rlhf_studio.ui.lab.varying import Source, source_of, told_of
+from rlhf_studio.ui.lab.varying import Source, description_of, source_of
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
@@ -146,21 +146,21 @@ class TrainPage:
         except ConfigError as error:
             wrong = error.problems
             try:
-                # the sections that are in order are still looked at, so that all problems are shown together
+                # the valid sections are still checked, so that the page shows all problems together
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in wrong})
             except ConfigError:
-                return _only_problems(_told(wrong, data))
+                return _only_problems(_rows_of(wrong, data))
         operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
         capped = self._access.budget.problems(config, recipe) if plays and not operator else []
         wrong = [*wrong, *capped]
         report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
-        found = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
+        report_problems = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
-            return {**_only_problems(_told(wrong + found, data)), **self._duplicate(bool(capped))}
+            return {**_only_problems(_rows_of(wrong + report_problems, data)), **self._duplicate(bool(capped))}
         return {
-            "problems": _told(found, data),
-            "notes": report.notes if report and not found else [],  # one thing after the other
+            "problems": _rows_of(report_problems, data),
+            "notes": report.notes if report and not report_problems else [],  # problems first
             "risks": outlook.risks(config),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
@@ -169,7 +169,7 @@ class TrainPage:
             "measure": self._measuring(config, report, recipe),
             "command": command_line(config, recipe.name, recipe.config),
             "waiting": self._waiting(),
-            "origin": told_of(self._runs, data, config),
+            "origin": description_of(self._runs, data, config),
         }
 
     @callable_by(Role.VIEWER)
@@ -190,15 +190,15 @@ class TrainPage:
             tokenizer, chat = self._tokenizer(values, config, operator)
             if config.chat_template and chat is None:
                 return {"rows": [], "message": f"The {what} appear here once the {learner} and its chat template can be read."}
-            asked = member(nested(values).get("engine"), "seed")
-            seed = asked if type(asked) is int else 0
+            typed_seed = member(nested(values).get("engine"), "seed")
+            seed = typed_seed if type(typed_seed) is int else 0
             preview: Any
             if isinstance(config, DataConfig):
                 preview = preview_prompts(config, PREVIEW_ROWS, tokenizer, chat, seed)
             else:
                 preview = preview_examples(config, PREVIEW_ROWS, tokenizer, chat, seed)
         except (ConfigError, PromptsError, ValueError) as error:
-            if isinstance(error, PromptsError) and not operator:  # operators read it beside the setting, from the check
+            if isinstance(error, PromptsError) and not operator:  # for operators, the check shows it beside the setting
                 return {"rows": [], "message": problems.plain(error.message)}
             return {"rows": [], "message": f"The first rows appear here once the {what} can be read."}
         return {**asdict(preview), "message": ""}
@@ -209,7 +209,7 @@ class TrainPage:
         try:
             config = self._config(data, self._basis(data))
         except ConfigError as error:
-            return {"problems": _told(error.problems, data)}
+            return {"problems": _rows_of(error.problems, data)}
         return {"text": config_to_yaml(config), "file_name": f"{config.recipe}.yaml"}
 
     @callable_by(Role.OPERATOR)
@@ -219,7 +219,7 @@ class TrainPage:
         try:
             config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
         except ConfigError as error:
-            return {"problems": _told(error.problems, data)}
+            return {"problems": _rows_of(error.problems, data)}
         return {"values": values_of(config), "basis": self._nearest(config)}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
@@ -250,19 +250,19 @@ class TrainPage:
             else:
                 run_id = self._runs.submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:
-            return {"problems": _told(error.problems, data), **self._duplicate(isinstance(error, Capped))}
+            return {"problems": _rows_of(error.problems, data), **self._duplicate(isinstance(error, Capped))}
         except (StoreError, OSError) as error:
             reason = getattr(error, "reason", "")
             limited = reason == "limit"
-            if reason not in ("limit", "missing", "state"):  # those say all that there is to know, and anybody can ask for them
+            if reason not in ("limit", "missing", "state"):  # these problems are no news for the log, and anybody can cause them
                 logger.exception("a run could not be created")
             problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
             way = {"run": error.run} if isinstance(error, OwnRunFirst) else {}
-            return {"problems": _told([problem], data), **self._duplicate(limited), **way}
+            return {"problems": _rows_of([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
 
     def _duplicate(self, capped: bool) -> Json:
-        """Where people have no limits, for whoever met one; nothing elsewhere than on a Space."""
+        """The link to a copy of the Space without limits, for somebody who met a limit; empty elsewhere."""
         return {"duplicate": self._access.duplicate} if capped and self._access.duplicate else {}
 
     def _resume(self, source: Source, config: StageConfig) -> str:
@@ -286,7 +286,7 @@ class TrainPage:
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
     def _look(self, config: StageConfig, data: Any) -> Preflight:
-        """The check before a start, from the folder that the run will work in: that of the run which it varies."""
+        """The check before a start, in the folder where the run will work: for a variation, the folder of the varied run."""
         try:
             source = source_of(self._runs, data)
         except StoreError:
@@ -294,7 +294,8 @@ class TrainPage:
         return self._inspect(config, self._runs.root, **({"folder": source.reader.working_folder()} if source else {}))
 
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
-        """The whole run's time, as on the recipe's card; where nobody timed such a run, the best that this machine tells operators."""
+        """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
+        estimate."""
         timed = forecast.recipe_row(config, recipe, forecast.slower_here(self._runs.root, config, self._recipes))
         if timed or report is None or not isinstance(config, RunConfig):
             return timed or outlook.unknown_time(config)
@@ -340,8 +341,8 @@ class TrainPage:
         """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
         base = recipe.config
         sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
-        kept = base.model_dump(include={section for section in base.sections if section in without})
-        return parse_config({**kept, **sent, "recipe": recipe.name, "stage": recipe.stage})
+        of_recipe = base.model_dump(include={section for section in base.sections if section in without})
+        return parse_config({**of_recipe, **sent, "recipe": recipe.name, "stage": recipe.stage})
 
     def _basis(self, data: Any) -> Recipe:
         name = member(data, "basis")
@@ -387,11 +388,11 @@ def _passed(report: Preflight) -> Preflight:
     return report
 
 
-def _told(found: list[Problem], data: Any) -> list[dict[str, str]]:
-    """Problems for the page that sent ``data``."""
-    return problems.for_page(found, member(data, "values"))
+def _rows_of(found_problems: list[Problem], data: Any) -> list[dict[str, str]]:
+    """The problems as rows for the page that sent ``data``."""
+    return problems.for_page(found_problems, member(data, "values"))
 
 
-def _only_problems(told: list[dict[str, str]]) -> Json:
+def _only_problems(rows: list[dict[str, str]]) -> Json:
     """The answer to a check of settings that cannot run."""
-    return {"problems": told, "notes": [], "risks": [], "sentence": "", "figures": [], "memory": None, "command": "", "waiting": 0}
+    return {"problems": rows, "notes": [], "risks": [], "sentence": "", "figures": [], "memory": None, "command": "", "waiting": 0}

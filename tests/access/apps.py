@@ -1,4 +1,4 @@
-"""An app in one of the four modes, with runs of several people, and with secrets in its environment that must not leave it."""
+"""An app in one of the four modes, with runs of several people, and with secrets in its environment that no answer may contain."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SPACE = {
 
 
 @dataclass
-class Place:
+class ServedApp:
     """A served app, and requests to it that look for secrets in everything that comes back.
 
     Attributes:
@@ -84,9 +84,9 @@ class Place:
 
     @property
     def port(self) -> int:
-        found = re.search(r":(\d+)/", self.server.url)
-        assert found is not None
-        return int(found[1])
+        match = re.search(r":(\d+)/", self.server.url)
+        assert match is not None
+        return int(match[1])
 
     @property
     def root(self) -> Path:
@@ -108,17 +108,17 @@ class Place:
                 assert attempt == 0
         content = answer.read()
         self._connection = None if answer.will_close or connection.sock is None else connection
-        told = answer.headers
-        lines = "\n".join(f"{name}: {value}" for name, value in told.items())
+        headers_received = answer.headers
+        lines = "\n".join(f"{name}: {value}" for name, value in headers_received.items())
         for name, secret in SECRETS.items():
             told_to_owner = secret == TOKEN and self.mode == table.CLASS and sent.get("X-RLHF-Studio-Token") == TOKEN  # the teacher's link
-            found = secret.encode() in content or secret in lines
-            assert told_to_owner or not found, f"{name} is in the answer to {method} {path}"
-        kept = {"set-cookie": "\n".join(told.get_all("set-cookie") or ())}
-        return answer.status, {key.lower(): value for key, value in told.items()} | kept, content
+            leaks = secret.encode() in content or secret in lines
+            assert told_to_owner or not leaks, f"{name} is in the answer to {method} {path}"
+        cookies_set = {"set-cookie": "\n".join(headers_received.get_all("set-cookie") or ())}
+        return answer.status, {key.lower(): value for key, value in headers_received.items()} | cookies_set, content
 
     def call(self, function: str, data: Any, headers: dict[str, str], session: str = "s1") -> tuple[int, bytes]:
-        """Ask a server function, or send an event and wait for what comes of it."""
+        """Ask a server function, or send an event and wait for its outcome."""
         path, body = self.functions[function]
         status, _, content = self.send("POST", path, body(data, session), headers)
         return status, content
@@ -136,27 +136,30 @@ class Place:
         """The headers of somebody, with these cookies as well."""
         own = dict(self.people[who])
         if cookies:
-            kept = [own["Cookie"]] if "Cookie" in own else []
-            own["Cookie"] = "; ".join([*kept, *(f"{name}={value}" for name, value in cookies.items())])
+            own_cookies = [own["Cookie"]] if "Cookie" in own else []
+            own["Cookie"] = "; ".join([*own_cookies, *(f"{name}={value}" for name, value in cookies.items())])
         return own
 
 
 def contents(root: Path, *, but: tuple[str, ...] = ()) -> dict[str, str]:
-    """A sum of each file below ``root``: of its bytes, and of a database what is in it. SQLite's own files beside one are not counted:
-    whoever reads makes them. ``but``: names of files that may change."""
-    found = {}
+    """A checksum of each file below ``root``: of its bytes, or for a database of its rows. SQLite's own files beside a database are left
+    out, because every reader makes them.
+
+    ``but``: names of files that may change.
+    """
+    sums = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_file() and not name.endswith(("-shm", "-wal", "-journal")) and path.name not in but:
-            whole = _rows(path) if path.suffix == ".db" else path.read_bytes()
-            found[name] = hashlib.sha256(whole).hexdigest()
+            content = _rows(path) if path.suffix == ".db" else path.read_bytes()
+            sums[name] = hashlib.sha256(content).hexdigest()
         elif path.is_dir():
-            found[f"{name}/"] = ""
-    return found
+            sums[f"{name}/"] = ""
+    return sums
 
 
 def _rows(path: Path) -> bytes:
-    """What is in a database, read from a copy, so that the look changes nothing."""
+    """The rows of a database, read from a copy, so that reading changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         for file in path.parent.glob(f"{path.name}*"):
             if not file.name.endswith("-shm"):
@@ -168,7 +171,7 @@ def _rows(path: Path) -> bytes:
 
 
 @contextmanager
-def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[Place]:
+def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[ServedApp]:
     """An app in this mode on an empty workspace ``root``, with the secrets and ``environment`` in its environment."""
     with pytest.MonkeyPatch.context() as patch:
         environment_of(mode, patch, **environment)
@@ -178,16 +181,16 @@ def served(mode: str, root: Path, world: Path, **environment: str) -> Iterator[P
         install_world(world, patch)
         run_stand_ins(patch)
         host = "0.0.0.0" if mode == table.CLASS else "127.0.0.1"
-        place = Place(mode, launch(root, host=host, mode=Mode(mode)))
-        place.people = people_of(place)
+        app = ServedApp(mode, launch(root, host=host, mode=Mode(mode)))
+        app.people = people_of(app)
         try:
-            yield place
+            yield app
         finally:
-            place.server.close()
+            app.server.close()
 
 
 def run_stand_ins(patch: pytest.MonkeyPatch) -> None:
-    """Engines are started as always, but work without a model; one of more than three steps until it is stopped."""
+    """Engines start as always, but work without a model. A run of more than three steps goes on until it is stopped."""
 
     def command(run_dir: Path, mode: str) -> list[str]:
         return [sys.executable, "-c", ENGINE, str(run_dir), str(min(RunReader(run_dir).config().planned_steps, 5))]
@@ -214,46 +217,46 @@ def know_login(patch: pytest.MonkeyPatch) -> None:
 
 
 def cookie_of(server: Server, number: str) -> str:
-    """The cookie with this number as the app gives it; in a class its student has come."""
+    """The cookie with this number, signed by the app. In a class, this also makes its student come."""
     value = server.access.visitors.signed(number)
     server.access.room.students.come(server.access.visitors.key_of(value))
     return f"rlhf_studio_visitor={value}"
 
 
-def people_of(place: Place) -> dict[str, dict[str, str]]:
+def people_of(app: ServedApp) -> dict[str, dict[str, str]]:
     """The headers of everybody that there is in a mode."""
-    rating = Feedback(place.root).rating_link()
-    ann = {"Cookie": cookie_of(place.server, ANN)}
+    rating = Feedback(app.root).rating_link()
+    ann = {"Cookie": cookie_of(app.server, ANN)}
     every = {
         table.FOREIGN: {"Sec-Fetch-Site": "cross-site", "X-RLHF-Studio-Token": TOKEN},
         table.VIEWER: {},
         table.RATER: {"X-RLHF-Studio-Rating-Token": rating},
-        table.STUDENT: {"X-RLHF-Studio-Class-Token": place.server.access.room.link, **ann},
+        table.STUDENT: {"X-RLHF-Studio-Class-Token": app.server.access.room.link, **ann},
         table.VISITOR: ann,
         table.OPERATOR: {"X-RLHF-Studio-Token": TOKEN},
     }
-    return {who: every[who] for who in table.MAY[place.mode]}
+    return {who: every[who] for who in table.MAY[app.mode]}
 
 
 @contextmanager
-def inhabited(place: Place) -> Iterator[Place]:
-    """The same app with runs at work, one that waits and one that has ended, of the operator and of Bob; and a task of feedback."""
+def inhabited(app: ServedApp) -> Iterator[ServedApp]:
+    """The same app with runs of the operator and of Bob: two at work, one that waits and one that has ended; and a task of feedback."""
     key = hashlib.sha256(BOB.encode()).hexdigest()[:24]
-    role = {table.CLASS: "student", table.SPACE: "visitor"}.get(place.mode, "")
-    made = {name: FakeRun(place.root, steps=30) for name in ("operator", "bob", "ended")}
-    place.runs = {name: run.run_id for name, run in made.items()}
-    with people.change(place.root) as connection:
-        set_starter(connection, place.runs["bob"], Starter(role, key=key, address="elsewhere"))
+    role = {table.CLASS: "student", table.SPACE: "visitor"}.get(app.mode, "")
+    made = {name: FakeRun(app.root, steps=30) for name in ("operator", "bob", "ended")}
+    app.runs = {name: run.run_id for name, run in made.items()}
+    with people.change(app.root) as connection:
+        set_starter(connection, app.runs["bob"], Starter(role, key=key, address="elsewhere"))
     for run in made.values():
         run.run()
         run.step(2)
     made["ended"].checkpoint(2)
     made["ended"].finish()
-    place.runs["waiting"] = place.server.workspace.submit(made["ended"].config, "it waits")
-    task, _ = Feedback(place.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])
-    place.task = task.id
+    app.runs["waiting"] = app.server.workspace.submit(made["ended"].config, "it waits")
+    task, _ = Feedback(app.root).create(NewTask("which is better"), [NewItem("a prompt", ("one", "two"))])
+    app.task = task.id
     try:
-        yield place
+        yield app
     finally:
         for run in (made["operator"], made["bob"]):
             run.close()

@@ -11,12 +11,12 @@ MODES = (LOCAL, CLASS, SPACE, READ_ONLY)
 
 def words(text: str) -> frozenset[str]:
     """The names in a text; ``page: a b`` stands for ``page-page.a`` and ``page-page.b``, and ``buttons: a b`` for ``a`` and ``b``."""
-    found = set()
+    functions = set()
     for line in filter(None, (line.strip() for line in text.splitlines())):
         pages, _, names = line.partition(":")
         for page in pages.split(","):
-            found |= {name if page == "buttons" else f"{page.strip()}-page.{name}" for name in names.split()}
-    return frozenset(found)
+            functions |= {name if page == "buttons" else f"{page.strip()}-page.{name}" for name in names.split()}
+    return frozenset(functions)
 
 
 WATCH = words(

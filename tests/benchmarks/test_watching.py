@@ -18,7 +18,7 @@ from benchmarks.speed.ours import run_config, running
 from benchmarks.speed.workloads import WORKLOADS
 from benchmarks.watching import page
 from benchmarks.watching.__main__ import Window, summarise, viewer_lines
-from benchmarks.watching.page import Seen, Viewer
+from benchmarks.watching.page import Traffic, Viewer
 
 
 class App:
@@ -55,9 +55,9 @@ class App:
             writer.close()
 
 
-async def watch_a_little(app: App, monkeypatch: pytest.MonkeyPatch) -> Seen:
+async def watch_a_little(app: App, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     monkeypatch.setattr(page, "POLL_SECONDS", 0.0)
-    seen = Seen()
+    seen = Traffic()
     async with await asyncio.start_server(app.serve, "127.0.0.1", 0) as server:
         task = asyncio.create_task(Viewer(server.sockets[0].getsockname()[1], 7, "run-1", 0, seen).watch())
         while len(app.asked) < 5 and not task.done():
@@ -86,7 +86,7 @@ def test_watching_is_compared_round_by_round() -> None:
     def pair(alone: float, watched: float) -> dict[int, Window]:
         return {0: Window(0, alone, 9, 0.01, 0.0), 10: Window(10, watched, 9, 0.04, 0.02)}
 
-    seen = Seen([0.001] * 19 + [0.05], [100] * 20, fetches=2, fetched_bytes=3000)
+    seen = Traffic([0.001] * 19 + [0.05], [100] * 20, fetches=2, fetched_bytes=3000)
     found = summarise(10, [pair(1.0, 1.1), pair(2.0, 2.1), pair(1.0, 1.2)], [seen, seen, seen], seconds=5.0)
     assert found["slowdown"] == pytest.approx({"median": 1.1, "min": 1.05, "max": 1.2})
     assert found["cpu_per_viewer"] == pytest.approx(0.003)

@@ -194,11 +194,11 @@ def test_nothing_is_lost_by_one_click_and_refusals_say_why(server: Server, teach
     teacher.get_by_role("button", name="Class", exact=True).click()
     teacher.get_by_label("Lead the class").check()
     teacher.get_by_role("button", name="Close").click()
-    wait_until(lambda: room.place.page == "runs")
+    wait_until(lambda: room.teachers_page.page == "runs")
     expect(teacher.get_by_role("button", name="Class: leading")).to_be_visible()
     room.start = "another"  # as an app that goes on with the class of one that was killed
     room.lead("", {})
-    wait_until(lambda: room.place.page == "runs")
+    wait_until(lambda: room.teachers_page.page == "runs")
     expect(teacher.get_by_role("button", name="Class: leading")).to_be_visible()
 
     # a new link takes two clicks, and is told to who had the old one, also when the page asks for the round after it only

@@ -152,7 +152,7 @@ class FakeRun:
         self.close()
 
     def die(self) -> None:
-        """Be killed: no last word, and the lock falls free."""
+        """Be killed: nothing more is written, and the lock becomes free."""
         self.close()
 
     def close(self) -> None:

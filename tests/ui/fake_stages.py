@@ -136,15 +136,15 @@ def _side(draw: random.Random, sample: int, stage: str) -> RolloutRecord:
 
 
 def _answers(draw: random.Random, step: int) -> list[WatchRecord]:
-    found = []
+    records = []
     for sample, prompt in enumerate(("The movie was", "Honestly, the plot", "The ending")):
         text = TEXTS[(sample + (step > 0)) % len(TEXTS)]
         words = pieces_of(text)
         arrays = example_tokens(
             words, logprobs=[-abs(draw.gauss(1, 1)) for _ in words], entropy=[abs(draw.gauss(1, 1)) for _ in words]
         ).arrays
-        found.append(WatchRecord(sample, prompt, text, math.nan, None, None, True, words, arrays))
-    return found
+        records.append(WatchRecord(sample, prompt, text, math.nan, None, None, True, words, arrays))
+    return records
 
 
 def main() -> None:

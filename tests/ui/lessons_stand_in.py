@@ -1,4 +1,4 @@
-"""A stand-in for the process that computes lessons: it counts what it is asked."""
+"""A stand-in for the process that computes lessons. It counts its questions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COMMAND = [sys.executable, "-c", "from rlhf_studio.child_process.serving import 
 
 
 def handler(waits: Any) -> Any:
-    asked = 0
+    count = 0
 
     def compute(request: dict[str, Any], tell: Any, is_cancelled: Any) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal count
+        count += 1
         match request.get("scene"):
             case "dies":
                 os._exit(3)
@@ -24,6 +24,6 @@ def handler(waits: Any) -> Any:
                 threading.Event().wait(0.2)
             case "unknown":
                 raise LookupError("no such scene")
-        tell({"event": "answer", "answer": {"asked": asked, "scene": request.get("scene")}})
+        tell({"event": "answer", "answer": {"asked": count, "scene": request.get("scene")}})
 
     return compute

@@ -49,14 +49,14 @@ class LiveApp:
         with gr.Blocks(title="RLHF Studio", fill_width=True) as self.demo, gr.Tabs(selected="live") as tabs:
             with gr.Tab("Train", id="train"):
                 gr.Markdown("The form would be here.")
-                wanted = gr.Textbox(label="run", elem_id="wanted")
+                run_to_open = gr.Textbox(label="run", elem_id="wanted")
                 button = gr.Button("Open it", elem_id="open-it")
             with gr.Tab("Live", id="live"):
                 self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=[self.experiment_start])
             with gr.Tab("Runs", id="runs"):
                 gr.Markdown("The table would be here.")
             self.page.connect_tabs(tabs, train="train", runs="runs")
-            button.click(lambda run: (self.page.open(run), gr.Tabs(selected="live")), wanted, [self.page.component, tabs])
+            button.click(lambda run: (self.page.open(run), gr.Tabs(selected="live")), run_to_open, [self.page.component, tabs])
         self.demo.launch(
             prevent_thread_lock=True,
             quiet=True,

@@ -15,8 +15,8 @@ Json = dict[str, Any]
 
 def poll(feed: LiveFeed, position: Position) -> Json:
     """One poll and its answer."""
-    told: Json = json.loads(b"{" + feed.poll(position) + b"}")
-    return told
+    reply: Json = json.loads(b"{" + feed.poll(position) + b"}")
+    return reply
 
 
 def ask(feed: LiveFeed, position: Position, until: Callable[[Json], Any] = lambda reply: True) -> Json:

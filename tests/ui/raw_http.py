@@ -1,4 +1,4 @@
-"""Requests as anyone can send them: every byte is ours, and no library mends what is wrong."""
+"""Requests as anyone can send them: the tests write every byte, and no library corrects what is wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PARTS = {
 
 
 def functions_of(server: Server) -> dict[str, tuple[str, Callable[..., Any]]]:
-    """Every function that a request can name, as the running app has them: (where it is asked for, its body for some data)."""
+    """Every function of the running app that a request can name: (its address, a function that makes the body for some data)."""
     every: dict[str, tuple[str, Callable[..., Any]]] = {}
     for index, event in server.demo.fns.items():
 

@@ -30,8 +30,8 @@ def score(request: dict[str, Any], tell: Any, is_cancelled: Any) -> None:
     rows = [_row(component, request["response"]) for component in request["config"]["reward"]["components"]]
     total = None if any("error" in row for row in rows) else sum(row["weighted"] for row in rows)
     notes = [f"Reference: {request['reference']}"]
-    told = {"components": rows, "sum": total, "final": total, "tokens": 3, "notes": notes}
-    tell({"event": "result", "result": {**told, "request": request}})
+    scores = {"components": rows, "sum": total, "final": total, "tokens": 3, "notes": notes}
+    tell({"event": "result", "result": {**scores, "request": request}})
 
 
 def _row(component: dict[str, Any], text: str) -> dict[str, Any]:

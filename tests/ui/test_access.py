@@ -28,8 +28,8 @@ OPEN = Access(loopback=False, token=TOKEN)
 def request(client: str = "127.0.0.1", cookies: dict[str, str] | None = None, query: dict[str, str] | None = None, **headers: str) -> Any:
     sent = {"host": "127.0.0.1:7860", **{key.replace("_", "-"): value for key, value in headers.items()}}
     if cookies:
-        shown = "; ".join(f"{name}={value}" for name, value in {"_xsrf": '"a\\"b', **cookies}.items())
-        sent["cookie"] = shown.encode("utf-8", "surrogatepass").decode("latin-1")
+        cookie = "; ".join(f"{name}={value}" for name, value in {"_xsrf": '"a\\"b', **cookies}.items())
+        sent["cookie"] = cookie.encode("utf-8", "surrogatepass").decode("latin-1")
     return SimpleNamespace(headers=Headers(sent), client=SimpleNamespace(host=client), query_params=query or {})
 
 
@@ -77,9 +77,9 @@ def test_a_server_that_others_can_reach_wants_the_token_even_from_this_machine()
     OPEN.require_operator(request(cookies={COOKIE: TOKEN}))
 
 
-@pytest.mark.parametrize("shown", ["", "a-long-secre", TOKEN + "x", "é", "\ud800"])
-def test_a_wrong_token(shown: str) -> None:
-    assert not OPEN.is_operator(request(cookies={COOKIE: shown}))
+@pytest.mark.parametrize("token", ["", "a-long-secre", TOKEN + "x", "é", "\ud800"])
+def test_a_wrong_token(token: str) -> None:
+    assert not OPEN.is_operator(request(cookies={COOKIE: token}))
 
 
 @pytest.mark.parametrize("data", [None, {}, {"view": False}, {"view": "1"}, ["view"], "view"])
@@ -144,7 +144,7 @@ def test_roles_follow_each_other() -> None:
 
 
 def test_a_name_that_was_allowed_is_ours_in_an_origin_too_with_its_port() -> None:
-    behind = Access(loopback=True, token=TOKEN, hosts=Hosts(frozenset({"lab.example"}), told=frozenset({"lab.example", "b.example:81"})))
+    behind = Access(loopback=True, token=TOKEN, hosts=Hosts(frozenset({"lab.example"}), given=frozenset({"lab.example", "b.example:81"})))
     assert behind.role_of(request(origin="https://lab.example", x_forwarded_for="10.0.0.1")) is Role.VIEWER
     assert behind.role_of(request(origin="http://b.example:81", x_forwarded_for="10.0.0.1")) is Role.VIEWER
     for other in ("http://lab.example:8000", "http://b.example", "http://lab.example.evil", "http://["):
@@ -196,8 +196,8 @@ def test_names_that_were_told() -> None:
     hosts = hosts_of("127.0.0.1", ["Three.example"], {**environment, "GRADIO_ROOT_PATH": "https://four.example/studio"})
     assert all(hosts.knows(name) for name in ("one.example", "two.example", "three.example:1", "someone-studio.hf.space", "four.example"))
     assert not any(hosts.knows(name) for name in FOREIGN)
-    assert hosts.told == {"one.example", "two.example:8443", "three.example", "someone-studio.hf.space", "four.example"}
-    assert hosts_of("127.0.0.1", (), {"GRADIO_ROOT_PATH": "/studio"}).told == set()
+    assert hosts.given == {"one.example", "two.example:8443", "three.example", "someone-studio.hf.space", "four.example"}
+    assert hosts_of("127.0.0.1", (), {"GRADIO_ROOT_PATH": "/studio"}).given == set()
     for wrong in ("http://lab.example", "lab example", "*", "lab.example:port"):
         with pytest.raises(ValueError, match="is not the name of a host"):
             hosts_of("127.0.0.1", [wrong], {})

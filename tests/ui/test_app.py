@@ -70,7 +70,7 @@ from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import build_app
-from rlhf_studio.ui.learn.search import found
+from rlhf_studio.ui.learn.search import results_of
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.services import Context, services_of
 root = Path(sys.argv[1])
@@ -82,7 +82,7 @@ plan.plans()
 two_back("clip", 1)
 codes.decode(codes.encode(Selection.of(["clip"], 1, 1), ["first"]))
 assert [experiments.text_of(one["name"]) for one in experiments.entries()]
-assert found("null_ref_context")
+assert results_of("null_ref_context")
 heavy = {"torch", "transformers", "datasets", "tokenizers", "plotly", "peft", "accelerate", "matplotlib"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -244,21 +244,28 @@ class Stub:
 
 
 def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    seen: dict[str, Any] = {}
+    options_seen: dict[str, Any] = {}
     stub = Stub(root=tmp_path)
-    monkeypatch.setattr(app_module, "launch", lambda root, **options: seen.update(root=root, **options) or stub)
+    monkeypatch.setattr(app_module, "launch", lambda root, **options: options_seen.update(root=root, **options) or stub)
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
     monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
     plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True, **(main.__kwdefaults__ or {})}
     assert main([]) == 0
-    assert seen == {"root": Path("elsewhere"), "host": "127.0.0.1", "port": 7001, "mode": Mode.LOCAL, **plain, "keep_hub_token": True}
+    assert options_seen == {
+        "root": Path("elsewhere"),
+        "host": "127.0.0.1",
+        "port": 7001,
+        "mode": Mode.LOCAL,
+        **plain,
+        "keep_hub_token": True,
+    }
     assert stub.closed
     out = capsys.readouterr().out
     assert "RLHF Studio is at http://127.0.0.1:7860/" in out and "Runs that were working go on" in out and "secret" not in out
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     main(["--port", "8000", "--workspace", "w", "--read-only"])
-    assert seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "mode": Mode.READ_ONLY, **plain, "keep_hub_token": False}
+    assert options_seen == {"root": Path("w"), "host": "0.0.0.0", "port": 8000, "mode": Mode.READ_ONLY, **plain, "keep_hub_token": False}
 
 
 @pytest.mark.parametrize(
@@ -276,37 +283,38 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
 def test_the_hub_token_serves_whoever_started_the_app(
     flags: list[str], environment: dict[str, str], keeps: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On this machine alone runs may use it. Where others start runs, not even the app's own checks use it, unless that was asked for."""
+    """On a machine of one person, runs may use the token. Where others start runs, even the app's own checks do not use it, unless a flag
+    asks for it."""
     for name in ("SPACE_ID", "SYSTEM", "GRADIO_SERVER_NAME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {**environment, NO_HUB_TOKEN: ""}.items():
         monkeypatch.setenv(name, value)
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(app_module, "launch", lambda root, **options: seen.update(options) or Stub(root=tmp_path))
+    options_seen: dict[str, Any] = {}
+    monkeypatch.setattr(app_module, "launch", lambda root, **options: options_seen.update(options) or Stub(root=tmp_path))
     assert main(["--workspace", str(tmp_path), *flags]) == 0
-    assert seen["keep_hub_token"] == keeps
+    assert options_seen["keep_hub_token"] == keeps
     assert bool(os.environ[NO_HUB_TOKEN]) != keeps
 
 
 def test_the_greeting_says_who_is_an_operator_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def said(host: str, mode: Mode = Mode.LOCAL, token: str = "") -> str:
+    def greeting_of(host: str, mode: Mode = Mode.LOCAL, token: str = "") -> str:
         access = access_for(host, mode, (), {TOKEN_VARIABLE: token})
         first, *lines = greeting("http://lab:7860/", tmp_path, access, host)
         assert first.startswith("RLHF Studio is at http://lab:7860/ ")
         return "\n".join(lines).replace(access.token, "TOKEN")
 
-    assert said("127.0.0.1").startswith("Operators, who may start and change runs: whoever uses this machine. ")
-    assert said("127.0.0.1").endswith(f"set {TOKEN_VARIABLE}.")
+    assert greeting_of("127.0.0.1").startswith("Operators, who may start and change runs: whoever uses this machine. ")
+    assert greeting_of("127.0.0.1").endswith(f"set {TOKEN_VARIABLE}.")
     link = "Operators, who may start and change runs, open the operator link:\n  http://lab:7860/?operator="
     hidden = f"...  (the value of {TOKEN_VARIABLE})"
-    assert said("localhost", token="secret") == f"Whoever uses this machine may watch. {link}{hidden}"
-    assert said("0.0.0.0") == f"Everyone who reaches this address may watch. {link}TOKEN"
-    assert said("0.0.0.0", token="secret") == f"Everyone who reaches this address may watch. {link}{hidden}"
+    assert greeting_of("localhost", token="secret") == f"Whoever uses this machine may watch. {link}{hidden}"
+    assert greeting_of("0.0.0.0") == f"Everyone who reaches this address may watch. {link}TOKEN"
+    assert greeting_of("0.0.0.0", token="secret") == f"Everyone who reaches this address may watch. {link}{hidden}"
     on_a_space = access_for("0.0.0.0", Mode.SPACE, (), {TOKEN_VARIABLE: "secret", "SPACE_HOST": "ann-studio.hf.space,other.example"})
     assert greeting("http://lab:7860/", tmp_path, on_a_space, "0.0.0.0")[0].startswith("RLHF Studio is at https://ann-studio.hf.space/ ")
-    assert said("0.0.0.0", Mode.SPACE).startswith("Visitors may watch, and start small runs of their own. The owner, ")
+    assert greeting_of("0.0.0.0", Mode.SPACE).startswith("Visitors may watch, and start small runs of their own. The owner, ")
     for host, token in (("127.0.0.1", ""), ("127.0.0.1", "secret"), ("0.0.0.0", "")):
-        assert said(host, Mode.READ_ONLY, token) == "Read-only: nobody is an operator; runs can be watched, not started or changed."
+        assert greeting_of(host, Mode.READ_ONLY, token) == "Read-only: nobody is an operator; runs can be watched, not started or changed."
 
 
 @pytest.mark.parametrize("token", ["two words", "Grüße", "a;b", 'a"b', "a\nb", "x" * 201])
@@ -315,8 +323,8 @@ def test_a_token_that_a_cookie_cannot_carry_is_refused_at_the_start(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, token)
     assert main(["--workspace", str(tmp_path / "w")]) == 2
-    said = capsys.readouterr().err
-    assert f"{TOKEN_VARIABLE} must be" in said and token not in said
+    errors = capsys.readouterr().err
+    assert f"{TOKEN_VARIABLE} must be" in errors and token not in errors
     assert not (tmp_path / "w").exists()
 
 

@@ -34,7 +34,7 @@ def test_scripts_never_turn_text_into_markup_or_code():
 
 def test_scripts_name_nothing_that_is_private_to_plotly_or_another_library():
     """What begins with an underscore behind a dot may be another thing in the next version."""
-    private = {str(path): found for path in SCRIPTS if (found := re.findall(r"\._[A-Za-z]\w*", path.read_text(encoding="utf-8")))}
+    private = {str(path): names for path in SCRIPTS if (names := re.findall(r"\._[A-Za-z]\w*", path.read_text(encoding="utf-8")))}
     assert private == {}
 
 
@@ -62,20 +62,20 @@ def folder_of(path: Path) -> str:
 def imports_of(path: Path) -> dict[Path, set[str]]:
     """The scripts that a script imports, each with the names that it takes."""
     text = text_of(path)
-    found = re.findall(r'^import \{([^}]+)\} from "(\.[\w./]+)";', text, re.M)
-    assert len(found) == len(re.findall(r"^import\b|\bimport\(", text, re.M)), f"{path}: an import that this test does not read"
-    return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in found}
+    statements = re.findall(r'^import \{([^}]+)\} from "(\.[\w./]+)";', text, re.M)
+    assert len(statements) == len(re.findall(r"^import\b|\bimport\(", text, re.M)), f"{path}: an import that this test does not read"
+    return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
 @functools.cache
 def reached_from(page: str) -> set[Path]:
-    seen: set[Path] = set()
+    reached: set[Path] = set()
     waiting = {html.ASSETS / page / f"{page}.js"}
     while waiting:
         path = waiting.pop()
-        seen.add(path)
-        waiting |= imports_of(path).keys() - seen
-    return seen
+        reached.add(path)
+        waiting |= imports_of(path).keys() - reached
+    return reached
 
 
 def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_over():
@@ -99,11 +99,11 @@ def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     tokens = {html.ASSETS / name for name in html.TOKEN_STYLES}
     for page, names in html.STYLES.items():
         dialogs = {path.stem for path in reached_from(page) if folder_of(path) in PARTS}
-        wanted = {path for path in STYLES if folder_of(path) in (page, "shared") or (folder_of(path) in PARTS and path.stem in dialogs)}
+        expected = {path for path in STYLES if folder_of(path) in (page, "shared") or (folder_of(path) in PARTS and path.stem in dialogs)}
         draws = {html.ASSETS / "charts" / "plot.js", html.ASSETS / "charts" / "axes.js"} & reached_from(page)
         drawn = {html.ASSETS / "shared" / "colours.css"} if draws else set()
-        wanted -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens - drawn
-        assert [html.ASSETS / name for name in names] == sorted(wanted, key=[html.ASSETS / name for name in names].index)
+        expected -= set() if html.ASSETS / "shared" / "tokens.js" in reached_from(page) else tokens - drawn
+        assert [html.ASSETS / name for name in names] == sorted(expected, key=[html.ASSETS / name for name in names].index)
 
 
 def test_imported_names_are_exported():
@@ -150,12 +150,12 @@ def test_what_all_pages_share_is_said_once():
 def heads_of(style: str) -> list[str]:
     """The single selectors of a stylesheet: "a, b" gives two, and so does ":is(a, b)". What ":not(...)" leaves out does not count."""
     plain = re.sub(r":not\([^()]*\)|/\*.*?\*/|\"[^\"]*\"", "", style, flags=re.S)
-    found = []
+    heads = []
     for head in re.findall(r"[^{};]+(?=\{)", plain):
-        for one in re.split(r",(?![^(]*\))", head):
-            parts = [part.split(",") for part in re.split(r":is\(([^()]*)\)", one)]
-            found += [" ".join("".join(choice).split()) for choice in itertools.product(*parts)]
-    return found
+        for selector in re.split(r",(?![^(]*\))", head):
+            parts = [part.split(",") for part in re.split(r":is\(([^()]*)\)", selector)]
+            heads += [" ".join("".join(choice).split()) for choice in itertools.product(*parts)]
+    return heads
 
 
 def test_a_page_has_no_rule_for_the_elements_of_another():

@@ -60,7 +60,7 @@ def test_how_long_both_runs_take_is_told_from_what_was_measured(page: Breaking, 
 
 def test_everyone_may_read(page: Breaking) -> None:
     shelf = page.break_shelf({}, VIEWER)
-    assert [one["name"] for one in shelf["experiments"]] == [one.name for one in EXPERIMENTS]
+    assert [row["name"] for row in shelf["experiments"]] == [row.name for row in EXPERIMENTS]
     news = page.break_news({"show": "no_kl"}, VIEWER)
     assert news["seed"] == 0 and news["seeds"] == [] and not news["under_way"] and "key" not in news
     assert [news["runs"][which]["state"] for which in WHICH] == ["", ""]
@@ -150,10 +150,10 @@ def test_a_broken_run_says_what_it_is_wherever_it_goes(page: Breaking, workspace
     variation = workspace.fork(broken, None, {"ppo.gamma": 0.9})
     assert noted_fault(workspace.run_dir(variation)) == "critic"
     readers = [workspace.reader(healthy), workspace.reader(broken)]
-    found = compare(readers)
-    assert [run.group for run in found.runs] == [0, 1]  # not two seeds of the same settings
-    assert any("broken on purpose: it has the fault critic" in note for note in found.notes)
-    assert "They differ in a fault that was made on purpose." in found.verdict
+    comparison = compare(readers)
+    assert [run.group for run in comparison.runs] == [0, 1]  # not two seeds of the same settings
+    assert any("broken on purpose: it has the fault critic" in note for note in comparison.notes)
+    assert "They differ in a fault that was made on purpose." in comparison.verdict
     assert overlay(readers, "gold/score").bands == []
 
 

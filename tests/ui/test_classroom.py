@@ -45,7 +45,7 @@ def lesson_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
         yield running
 
 
-def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
+def post(server: Server, name: str, data: Any, headers: dict[str, str]) -> tuple[int, Any]:
     path, body = functions_of(server)[name]
     status, text = raw_of(server).send("POST", path, body(data), headers)
     return status, json.loads(text) if status in (200, 403) else text
@@ -53,43 +53,46 @@ def asked(server: Server, name: str, data: Any, headers: dict[str, str]) -> tupl
 
 def test_the_class_link_makes_a_student_until_it_is_renewed(lesson_of_module: Server) -> None:
     teacher = {HEADER: TOKEN}
-    shown = asked(lesson_of_module, "shell-page.class_link", {}, teacher)[1]
-    token = shown["link"].partition("class=")[2]
+    link = post(lesson_of_module, "shell-page.class_link", {}, teacher)[1]
+    token = link["link"].partition("class=")[2]
     ann = student(lesson_of_module, 1)
     assert ann[CLASS_HEADER] == token
-    assert "You are in a class" in asked(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
-    assert asked(lesson_of_module, "shell-page.class_link", {}, ann)[0] == 403
-    assert asked(lesson_of_module, "start_run", {}, {})[0] == 403
-    renewed = asked(lesson_of_module, "shell-page.class_change", {"renew": True}, teacher)[1]
-    assert renewed["link"] != shown["link"]
-    assert "You are in a class" not in asked(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
+    assert "You are in a class" in post(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
+    assert post(lesson_of_module, "shell-page.class_link", {}, ann)[0] == 403
+    assert post(lesson_of_module, "start_run", {}, {})[0] == 403
+    renewed = post(lesson_of_module, "shell-page.class_change", {"renew": True}, teacher)[1]
+    assert renewed["link"] != link["link"]
+    assert "You are in a class" not in post(lesson_of_module, "shell-page.where", {}, ann)[1]["line"]
 
 
 def test_students_follow_where_the_teacher_leads(lesson_of_module: Server) -> None:
     teacher, ann = {HEADER: TOKEN}, student(lesson_of_module, 1)
-    assert asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
-    place: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
-    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, ann)[0] == 403
-    assert asked(lesson_of_module, "shell-page.class_change", {"lead": place}, teacher)[0] == 200
-    now = asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]
-    assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **place}
+    assert post(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
+    leads_to: dict[str, Any] = {"page": "live", "params": {"run": "r", "step": "3", "token": "7"}}
+    assert post(lesson_of_module, "shell-page.class_change", {"lead": leads_to}, ann)[0] == 403
+    assert post(lesson_of_module, "shell-page.class_change", {"lead": leads_to}, teacher)[0] == 200
+    now = post(lesson_of_module, "shell-page.class_now", {}, ann)[1]
+    assert {name: now[name] for name in ("seq", "page", "params")} == {"seq": 1, **leads_to}
     wrong = [{"page": "elsewhere", "params": {}}, {"page": "live", "params": {"run": "x" * 301}}, {"page": "live", "params": []}, 7]
     for elsewhere in (*wrong, {"page": {"x": 1}, "params": {}}, {"page": ["live"], "params": {}}):
-        assert "no place" in told(lesson_of_module, "change", {"lead": elsewhere}, teacher)["problem"]
-    asked(lesson_of_module, "shell-page.class_change", {"lead": None}, teacher)
-    assert asked(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
+        assert "no place" in answer_of(lesson_of_module, "change", {"lead": elsewhere}, teacher)["problem"]
+    post(lesson_of_module, "shell-page.class_change", {"lead": None}, teacher)
+    assert post(lesson_of_module, "shell-page.class_now", {}, ann)[1]["seq"] == 0
 
 
 def test_the_teacher_decides_whether_students_start_runs(lesson_of_module: Server) -> None:
-    access, shown = lesson_of_module.access, student(lesson_of_module, 1)
-    ann = SimpleNamespace(headers=Headers({"host": "lab", **shown}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(ann)]
-    assert access.may_start(ann) and offered(access, {}, ann)["here"] and all("start" in words for words in said)
-    asked(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
-    said = [asked(lesson_of_module, "shell-page.where", {}, shown)[1]["line"], access.why_not(ann)]
+    access, headers = lesson_of_module.access, student(lesson_of_module, 1)
+    ann = SimpleNamespace(headers=Headers({"host": "lab", **headers}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
+    sentences = [post(lesson_of_module, "shell-page.where", {}, headers)[1]["line"], access.why_not(ann)]
+    assert access.may_start(ann) and offered(access, {}, ann)["here"] and all("start" in words for words in sentences)
+    post(lesson_of_module, "shell-page.class_change", {"runs": False}, {HEADER: TOKEN})
+    sentences = [post(lesson_of_module, "shell-page.where", {}, headers)[1]["line"], access.why_not(ann)]
     assert not access.may_start(ann) and access.plays(ann)
-    assert not offered(access, {}, ann)["here"] and all("start" not in words and "answer" in words for words in said)
-    assert asked(lesson_of_module, "shell-page.class_link", {}, shown) == (403, {"detail": access.why_not(ann)})  # the door says it too
+    assert not offered(access, {}, ann)["here"] and all("start" not in words and "answer" in words for words in sentences)
+    assert post(lesson_of_module, "shell-page.class_link", {}, headers) == (
+        403,
+        {"detail": access.why_not(ann)},
+    )  # the door says it too
     assert "Students open the class link" in access.why_not(None)
 
 
@@ -111,8 +114,8 @@ def student(server: Server, number: int) -> dict[str, str]:
     return {CLASS_HEADER: server.access.room.link, "Cookie": f"{identity.COOKIE}={cookie}"}
 
 
-def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
-    status, answer = asked(server, f"shell-page.class_{name}", data, headers)
+def answer_of(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
+    status, answer = post(server, f"shell-page.class_{name}", data, headers)
     assert status == 200, answer
     assert isinstance(answer, dict)
     return answer
@@ -120,33 +123,37 @@ def told(server: Server, name: str, data: Any, headers: dict[str, str]) -> dict[
 
 def present_round(server: Server, headers: dict[str, str]) -> dict[str, Any]:
     """What the page of a person is told of the present round when it has seen none yet."""
-    present: dict[str, Any] = told(server, "now", {}, headers)["present"]
+    present: dict[str, Any] = answer_of(server, "now", {}, headers)["present"]
     return present
 
 
 def begun(server: Server, **question: Any) -> str:
     """Ask the class; gives the round."""
-    answer = told(server, "ask", question or {"text": "Higher or lower?", "options": ["Higher", "Lower"], "right": 1}, TEACHER)
+    answer = answer_of(server, "ask", question or {"text": "Higher or lower?", "options": ["Higher", "Lower"], "right": 1}, TEACHER)
     return str(answer["round"])
 
 
 def test_thirty_students_who_answer_at_once_are_all_counted_once(lesson: Server) -> None:
-    one = begun(lesson)
+    round_id = begun(lesson)
     pages = list(range(30)) * 2  # each sends the same answer twice, as a page does that got no reply
     with ThreadPoolExecutor(30) as pool:
-        answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": n % 3 == 0}, student(lesson, n)), pages))
+        answers = list(
+            pool.map(lambda n: answer_of(lesson, "answer", {"round": round_id, "answer": n % 3 == 0}, student(lesson, n)), pages)
+        )
         assert all("problem" in answer for answer in answers)  # true and false are no numbers
-        answers = list(pool.map(lambda n: told(lesson, "answer", {"round": one, "answer": int(n % 3 == 0)}, student(lesson, n)), pages))
+        answers = list(
+            pool.map(lambda n: answer_of(lesson, "answer", {"round": round_id, "answer": int(n % 3 == 0)}, student(lesson, n)), pages)
+        )
     assert all("problem" not in answer for answer in answers), answers
-    assert told(lesson, "now", {}, TEACHER)["answered"] == 30
-    told(lesson, "answer", {"round": one, "answer": 0}, student(lesson, 0))  # changed
-    told(lesson, "steer", {"op": "close", "round": one}, TEACHER)
-    assert "closed" in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 0))["problem"]
+    assert answer_of(lesson, "now", {}, TEACHER)["answered"] == 30
+    answer_of(lesson, "answer", {"round": round_id, "answer": 0}, student(lesson, 0))  # changed
+    answer_of(lesson, "steer", {"op": "close", "round": round_id}, TEACHER)
+    assert "closed" in answer_of(lesson, "answer", {"round": round_id, "answer": 1}, student(lesson, 0))["problem"]
     assert "results" not in present_round(lesson, student(lesson, 1))["round"]
-    told(lesson, "steer", {"op": "show", "round": one}, TEACHER)
-    seen = present_round(lesson, student(lesson, 0))
-    assert seen["round"]["results"]["counts"] == [21, 9] and seen["own"] == 0 and "real" not in seen["round"]
-    told(lesson, "steer", {"op": "reveal", "round": one}, TEACHER)
+    answer_of(lesson, "steer", {"op": "show", "round": round_id}, TEACHER)
+    present = present_round(lesson, student(lesson, 0))
+    assert present["round"]["results"]["counts"] == [21, 9] and present["own"] == 0 and "real" not in present["round"]
+    answer_of(lesson, "steer", {"op": "reveal", "round": round_id}, TEACHER)
     assert present_round(lesson, {})["round"]["real"]["right"] == 1
 
 
@@ -161,39 +168,41 @@ def opened_link(server: Server, headers: dict[str, str]) -> dict[str, str]:
 
 def test_nobody_is_more_students_than_have_opened_the_link(lesson: Server) -> None:
     """Any 22 characters were a student once: one student answered as three hundred."""
-    one, link = begun(lesson), lesson.access.room.link
+    round_id, link = begun(lesson), lesson.access.room.link
     made_up = [f"{number:022d}" for number in range(5)] + [f"{number:022d}.{number:022d}" for number in range(5)]
     for value in made_up:
         headers = {CLASS_HEADER: link, "Cookie": f"{identity.COOKIE}={value}"}
-        assert asked(lesson, "shell-page.class_answer", {"round": one, "answer": 0}, headers)[0] == 403
+        assert post(lesson, "shell-page.class_answer", {"round": round_id, "answer": 0}, headers)[0] == 403
     ann = opened_link(lesson, {})
     for _ in range(3):
         again = opened_link(lesson, ann)  # the same browser: it has its cookie, and gets no other one
         assert identity.COOKIE in ann["Cookie"] and again["Cookie"].count(identity.COOKIE) == 1
-        assert "problem" not in told(lesson, "answer", {"round": one, "answer": 0}, again)
-    assert told(lesson, "now", {}, TEACHER)["answered"] == 1
-    assert len(told(lesson, "link", {}, TEACHER)["students"]) == 1
+        assert "problem" not in answer_of(lesson, "answer", {"round": round_id, "answer": 0}, again)
+    assert answer_of(lesson, "now", {}, TEACHER)["answered"] == 1
+    assert len(answer_of(lesson, "link", {}, TEACHER)["students"]) == 1
 
 
 def test_a_round_counts_as_many_as_the_teacher_has_places_for(lesson: Server) -> None:
-    one = begun(lesson)
-    told(lesson, "change", {"places": 2}, TEACHER)
+    round_id = begun(lesson)
+    answer_of(lesson, "change", {"places": 2}, TEACHER)
     first, second, third, fourth = (student(lesson, number) for number in range(4))
-    data = {"round": one, "answer": 0}
-    assert [asked(lesson, "shell-page.class_answer", data, who)[0] for who in (third, first, second)] == [403, 200, 200]
+    data = {"round": round_id, "answer": 0}
+    assert [post(lesson, "shell-page.class_answer", data, who)[0] for who in (third, first, second)] == [403, 200, 200]
     assert "All 2 places" in present_round(lesson, third)["why_not"] and present_round(lesson, first)["why_not"] == ""
-    shown = told(lesson, "link", {}, TEACHER)
-    assert [student["late"] for student in shown["students"]] == [False, False, True, True] and told(lesson, "now", {}, {})["late"] == 2
-    told(lesson, "change", {"strike": shown["students"][1]["id"]}, TEACHER)  # with the answer
-    assert told(lesson, "now", {}, {})["answered"] == 1 and asked(lesson, "shell-page.class_answer", data, second)[0] == 403
-    assert "problem" not in told(lesson, "answer", data, third)
+    facts = answer_of(lesson, "link", {}, TEACHER)
+    assert [student["late"] for student in facts["students"]] == [False, False, True, True] and answer_of(lesson, "now", {}, {})[
+        "late"
+    ] == 2
+    answer_of(lesson, "change", {"strike": facts["students"][1]["id"]}, TEACHER)  # with the answer
+    assert answer_of(lesson, "now", {}, {})["answered"] == 1 and post(lesson, "shell-page.class_answer", data, second)[0] == 403
+    assert "problem" not in answer_of(lesson, "answer", data, third)
     killed_and_begun = lesson.services.class_page._store.students()
-    assert list(killed_and_begun) == [shown["students"][place]["id"] for place in (0, 2, 3)]  # what the next app goes on with
-    told(lesson, "change", {"strike": "late"}, TEACHER)
-    told(lesson, "change", {"places": 3}, TEACHER)
-    assert asked(lesson, "shell-page.class_answer", data, fourth)[0] == 403  # until the link is opened again
+    assert list(killed_and_begun) == [facts["students"][number]["id"] for number in (0, 2, 3)]  # what the next app goes on with
+    answer_of(lesson, "change", {"strike": "late"}, TEACHER)
+    answer_of(lesson, "change", {"places": 3}, TEACHER)
+    assert post(lesson, "shell-page.class_answer", data, fourth)[0] == 403  # until the link is opened again
     for wrong in (0, 301, 2.5, "x"):
-        assert told(lesson, "change", {"places": wrong}, TEACHER)["problem"]
+        assert answer_of(lesson, "change", {"places": wrong}, TEACHER)["problem"]
 
 
 def test_nobody_who_comes_is_lost_while_the_teacher_makes_room(lesson: Server) -> None:
@@ -202,11 +211,11 @@ def test_nobody_who_comes_is_lost_while_the_teacher_makes_room(lesson: Server) -
     students.come(struck)
     came = [lesson.access.visitors.key_of(lesson.access.visitors.new_value()) for _ in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        changes = [pool.submit(told, lesson, "change", {"places": 30 + number}, TEACHER) for number in range(10)]
-        changes.append(pool.submit(told, lesson, "change", {"strike": struck}, TEACHER))
+        changes = [pool.submit(answer_of, lesson, "change", {"places": 30 + number}, TEACHER) for number in range(10)]
+        changes.append(pool.submit(answer_of, lesson, "change", {"strike": struck}, TEACHER))
         coming = [pool.submit(students.come, key) for key in came]
-        for one in (*changes, *coming):
-            one.result()
+        for pending in (*changes, *coming):
+            pending.result()
     assert set(students.came) == set(came) == set(lesson.services.class_page._store.students())
 
 
@@ -224,60 +233,62 @@ def test_a_student_votes_under_few_names(lesson: Server) -> None:
 
 
 def test_who_may_answer_and_who_may_ask(lesson: Server) -> None:
-    one = begun(lesson)
-    data = {"round": one, "answer": 0, "name": "x", "op": "close", "text": "?", "options": ["a", "b"], "end": True}
+    round_id = begun(lesson)
+    data = {"round": round_id, "answer": 0, "name": "x", "op": "close", "text": "?", "options": ["a", "b"], "end": True}
     for name in ("ask", "steer", "change", "ready", "link"):
         for headers in ({}, student(lesson, 1)):
-            assert asked(lesson, f"shell-page.class_{name}", data, headers)[0] == 403
+            assert post(lesson, f"shell-page.class_{name}", data, headers)[0] == 403
     for name in ("answer", "name"):
-        status, why = asked(lesson, f"shell-page.class_{name}", data, {})
+        status, why = post(lesson, f"shell-page.class_{name}", data, {})
         assert status == 403 and "class link" in why["detail"]
-        assert "class link" in told(lesson, name, data, TEACHER)["problem"]  # a teacher's own answer would count as a student's
-    assert asked(lesson, "shell-page.class_answer", {**data, "view": True}, student(lesson, 1))[1]["problem"]
+        assert "class link" in answer_of(lesson, name, data, TEACHER)["problem"]  # a teacher's own answer would count as a student's
+    assert post(lesson, "shell-page.class_answer", {**data, "view": True}, student(lesson, 1))[1]["problem"]
     assert present_round(lesson, {})["may"] is False and present_round(lesson, student(lesson, 1))["may"] is True
-    assert "something else" in told(lesson, "answer", {"round": "0" * 12, "answer": 0}, student(lesson, 1))["problem"]
-    assert told(lesson, "now", {}, TEACHER)["answered"] == 0
+    assert "something else" in answer_of(lesson, "answer", {"round": "0" * 12, "answer": 0}, student(lesson, 1))["problem"]
+    assert answer_of(lesson, "now", {}, TEACHER)["answered"] == 0
 
 
 def test_names_are_the_teachers_to_see_and_to_turn_off(lesson: Server) -> None:
-    one, ann = begun(lesson), student(lesson, 1)
-    assert told(lesson, "name", {"name": "  Ann\n B. "}, ann) == {"name": "Ann B."}
-    assert "40" in told(lesson, "name", {"name": "x" * 41}, ann)["problem"]
-    told(lesson, "answer", {"round": one, "answer": 1}, ann)
+    round_id, ann = begun(lesson), student(lesson, 1)
+    assert answer_of(lesson, "name", {"name": "  Ann\n B. "}, ann) == {"name": "Ann B."}
+    assert "40" in answer_of(lesson, "name", {"name": "x" * 41}, ann)["problem"]
+    answer_of(lesson, "answer", {"round": round_id, "answer": 1}, ann)
     assert present_round(lesson, ann)["name"] == "Ann B."
     assert "Ann" not in json.dumps(present_round(lesson, student(lesson, 2)))
-    assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"] == [{"name": "Ann B.", "said": "Lower", "changes": 0}]
-    assert "Ann B." in told(lesson, "steer", {"op": "file", "round": one, "table": True}, TEACHER)["text"]
+    assert answer_of(lesson, "steer", {"op": "answers", "round": round_id}, TEACHER)["answers"] == [
+        {"name": "Ann B.", "said": "Lower", "changes": 0}
+    ]
+    assert "Ann B." in answer_of(lesson, "steer", {"op": "file", "round": round_id, "table": True}, TEACHER)["text"]
     request = SimpleNamespace(headers=Headers({"host": "lab", **ann}), client=SimpleNamespace(host="10.0.0.7"), query_params={})
     assert lesson.access.starter(request).name == "Ann B."  # as the runs have it that she starts
-    told(lesson, "change", {"names": False}, TEACHER)
+    answer_of(lesson, "change", {"names": False}, TEACHER)
     assert lesson.access.starter(request).name == ""
-    assert told(lesson, "steer", {"op": "answers", "round": one}, TEACHER)["answers"][0]["name"] == ""
-    assert "off" in told(lesson, "name", {"name": "Ann"}, ann)["problem"]
+    assert answer_of(lesson, "steer", {"op": "answers", "round": round_id}, TEACHER)["answers"][0]["name"] == ""
+    assert "off" in answer_of(lesson, "name", {"name": "Ann"}, ann)["problem"]
 
 
 def test_the_end_of_a_class_ends_its_link_and_forgets_who_was_there(lesson: Server) -> None:
-    one, ann = begun(lesson), student(lesson, 1)
-    told(lesson, "name", {"name": "Ann"}, ann)
-    told(lesson, "answer", {"round": one, "answer": 1}, ann)
+    round_id, ann = begun(lesson), student(lesson, 1)
+    answer_of(lesson, "name", {"name": "Ann"}, ann)
+    answer_of(lesson, "answer", {"round": round_id, "answer": 1}, ann)
     with people.change(lesson.workspace.root) as connection:
         set_starter(connection, "run", Starter("student", "Ann", identity.key_of("s" * 21 + "1"), "address"))
-    ended = told(lesson, "change", {"end": True}, TEACHER)
+    ended = answer_of(lesson, "change", {"end": True}, TEACHER)
     assert ended["ended"] is True and ended["link"] == ""
-    assert asked(lesson, "shell-page.class_answer", {"round": one, "answer": 0}, ann)[0] == 403
-    now = told(lesson, "now", {}, ann)
+    assert post(lesson, "shell-page.class_answer", {"round": round_id, "answer": 0}, ann)[0] == 403
+    now = answer_of(lesson, "now", {}, ann)
     assert now["ended"] is True and now["seq"] == 0 and present_round(lesson, ann)["round"] == {}
     assert studio.read(lesson.workspace.root).starters["run"] == Starter("student", "Ann")
-    assert "ended" in told(lesson, "ask", {"text": "?", "options": ["a", "b"]}, TEACHER)["problem"]
-    told(lesson, "change", {"renew": True}, TEACHER)
+    assert "ended" in answer_of(lesson, "ask", {"text": "?", "options": ["a", "b"]}, TEACHER)["problem"]
+    answer_of(lesson, "change", {"renew": True}, TEACHER)
     begun(lesson)
     assert present_round(lesson, student(lesson, 1))["own"] is None
 
 
 def test_a_new_teachers_link_ends_the_old_one(lesson: Server) -> None:
-    fresh = told(lesson, "change", {"teacher": True}, TEACHER)["teacher"].partition("operator=")[2]
-    assert fresh != TOKEN and asked(lesson, "shell-page.class_link", {}, TEACHER)[0] == 403
-    assert told(lesson, "link", {}, {HEADER: fresh})["link"]
+    fresh = answer_of(lesson, "change", {"teacher": True}, TEACHER)["teacher"].partition("operator=")[2]
+    assert fresh != TOKEN and post(lesson, "shell-page.class_link", {}, TEACHER)[0] == 403
+    assert answer_of(lesson, "link", {}, {HEADER: fresh})["link"]
 
 
 def write_pair(root: Path, seed: int) -> None:
@@ -291,26 +302,31 @@ def write_pair(root: Path, seed: int) -> None:
 
 
 def test_a_drawn_curve_and_the_runs_own(lesson: Server) -> None:
-    one = begun(lesson, show="no_kl", draw="kl", seed=3)
+    round_id = begun(lesson, show="no_kl", draw="kl", seed=3)
     view = present_round(lesson, student(lesson, 1))["round"]
     assert view["kind"] == "curve" and view["question"]["metric"] == "objective/kl" and view["question"]["last"] == 20
-    assert "left edge" in told(lesson, "answer", {"round": one, "answer": [[1, 0], [9, 9]]}, student(lesson, 1))["problem"]
+    assert "left edge" in answer_of(lesson, "answer", {"round": round_id, "answer": [[1, 0], [9, 9]]}, student(lesson, 1))["problem"]
     for number, end in enumerate((10, 20, 60)):
-        assert "problem" not in told(lesson, "answer", {"round": one, "answer": [[1, 0], [20, end]]}, student(lesson, number))
-    assert told(lesson, "steer", {"op": "look", "round": one}, TEACHER) == {"run": "", "startable": True, "ended": False, "curve": False}
+        assert "problem" not in answer_of(lesson, "answer", {"round": round_id, "answer": [[1, 0], [20, end]]}, student(lesson, number))
+    assert answer_of(lesson, "steer", {"op": "look", "round": round_id}, TEACHER) == {
+        "run": "",
+        "startable": True,
+        "ended": False,
+        "curve": False,
+    }
     write_pair(lesson.workspace.root, 3)
     for op in ("close", "show", "reveal"):
-        told(lesson, "steer", {"op": op, "round": one}, TEACHER)
-    seen = present_round(lesson, student(lesson, 1))["round"]
-    assert seen["results"]["median"][-1] == 20 and seen["results"]["low"][-1] == 15
-    assert seen["real"]["curve"] == {"steps": [1, 2, 3], "values": [6.0, 12.0, 18.0]}
+        answer_of(lesson, "steer", {"op": op, "round": round_id}, TEACHER)
+    revealed = present_round(lesson, student(lesson, 1))["round"]
+    assert revealed["results"]["median"][-1] == 20 and revealed["results"]["low"][-1] == 15
+    assert revealed["real"]["curve"] == {"steps": [1, 2, 3], "values": [6.0, 12.0, 18.0]}
 
 
 def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
-    one = begun(lesson, show="no_kl", seed=4)
+    round_id = begun(lesson, show="no_kl", seed=4)
     write_pair(lesson.workspace.root, 4)
     for op in ("close", "show", "reveal"):
-        told(lesson, "steer", {"op": op, "round": one}, TEACHER)
+        answer_of(lesson, "steer", {"op": op, "round": round_id}, TEACHER)
     view = present_round(lesson, TEACHER)["round"]
     assert view["question"]["options"] == ["Higher", "Lower", "About the same"]  # as the question names them
     assert view["question"]["options"][view["real"]["right"]] == "Lower"
@@ -318,25 +334,25 @@ def test_the_two_runs_say_which_option_is_right(lesson: Server) -> None:
 
 def test_a_round_that_was_put_away_is_shown_again(lesson: Server) -> None:
     first = begun(lesson)
-    told(lesson, "answer", {"round": first, "answer": 1}, student(lesson, 1))
-    told(lesson, "steer", {"op": "over", "round": first}, TEACHER)
+    answer_of(lesson, "answer", {"round": first, "answer": 1}, student(lesson, 1))
+    answer_of(lesson, "steer", {"op": "over", "round": first}, TEACHER)
     second = begun(lesson)
-    assert "present round" in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)["problem"]
+    assert "present round" in answer_of(lesson, "steer", {"op": "again", "round": first}, TEACHER)["problem"]
     assert present_round(lesson, TEACHER)["round"]["id"] == second
-    told(lesson, "steer", {"op": "over", "round": second}, TEACHER)
-    assert "problem" not in told(lesson, "steer", {"op": "again", "round": first}, TEACHER)
-    seen = present_round(lesson, student(lesson, 1))
-    assert seen["round"]["state"] == "shown" and seen["round"]["results"]["counts"] == [0, 1] and seen["own"] == 1
-    told(lesson, "steer", {"op": "reveal", "round": first}, TEACHER)
+    answer_of(lesson, "steer", {"op": "over", "round": second}, TEACHER)
+    assert "problem" not in answer_of(lesson, "steer", {"op": "again", "round": first}, TEACHER)
+    shown_again = present_round(lesson, student(lesson, 1))
+    assert shown_again["round"]["state"] == "shown" and shown_again["round"]["results"]["counts"] == [0, 1] and shown_again["own"] == 1
+    answer_of(lesson, "steer", {"op": "reveal", "round": first}, TEACHER)
     assert present_round(lesson, {})["round"]["real"]["right"] == 1
-    assert "not there" in told(lesson, "steer", {"op": "again", "round": "0" * 12}, TEACHER)["problem"]
+    assert "not there" in answer_of(lesson, "steer", {"op": "again", "round": "0" * 12}, TEACHER)["problem"]
 
 
 def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
-    ann, version = student(lesson, 1), told(lesson, "now", {}, {})["round"]
+    ann, version = student(lesson, 1), answer_of(lesson, "now", {}, {})["round"]
     assert present_round(lesson, ann)["may"] is True
-    told(lesson, "change", {"renew": True}, TEACHER)
-    assert told(lesson, "now", {}, {})["round"] > version  # so that each asks again
+    answer_of(lesson, "change", {"renew": True}, TEACHER)
+    assert answer_of(lesson, "now", {}, {})["round"] > version  # so that each asks again
     assert present_round(lesson, ann)["may"] is False
 
 
@@ -360,5 +376,5 @@ def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
-    assert told(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
+    assert answer_of(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
     assert present_round(lesson_of_module, TEACHER)["round"] == {}

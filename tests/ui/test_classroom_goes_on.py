@@ -21,7 +21,7 @@ from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
-from tests.ui.test_classroom import TEACHER, begun, present_round, student, told
+from tests.ui.test_classroom import TEACHER, answer_of, begun, present_round, student
 from tests.ui.test_visiting import served
 
 
@@ -52,25 +52,25 @@ def killed(page: Any) -> None:
 
 def test_the_class_of_an_app_that_was_killed_goes_on_under_its_link(lesson: Server) -> None:
     page, root = lesson.services.class_page, lesson.workspace.root
-    first = told(lesson, "link", {}, TEACHER)["link"].partition("class=")[2]
+    first = answer_of(lesson, "link", {}, TEACHER)["link"].partition("class=")[2]
     killed(page)
     with app(root, "x") as next_one:
         room = next_one.room
         assert room.link == first and room.students_start_runs and room.names_allowed
-    renewed = told(lesson, "change", {"renew": True, "runs": False}, TEACHER)["link"].partition("class=")[2]
-    told(lesson, "change", {"names": False}, TEACHER)
+    renewed = answer_of(lesson, "change", {"renew": True, "runs": False}, TEACHER)["link"].partition("class=")[2]
+    answer_of(lesson, "change", {"names": False}, TEACHER)
     with app(root, "x") as next_one:
         room = next_one.room
         assert room.link == renewed != first and not room.students_start_runs and not room.names_allowed
-    told(lesson, "change", {"end": True}, TEACHER)
+    answer_of(lesson, "change", {"end": True}, TEACHER)
     with app(root, "x") as next_one:
         assert next_one.room.link not in ("", first, renewed)
 
 
 def test_what_was_allowed_holds_for_the_next_class_of_the_same_app(lesson: Server) -> None:
-    told(lesson, "change", {"runs": False}, TEACHER)
-    told(lesson, "change", {"end": True}, TEACHER)
-    begun_again = told(lesson, "change", {"renew": True}, TEACHER)
+    answer_of(lesson, "change", {"runs": False}, TEACHER)
+    answer_of(lesson, "change", {"end": True}, TEACHER)
+    begun_again = answer_of(lesson, "change", {"renew": True}, TEACHER)
     killed(lesson.services.class_page)
     with app(lesson.workspace.root, "x") as next_one:
         assert begun_again["runs"] is False and not next_one.room.students_start_runs
@@ -80,8 +80,8 @@ def test_what_was_allowed_holds_for_the_next_class_of_the_same_app(lesson: Serve
 
 
 def test_a_second_app_is_refused_and_leaves_the_class_of_the_first_alone(lesson: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
-    one = begun(lesson)
-    told(lesson, "name", {"name": "Ann"}, student(lesson, 1))
+    round_id = begun(lesson)
+    answer_of(lesson, "name", {"name": "Ann"}, student(lesson, 1))
     with (
         pytest.raises(StoreError, match="holds the class") as refused,
         served(Mode.CLASSROOM, lesson.workspace.root, tmp_path_factory.mktemp("second")),
@@ -92,8 +92,8 @@ def test_a_second_app_is_refused_and_leaves_the_class_of_the_first_alone(lesson:
     with pytest.raises(StoreError):
         second.open()
     second.close()
-    assert "problem" not in told(lesson, "answer", {"round": one, "answer": 1}, student(lesson, 1))
-    assert present_round(lesson, student(lesson, 1))["name"] == "Ann" and not told(lesson, "now", {}, {})["ended"]
+    assert "problem" not in answer_of(lesson, "answer", {"round": round_id, "answer": 1}, student(lesson, 1))
+    assert present_round(lesson, student(lesson, 1))["name"] == "Ann" and not answer_of(lesson, "now", {}, {})["ended"]
 
 
 def test_a_workspace_can_have_a_class_again_when_the_app_has_ended(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_an_app_without_a_class_ends_nobodys(lesson: Server) -> None:
     page = ClassPage(Access(), lesson.workspace, None, None)  # type: ignore[arg-type]
     page.open()
     page.close()
-    assert told(lesson, "link", {}, TEACHER)["ended"] is False
+    assert answer_of(lesson, "link", {}, TEACHER)["ended"] is False
 
 
 def test_a_class_is_held_by_one_and_freed_once(tmp_path: Path) -> None:
@@ -151,20 +151,20 @@ def test_the_teachers_link_goes_on_after_a_kill(tmp_path: Path) -> None:
 def test_a_new_teachers_link_is_the_one_that_goes_on(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with served(Mode.CLASSROOM, tmp_path, tmp_path_factory.mktemp("world"), token="") as lesson:
         teacher = {HEADER: lesson.access.operator_token}
-        fresh = told(lesson, "change", {"teacher": True}, teacher)["teacher"].partition("operator=")[2]
+        fresh = answer_of(lesson, "change", {"teacher": True}, teacher)["teacher"].partition("operator=")[2]
         killed(lesson.services.class_page)
         with app(tmp_path, "another") as after:
             assert after.operator_token == fresh
-        told(lesson, "change", {"end": True}, {HEADER: fresh})
+        answer_of(lesson, "change", {"end": True}, {HEADER: fresh})
         assert not (tmp_path / FILE).exists()
-        told(lesson, "change", {"teacher": True}, {HEADER: fresh})
+        answer_of(lesson, "change", {"teacher": True}, {HEADER: fresh})
         assert not (tmp_path / FILE).exists()  # there is no class to go on with
-        told(lesson, "change", {"renew": True}, {HEADER: lesson.access.operator_token})
+        answer_of(lesson, "change", {"renew": True}, {HEADER: lesson.access.operator_token})
         assert kept_secret(tmp_path, FILE) == lesson.access.operator_token
 
 
 def test_a_token_that_a_person_has_set_is_not_written_down(lesson: Server) -> None:
-    told(lesson, "change", {"teacher": True}, TEACHER)
+    answer_of(lesson, "change", {"teacher": True}, TEACHER)
     assert not (lesson.workspace.root / FILE).exists()
     killed(lesson.services.class_page)
     with app(lesson.workspace.root, "generated"):
@@ -178,7 +178,7 @@ def test_only_what_this_program_has_kept_makes_a_teacher(tmp_path: Path) -> None
     assert kept_secret(tmp_path, FILE) == ""
     keep_secret(tmp_path, FILE, "token")
     keep_secret(tmp_path, FILE, "newer")
-    assert kept_secret(tmp_path, FILE) == "newer" and [one.name for one in tmp_path.iterdir()] == [FILE]
+    assert kept_secret(tmp_path, FILE) == "newer" and [path.name for path in tmp_path.iterdir()] == [FILE]
     path.chmod(0o640)
     assert kept_secret(tmp_path, FILE) == ""
     path.chmod(0o600)
@@ -197,4 +197,4 @@ def test_only_what_this_program_has_kept_makes_a_teacher(tmp_path: Path) -> None
     assert kept_secret(tmp_path, FILE) == ""
     with pytest.raises(StoreError):
         keep_secret(tmp_path, FILE, "token")
-    assert sorted(one.name for one in tmp_path.iterdir()) == [FILE, "other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, "other"]

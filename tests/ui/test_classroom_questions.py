@@ -38,25 +38,25 @@ def complete(question: RoundQuestion) -> bool:
 
 @pytest.mark.long
 def test_every_question_of_the_lessons_can_be_asked() -> None:
-    assert [one for one in offered() if not complete(ready.lesson_question(*one, answer))] == []
+    assert [question for question in offered() if not complete(ready.lesson_question(*question, answer))] == []
 
 
-def described(shown: Any) -> tuple[Callable[[Any], Any], list[Any]]:
+def described(computed: Any) -> tuple[Callable[[Any], Any], list[Any]]:
     """A stand-in for the process, which computes this for a scene that it does not describe at once; and what it is asked."""
     controls = [
         {"name": "eps", "start": 0.2},
         {"name": "step", "start": 1, "value": 7, "shared": True, "made": True},
         {"name": "token", "start": 1, "value": 3, "shared": False, "made": True},
     ]
-    asked: list[Any] = []
+    questions: list[Any] = []
 
     def compute(question: Any) -> Any:
-        asked.append(question)
+        questions.append(question)
         if question["op"] == "describe":
             return {"scenes": {"dead_zones": {"controls": controls, "slow": False, "shown": None}}}
-        return shown
+        return computed
 
-    return compute, asked
+    return compute, questions
 
 
 def test_what_is_not_described_is_computed_with_the_values_of_the_start() -> None:

@@ -53,19 +53,19 @@ def test_without_a_gpu() -> None:
 
 
 def test_with_one_gpu() -> None:
-    found = texts(A100[:1])
-    assert found["auto"][1].endswith("Here that is GPU 0, NVIDIA A100.")
-    assert found["gpu"] == ("One GPU: NVIDIA A100", "78 of 86 GB free")
-    assert found["gpus"] == ("All GPUs", "There is only one GPU.")
+    labels = texts(A100[:1])
+    assert labels["auto"][1].endswith("Here that is GPU 0, NVIDIA A100.")
+    assert labels["gpu"] == ("One GPU: NVIDIA A100", "78 of 86 GB free")
+    assert labels["gpus"] == ("All GPUs", "There is only one GPU.")
     assert not choices(A100[:1])["gpu"]["gpus"] and choices(A100[:1])["gpus"]["unavailable"]
 
 
 def test_with_eight_gpus() -> None:
-    found, one = texts(A100), choices(A100)["gpu"]
-    assert found["gpu"] == ("One GPU", "8 to choose from.")
-    assert [gpu["value"] for gpu in one["gpus"]] == [f"cuda:{index}" for index in range(8)]
-    assert one["gpus"][7]["title"] == "7: NVIDIA A100 (78 of 86 GB free)"
-    assert found["gpus"] == (
+    labels, one_gpu = texts(A100), choices(A100)["gpu"]
+    assert labels["gpu"] == ("One GPU", "8 to choose from.")
+    assert [gpu["value"] for gpu in one_gpu["gpus"]] == [f"cuda:{index}" for index in range(8)]
+    assert one_gpu["gpus"][7]["title"] == "7: NVIDIA A100 (78 of 86 GB free)"
+    assert labels["gpus"] == (
         "All 8 GPUs",
         "8 × NVIDIA A100. One process on each, and each takes its share of every batch. Batch and mini-batch size must be multiples of 8.",
     )
@@ -81,10 +81,10 @@ def test_gpus_that_differ_and_memory_that_is_not_known() -> None:
 
 
 def test_gpus_that_cannot_be_counted_may_be_chosen() -> None:
-    found = texts(None)
-    assert found["gpu"] == ("One GPU", "The first that PyTorch finds. The GPUs of this computer could not be listed.")
-    assert found["gpus"][0] == "All GPUs" and not [choice for choice in choices(None).values() if choice["unavailable"]]
-    assert "Here" not in found["auto"][1]
+    labels = texts(None)
+    assert labels["gpu"] == ("One GPU", "The first that PyTorch finds. The GPUs of this computer could not be listed.")
+    assert labels["gpus"][0] == "All GPUs" and not [choice for choice in choices(None).values() if choice["unavailable"]]
+    assert "Here" not in labels["auto"][1]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -112,8 +112,13 @@ def test_the_page_offers_this_machine_to_operators_alone(tmp_path: Path, monkeyp
     monkeypatch.setattr(gpus_module, "has_gpu", lambda: True)
     monkeypatch.setattr(gpus_module, "_remembered", lambda: A100)
     page = TrainPage(Workspace(tmp_path), Access())
-    shown = page.boot({}, OPERATOR)["devices"]
-    assert [choice["title"] for choice in shown["choices"]][3] == "All 8 GPUs"
-    assert shown["choices"][4]["sets"]["engine.accelerate_config"] == default_config_file()
-    told = json.dumps(page.boot({}, VIEWER)["devices"])
-    assert "A100" not in told and "cores" not in told and "/" not in told and "this computer could" not in told
+    devices = page.boot({}, OPERATOR)["devices"]
+    assert [choice["title"] for choice in devices["choices"]][3] == "All 8 GPUs"
+    assert devices["choices"][4]["sets"]["engine.accelerate_config"] == default_config_file()
+    devices_of_viewer = json.dumps(page.boot({}, VIEWER)["devices"])
+    assert (
+        "A100" not in devices_of_viewer
+        and "cores" not in devices_of_viewer
+        and "/" not in devices_of_viewer
+        and "this computer could" not in devices_of_viewer
+    )

@@ -21,7 +21,7 @@ from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door, Functions
 from rlhf_studio.ui.html import ASSETS
 from rlhf_studio.ui.serving import bodies
-from rlhf_studio.ui.serving.bodies import Refused
+from rlhf_studio.ui.serving.bodies import RequestRefused
 from tests.ui.raw_http import Raw
 
 VIEWER = {"X-Forwarded-For": "10.0.0.1"}
@@ -138,8 +138,8 @@ def test_garbage_is_a_quiet_refusal(server: Server, raw: Raw, capfd: pytest.Capt
     for headers in HEADERS:
         for path in ("/", "/config", f"/gradio_api/file={ASSETS.as_posix()}/train/train.js"):
             assert raw.send("GET", path, headers=headers)[0] < 500, (path, headers)
-    said = capfd.readouterr()
-    assert said.err == "" and "Traceback" not in said.out
+    output = capfd.readouterr()
+    assert output.err == "" and "Traceback" not in output.out
 
 
 def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> None:
@@ -150,18 +150,18 @@ def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> 
     assert raw.send("GET", "/gradio_api/queue/data?session_hash=x") == (404, b'{"detail":"Nothing was started in this session."}')
 
 
-@pytest.mark.parametrize("told", FILES)
-def test_nothing_in_an_event_stands_for_a_file(told: Any) -> None:
+@pytest.mark.parametrize("value", FILES)
+def test_nothing_in_an_event_stands_for_a_file(value: Any) -> None:
     event = {"fn_index": 3, "session_hash": "x", "data": []}
     assert bodies.event_call({**event, "event_data": {"run": "path"}}, {3: 0})["event_data"] == {"run": "path"}
     assert bodies.event_call(event, {3: 0})["event_data"] is None
-    for sent, inputs in (({**event, "event_data": told}, 0), ({**event, "data": [told]}, 1), ({**event, "event_data": [told]}, 0)):
-        with pytest.raises(Refused, match="The event is not valid"):
+    for sent, inputs in (({**event, "event_data": value}, 0), ({**event, "data": [value]}, 1), ({**event, "event_data": [value]}, 0)):
+        with pytest.raises(RequestRefused, match="The event is not valid"):
             bodies.event_call(sent, {3: inputs})
 
 
 def test_a_member_that_is_given_twice_cannot_ask_for_something_else(server: Server, raw: Raw) -> None:
-    """What was checked is what Gradio gets, whichever of two members its own reader would take."""
+    """Gradio gets what was checked, whichever of two equal members its own reader would take."""
     index = {event.fn.__name__: index for index, event in server.demo.fns.items()}
     rest = '"data": [], "session_hash": "x"'
     for first, second in (("act_on_run", "go_train"), ("go_train", "act_on_run")):
@@ -171,7 +171,7 @@ def test_a_member_that_is_given_twice_cannot_ask_for_something_else(server: Serv
 
 
 def test_other_types_of_body_are_refused(raw: Raw) -> None:
-    """Another website may send text and forms without being asked for leave; our page sends JSON."""
+    """Another website may send text and forms without permission; our page sends JSON."""
     ask = json.dumps({"component_id": 4, "fn_name": "boot", "session_hash": "x", "data": {}}).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "application/jsonx"):
         assert raw.send("POST", "/gradio_api/component_server/", ask, {"Content-Type": kind})[0] == 415
@@ -232,8 +232,8 @@ def test_bodies_are_bounded_and_viewers_bodies_more_so(server: Server, raw: Raw)
     path = "/gradio_api/component_server/"
     assert [raw.send("POST", path, ask(length), VIEWER)[0] for length in (60_000, 70_000)] == [200, 413]
     assert raw.send("POST", path, ask(900_000))[0] == 200
-    told = {"Content-Length": "1000001", "Content-Type": "application/json"}
-    assert raw.send("POST", path, None, told)[0] == 413  # at once, before anything is sent
+    announced = {"Content-Length": "1000001", "Content-Type": "application/json"}
+    assert raw.send("POST", path, None, announced)[0] == 413  # at once, before anything is sent
 
 
 def read(messages: list[Any], most: int = 100, **headers: str) -> bytes:
@@ -255,7 +255,7 @@ def test_a_body_that_never_comes_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
         ([], {"content_length": "101"}, 413),
         ([], {"content_length": "x"}, 413),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RequestRefused) as caught:
             read(messages, **headers)
         assert caught.value.status == status
 
@@ -265,7 +265,7 @@ def test_depth_is_measured_outside_of_texts_and_before_anything_recurses() -> No
     assert bodies.read_object(deepest)["a"]
     assert bodies.read_object(json.dumps({"a": '["\\' * 1000}).encode())
     for body in (deepest.replace(b"[", b"[[", 1).replace(b"]", b"]]", 1), b"[" * 10**6, b'{"a":' * 10**5):
-        with pytest.raises(Refused, match="nested too deeply"):
+        with pytest.raises(RequestRefused, match="nested too deeply"):
             bodies.read_object(body)
 
 
@@ -290,7 +290,7 @@ def test_depth_is_that_of_the_lists_and_objects() -> None:
 
 
 def test_another_encoding_hides_no_depth() -> None:
-    with pytest.raises(Refused, match="not JSON"):
+    with pytest.raises(RequestRefused, match="not JSON"):
         bodies.read_object(json.dumps({"a": 1}).encode("utf-16"))
 
 
@@ -307,9 +307,9 @@ def spoken(raw: Raw, sent: bytes) -> bytes:
 def test_what_no_browser_sends_makes_nobody_more_and_fills_nothing(server: Server, raw: Raw, capfd: pytest.CaptureFixture[str]) -> None:
     """Headers after the body, heads without an end, garbage, and a wish for a websocket."""
     assert spoken(raw, b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000_000)[:12] in (b"", b"HTTP/1.1 400")
-    here = f"Host: 127.0.0.1:{raw.port}\r\nConnection: close\r\n"
+    host = f"Host: 127.0.0.1:{raw.port}\r\nConnection: close\r\n"
     ask = {"component_id": train_page_of(server), "fn_name": "from_yaml", "session_hash": "x", "data": {"text": "a: 1"}}
-    head = f"POST /gradio_api/component_server/ HTTP/1.1\r\n{here}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    head = f"POST /gradio_api/component_server/ HTTP/1.1\r\n{host}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
     body = json.dumps(ask)
     for late, status in (("X-Forwarded-For: 10.0.0.1\r\n", b"200"), ("", b"200")):
         sent = f"{head}\r\n{len(body):x}\r\n{body}\r\n0\r\n{late}\r\n"

@@ -32,17 +32,17 @@ POLICIES = ["start", "late"]
 def answers(policy: str, shift: float) -> list[Any]:
     return [
         answer(
-            sample=place,
+            sample=number,
             policy=policy,
-            place=place,
-            prompt=f"prompt {place}",
+            place=number,
+            prompt=f"prompt {number}",
             response=f"the film is {policy}.",
-            score=shift + 0.1 * place,
-            gold=shift / 2 + 0.01 * place,
+            score=shift + 0.1 * number,
+            gold=shift / 2 + 0.01 * number,
             kl=shift,
             judge=math.nan,
         )
-        for place in range(12)
+        for number in range(12)
     ]
 
 
@@ -52,7 +52,7 @@ def workspace(tmp_path: Path) -> Workspace:
     create_run(run, stage_config("evaluation"), name="an evaluation")
     with RunWriter(run) as writer:
         rows = [*answers("start", 0.0), *answers("late", 1.0)]
-        writer.commit_step(StepRecord(1, {}, [replace(row, sample=place) for place, row in enumerate(rows)]))
+        writer.commit_step(StepRecord(1, {}, [replace(row, sample=number) for number, row in enumerate(rows)]))
     run_with(tmp_path / "runs" / "ppo-1")
     return Workspace(tmp_path)
 
@@ -68,23 +68,28 @@ def report(page: EvaluatePage, run: str = "evaluation-1", first: str = "") -> An
 
 
 def test_boot_lists_runs_with_policies_and_says_who_may_act(page: EvaluatePage) -> None:
-    found = page.boot({}, OPERATOR)
-    assert [(run["id"], run["steps"]) for run in found["runs"]] == [("ppo-1", [1, 2, 4])]
-    assert (found["operator"], found["why_not"], found["problem"]) == (True, "", "")
+    reply = page.boot({}, OPERATOR)
+    assert [(run["id"], run["steps"]) for run in reply["runs"]] == [("ppo-1", [1, 2, 4])]
+    assert (reply["operator"], reply["why_not"], reply["problem"]) == (True, "", "")
     assert page.boot({}, VIEWER)["operator"] is False
 
 
 def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     reply = page.boot({"run": "evaluation-1"}, VIEWER)
-    found = reply["report"]
-    assert (found["policies"], found["first"], found["decides"], found["prompts"]) == (POLICIES, "start", "gold", 12)
-    assert [(row["policy"], row["wins"], row["rate"]["value"]) for row in found["wins"]["gold"]] == [("late", 12, 1.0)]
-    columns = [column["key"] for column in found["columns"]]
-    late = found["rows"][1]["cells"]
+    numbers = reply["report"]
+    assert (numbers["policies"], numbers["first"], numbers["decides"], numbers["prompts"]) == (
+        POLICIES,
+        "start",
+        "gold",
+        12,
+    )
+    assert [(row["policy"], row["wins"], row["rate"]["value"]) for row in numbers["wins"]["gold"]] == [("late", 12, 1.0)]
+    columns = [column["key"] for column in numbers["columns"]]
+    late = numbers["rows"][1]["cells"]
     assert late[columns.index("difference/score")]["value"] == pytest.approx(1.0)
     assert late[columns.index("score")]["low"] < 1.55 < late[columns.index("score")]["high"]
-    assert [point["root_kl"] for point in found["frontier"]["points"]] == [0.0, 1.0]
-    assert found["frontier"]["over_optimised"] == []
+    assert [point["root_kl"] for point in numbers["frontier"]["points"]] == [0.0, 1.0]
+    assert numbers["frontier"]["over_optimised"] == []
     assert report(page, first="late")["first"] == "late"
     assert "no answers of 'nobody'" in report(page, first="nobody")["problem"]
     nothing_new = page.boot({"run": "evaluation-1", "seen": reply["seen"]}, VIEWER)
@@ -97,18 +102,18 @@ def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> Non
         tuned.run_dir / "checkpoints" / "step-000002" / "policy",
         tmp_path / "runs" / "gone" / "checkpoints" / "step-000004" / "policy",
     ]
-    told, rows = [], [replace(row, sample=place) for place, row in enumerate(answers("start", 0.0))]
+    references, rows = [], [replace(row, sample=number) for number, row in enumerate(answers("start", 0.0))]
     for folder in folders:
         settings = {"evaluation": {"reference": str(folder)}}
         run = write_stage_run(tmp_path, "evaluation", [{}], rollouts=rows, **settings)
-        told.append(report(EvaluatePage(Workspace(tmp_path), Access()), run.run_dir.name)["reference"])
-    assert told == ["my fine-tuned one@2", "gone@4"]
+        references.append(report(EvaluatePage(Workspace(tmp_path), Access()), run.run_dir.name)["reference"])
+    assert references == ["my fine-tuned one@2", "gone@4"]
 
 
 def test_the_matrix_marks_what_differs_and_comes_in_pages(page: EvaluatePage) -> None:
-    found = page.answers({"run": "evaluation-1", "policies": POLICIES, "against": "start", "start": 0}, VIEWER)
-    assert (len(found["rows"]), found["total"], found["draws"]) == (10, 12, 1)
-    first, second = found["rows"][0]["answers"]
+    matrix = page.answers({"run": "evaluation-1", "policies": POLICIES, "against": "start", "start": 0}, VIEWER)
+    assert (len(matrix["rows"]), matrix["total"], matrix["draws"]) == (10, 12, 1)
+    first, second = matrix["rows"][0]["answers"]
     assert (first["policy"], first["pieces"], first["judge"]) == ("start", [], None)
     assert [(piece["change"], piece["text"]) for piece in second["pieces"]] == [
         ("same", "the film is"),
@@ -132,8 +137,8 @@ def test_a_vote_is_blind_and_counted_once(page: EvaluatePage) -> None:
     duel = page.duel({"run": "evaluation-1", "policies": POLICIES}, OPERATOR)
     assert set(duel) == {"problem", "key", "prompt", "left", "right"}  # nobody is named
     better = "left" if "late" in duel["left"] else "right"
-    told = page.vote({"key": duel["key"], "choice": better}, OPERATOR)
-    assert {told["left"], told["right"]} == set(POLICIES) and told["votes"] == 1
+    duel_result = page.vote({"key": duel["key"], "choice": better}, OPERATOR)
+    assert {duel_result["left"], duel_result["right"]} == set(POLICIES) and duel_result["votes"] == 1
     assert "no longer open" in page.vote({"key": duel["key"], "choice": better}, OPERATOR)["problem"]
     votes = report(page)["votes"]
     assert [(row["policy"], row["wins"], row["ties"], row["losses"]) for row in votes] == [("late", 1, 0, 0)]
@@ -162,8 +167,8 @@ def record(run: Path, text: str, policies: tuple[str, ...] = ("start", "late")) 
     """The evaluation from its beginning, with answers that begin with ``text``."""
     with RunWriter(run) as writer:
         writer.go_back(0)
-        rows = [row for place, name in enumerate(policies) for row in answers(name, float(place))]
-        rows = [replace(row, sample=place, response=text + row.response) for place, row in enumerate(rows)]
+        rows = [row for shift, name in enumerate(policies) for row in answers(name, float(shift))]
+        rows = [replace(row, sample=number, response=text + row.response) for number, row in enumerate(rows)]
         writer.commit_step(StepRecord(1, {}, rows))
 
 
@@ -178,25 +183,25 @@ def test_votes_on_answers_that_are_gone_do_not_count(page: EvaluatePage, workspa
     assert (before["votes"][0]["wins"], before["votes_left_out"]) == (3, 0)
     record(run, "other: ")  # as resume --from-start does, after a change
     for own in (page, EvaluatePage(workspace, Access())):
-        found = report(own)
-        assert (found["votes"], found["votes_left_out"]) == ([], 3)
-    told = page.vote({"key": late_open, "choice": "tie"}, OPERATOR)  # a comparison that was open over the change
-    assert (told["problem"], told["votes"]) == ("", 0)
+        votes_now = report(own)
+        assert (votes_now["votes"], votes_now["votes_left_out"]) == ([], 3)
+    duel_result = page.vote({"key": late_open, "choice": "tie"}, OPERATOR)  # a comparison that was open over the change
+    assert (duel_result["problem"], duel_result["votes"]) == ("", 0)
     record(run, "")  # the first answers again: the votes are about them
-    found = report(page)
-    assert (found["votes"][0]["wins"], found["votes"][0]["ties"], found["votes_left_out"]) == (3, 1, 0)
+    votes_now = report(page)
+    assert (votes_now["votes"][0]["wins"], votes_now["votes"][0]["ties"], votes_now["votes_left_out"]) == (3, 1, 0)
 
 
 def test_the_arena_shows_each_pair_before_it_repeats_one(tmp_path: Path) -> None:
     arena = Arena(lambda run: tmp_path)
     policies = list(by_policy([*answers("start", 0.0), *answers("late", 1.0)]).values())
-    places = []
+    prompts_shown = []
     for _ in range(12):
         key, duel = arena.next("r", policies) or ("", None)
         assert duel is not None
-        places.append(duel.place)
+        prompts_shown.append(duel.place)
         arena.vote(key, "left")
-    assert sorted(places) == list(range(12))
+    assert sorted(prompts_shown) == list(range(12))
     assert arena.next("r", policies[:1]) is None
 
 
@@ -246,5 +251,5 @@ def test_what_is_wrong_with_the_form_is_said(page: EvaluatePage, workspace: Work
 
 def test_all_that_is_wrong_is_said_at_once_with_the_fields(page: EvaluatePage) -> None:
     form = {"policies": "ppo-1@start", "file": "./no-prompts.txt", "judge": "./no-judge", "reward": "./no-reward"}
-    told = page.begin(form, OPERATOR)
-    assert set(told["fields"]) == {"file", "judge", "reward"} and len(told["problem"].splitlines()) == 3
+    outcome = page.begin(form, OPERATOR)
+    assert set(outcome["fields"]) == {"file", "judge", "reward"} and len(outcome["problem"].splitlines()) == 3

@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> FakeRun:
 
 
 @pytest.fixture
-def asked(run: FakeRun) -> Iterator[Exports]:
+def exports(run: FakeRun) -> Iterator[Exports]:
     service = Service("export", command=COMMAND, idle=0.0, most_waiting=0, stops=False)
     yield Exports(Workspace(run.folder.parent.parent), Access(), service, can_push=True)
     service.close()
@@ -58,38 +58,38 @@ def test_an_evaluation_has_no_adapter_to_take(tmp_path: Path) -> None:
     assert (looked["adapter"], looked["checkpoints"]) == (False, [])
 
 
-def ended(asked: Exports, run: FakeRun) -> dict[str, Any]:
-    wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"]["state"] != "working")
-    return asked.export_look({"run": run.run_id}, request())
+def ended(exports: Exports, run: FakeRun) -> dict[str, Any]:
+    wait_until(lambda: exports.export_look({"run": run.run_id}, request())["job"]["state"] != "working")
+    return exports.export_look({"run": run.run_id}, request())
 
 
-def test_a_report_is_made_and_listed(asked: Exports, run: FakeRun) -> None:
-    before = asked.export_look({"run": run.run_id}, request())
+def test_a_report_is_made_and_listed(exports: Exports, run: FakeRun) -> None:
+    before = exports.export_look({"run": run.run_id}, request())
     assert (before["operator"], before["job"], before["files"], before["checkpoints"]) == (True, None, [], [])
-    key = asked.export_start({"run": run.run_id, "what": "html"}, request())["key"]
-    after = ended(asked, run)
+    key = exports.export_start({"run": run.run_id, "what": "html"}, request())["key"]
+    after = ended(exports, run)
     assert (after["job"]["key"], after["job"]["state"], after["job"]["files"]) == (key, "done", ["report.html"])
     assert [file["name"] for file in after["files"]] == ["report.html"]
     target = run.folder / "exports" / "report.html"
     assert json.loads(target.read_text()) == {"run_dir": str(run.folder), "what": "html", "target": str(target), "op": None}
 
 
-def test_what_fails_says_why_and_what_hangs_can_be_ended(asked: Exports, run: FakeRun) -> None:
-    asked.export_start({"run": run.run_id, "what": "csv"}, request())
-    assert ended(asked, run)["job"]["error"] == "The disk is full."
-    asked.export_start({"run": run.run_id, "what": "jsonl"}, request())
-    wait_until(lambda: asked.export_look({"run": run.run_id}, request())["job"].get("progress") == "Waiting")
-    assert "Another export" in asked.export_start({"run": run.run_id, "what": "csv"}, request())["problem"]
+def test_what_fails_says_why_and_what_hangs_can_be_ended(exports: Exports, run: FakeRun) -> None:
+    exports.export_start({"run": run.run_id, "what": "csv"}, request())
+    assert ended(exports, run)["job"]["error"] == "The disk is full."
+    exports.export_start({"run": run.run_id, "what": "jsonl"}, request())
+    wait_until(lambda: exports.export_look({"run": run.run_id}, request())["job"].get("progress") == "Waiting")
+    assert "Another export" in exports.export_start({"run": run.run_id, "what": "csv"}, request())["problem"]
     left = run.folder / "exports" / ".export-0123456789abcdef"
     left.mkdir()
     left.with_name(f"{left.name}.lock").touch()
-    asked.export_cancel({}, request())
-    assert ended(asked, run)["job"]["error"] == "Stopped." and not list((run.folder / "exports").iterdir())
+    exports.export_cancel({}, request())
+    assert ended(exports, run)["job"]["error"] == "Stopped." and not list((run.folder / "exports").iterdir())
 
 
-def test_what_cannot_be_asked(asked: Exports, run: FakeRun) -> None:
+def test_what_cannot_be_asked(exports: Exports, run: FakeRun) -> None:
     run.checkpoint(2)
-    for data, said in (
+    for data, message in (
         ({"what": "html"}, "no such run"),
         ({"run": "../..", "what": "html"}, "no such run"),
         ({"run": run.run_id, "what": "everything"}, "no such export"),
@@ -100,22 +100,22 @@ def test_what_cannot_be_asked(asked: Exports, run: FakeRun) -> None:
         ({"run": run.run_id, "what": "merged", "push": "--help"}, "cannot be a model on the hub"),
         ({"run": run.run_id, "what": "merged", "push": ["x"]}, "no such export"),
     ):
-        assert said in asked.export_start(data, request()).get("problem", ""), data
-    assert asked.export_look({"run": run.run_id}, request())["job"] is None
+        assert message in exports.export_start(data, request()).get("problem", ""), data
+    assert exports.export_look({"run": run.run_id}, request())["job"] is None
 
 
-def test_weights_by_step_best_and_to_the_hub(asked: Exports, run: FakeRun) -> None:
+def test_weights_by_step_best_and_to_the_hub(exports: Exports, run: FakeRun) -> None:
     for step in (1, 3):
         run.checkpoint(step)
-    look = asked.export_look({"run": run.run_id}, request())
+    look = exports.export_look({"run": run.run_id}, request())
     assert [row["step"] for row in look["checkpoints"]] == [1, 3] and look["push"]
     for sent, expected in (
         ({}, {"at": "3"}),
         ({"at": "best", "push": "me/model"}, {"at": str(look["best"]), "push": "me/model", "public": False}),
         ({"at": 1, "push": "me/model", "public": True}, {"at": "1", "push": "me/model", "public": True}),
     ):
-        assert "key" in asked.export_start({"run": run.run_id, "what": "merged", **sent}, request())
-        (name,) = ended(asked, run)["job"]["files"]
+        assert "key" in exports.export_start({"run": run.run_id, "what": "merged", **sent}, request())
+        (name,) = ended(exports, run)["job"]["files"]
         assert json.loads((run.folder / "exports" / name).read_text()).items() >= expected.items()
         assert name == f"merged-step-{expected['at']}.zip"
 
@@ -124,11 +124,11 @@ def test_a_token_is_looked_for_by_its_name() -> None:
     assert has_token({"HF_TOKEN": "hf_x"}) and not has_token({"HF_TOKEN": " ", "PATH": "x"})
 
 
-def test_viewers_see_and_download_but_make_nothing(asked: Exports, run: FakeRun) -> None:
+def test_viewers_see_and_download_but_make_nothing(exports: Exports, run: FakeRun) -> None:
     viewer = request(forwarded="for=10.0.0.1")
     for name in ("export_start", "export_cancel"):
-        assert "You can watch" in getattr(asked, name)({"run": run.run_id, "what": "csv"}, viewer)["problem"]
-    look = asked.export_look({"run": run.run_id}, viewer)
+        assert "You can watch" in getattr(exports, name)({"run": run.run_id, "what": "csv"}, viewer)["problem"]
+    look = exports.export_look({"run": run.run_id}, viewer)
     assert not look["operator"] and "You can watch" in look["why_not"] and look["files"] == []
 
 

@@ -92,8 +92,8 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
         "added": 0, "repeated": 5, "problems": ["Row 6: not JSON; each line is one object in braces."],
     }  # fmt: skip
     link = operator.ask("rating_link")["token"]
-    status, cookie, place = cookie_of(server, link)
-    assert status == 303 and cookie == f"rlhf_studio_rater={link}" and place == "?tab=feedback&__theme=dark"
+    status, cookie, better = cookie_of(server, link)
+    assert status == 303 and cookie == f"rlhf_studio_rater={link}" and better == "?tab=feedback&__theme=dark"
     assert cookie_of(server, "another")[0] == 403
     rater = Page(server, {"Cookie": cookie})
     me = {"task": task, "name": "Anna", "secret": "key of Anna"}
@@ -101,16 +101,16 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
     turn = rater.ask("turn", **me)
     assert turn["item"]["calibration"] and "source" not in json.dumps(turn) and "answer" not in turn["item"]
     for number in range(5):
-        place = turn["item"]["responses"].index("good")
-        vote = {"id": f"v{number}", "item": turn["item"]["id"], "verdict": "chosen", "value": place, "confidence": 0.75, "seconds": 2.0}
+        better = turn["item"]["responses"].index("good")
+        vote = {"id": f"v{number}", "item": turn["item"]["id"], "verdict": "chosen", "value": better, "confidence": 0.75, "seconds": 2.0}
         turn = rater.ask("vote", **me, **vote)
         assert (turn["expected"] or {}).get("right", True)
     assert turn["state"] == "done" and turn["progress"] == {"items": 4, "done": 4, "votes": 4, "mine": 4}
     back = rater.ask("undo", **me, vote=turn["may_undo"])
     assert back["state"] == "item" and back["progress"]["votes"] == 3
     assert "Somebody else uses" in rater.ask("turn", task=task, name="anna", secret="another browser")["problem"]
-    found = operator.ask("results", task=task)
-    (person,) = found["people"]
+    results_shown = operator.ask("results", task=task)
+    (person,) = results_shown["people"]
     assert (person["name"], person["votes"], person["seconds"], person["rounds"]) == ("Anna", 3, 2.0, 1)
     lines = operator.ask("export", task=task, rows="each")["lines"].splitlines()
     assert [(json.loads(line)["chosen"], json.loads(line)["confidence"]) for line in lines] == [("good", 0.75)] * 3
@@ -121,9 +121,9 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
     assert operator.ask("train_on", task=task) == handed and len(list(path.parent.iterdir())) == 2
     pairs = read_pairs(PairsConfig(source=str(path))).rows
     assert [(pair.chosen, pair.weight) for pair in pairs] == [("good", 0.75)] * 3
-    shown = {page: next(row for row in page.ask("boot")["tasks"] if row["id"] == task) for page in (operator, viewer, rater)}
-    assert all(row["progress"]["votes"] == 3 for row in shown.values())
-    assert "alpha" in shown[operator] and "alpha" not in shown[rater], "raters are not told how others rate"
+    rows = {page: next(row for row in page.ask("boot")["tasks"] if row["id"] == task) for page in (operator, viewer, rater)}
+    assert all(row["progress"]["votes"] == 3 for row in rows.values())
+    assert "alpha" in rows[operator] and "alpha" not in rows[rater], "raters are not told how others rate"
     for page, name in (
         (viewer, "vote"),
         (viewer, "turn"),
@@ -222,20 +222,20 @@ def test_a_page_opened_only_to_watch_does_not_vote() -> None:
 def test_a_renewed_link_ends_in_every_app_of_the_workspace(tmp_path: Path) -> None:
     now = 0.0
     stores = [Feedback(tmp_path), Feedback(tmp_path)]
-    one, other = (Raters(store.known_rating_link, store.rating_link, lambda: now) for store in stores)
-    old = one.make()
-    assert one.admits(old) and other.admits(old)
+    first, other = (Raters(store.known_rating_link, store.rating_link, lambda: now) for store in stores)
+    old = first.make()
+    assert first.admits(old) and other.admits(old)
     new = other.make(renew=True)
-    assert not other.admits(old) and one.admits(new), "at once where it was renewed, and for a token that is not known"
+    assert not other.admits(old) and first.admits(new), "at once where it was renewed, and for a token that is not known"
     old, new = new, other.make(renew=True)
     now += LINK_SECONDS
-    assert not one.admits(old) and one.admits(new)
+    assert not first.admits(old) and first.admits(new)
 
     def fails() -> str:
         raise StoreError("not now")
 
-    kept = Raters(stores[0].known_rating_link, stores[0].rating_link, lambda: now)
-    assert kept.admits(new)
+    working = Raters(stores[0].known_rating_link, stores[0].rating_link, lambda: now)
+    assert working.admits(new)
     monkeyed = Raters(fails, lambda renew: "a token", lambda: now)
     assert not monkeyed.admits("a token") and monkeyed.make() and monkeyed.admits("a token")
 
@@ -248,23 +248,23 @@ def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
     for name in ("Anna", "Ben", "Chi"):
         turn = feedback.turn(task.id, name)
         while turn.shown:
-            place = {"Anna": turn.shown.order.index(0), "Ben": 0, "Chi": turn.shown.order.index(1)}[name]
-            turn = feedback.vote(task.id, name, NewVote(f"{name} {turn.shown.item.id}", turn.shown.item.id, "chosen", place, seconds=3.0))
+            choice = {"Anna": turn.shown.order.index(0), "Ben": 0, "Chi": turn.shown.order.index(1)}[name]
+            turn = feedback.vote(task.id, name, NewVote(f"{name} {turn.shown.item.id}", turn.shown.item.id, "chosen", choice, seconds=3.0))
     votes = feedback.votes(task.id)
-    found = results(task, feedback.items(task.id), votes, [])
-    people = {person["name"]: person for person in found["people"]}
+    summary = results(task, feedback.items(task.id), votes, [])
+    people = {person["name"]: person for person in summary["people"]}
     assert people["Ben"]["first"]["share"] == 1.0 and people["Ben"]["first"]["leans"]
     assert people["Chi"]["longer"]["share"] == 1.0 and people["Chi"]["longer"]["leans"] and people["Anna"]["longer"]["share"] == 0.0
     assert not people["Anna"]["first"]["leans"] and people["Anna"]["first"]["count"] == 30
     left = {vote.item: vote.value for vote in votes if vote.annotator == "Ben"}
-    assert {tuple(one["people"]): one["items"] for one in found["agreement"]["cohen"]} == {
+    assert {tuple(pair["people"]): pair["items"] for pair in summary["agreement"]["cohen"]} == {
         ("Anna", "Ben"): 30, ("Anna", "Chi"): 30, ("Ben", "Chi"): 30,
     }  # fmt: skip
-    assert found["agreement"]["same"] == 0.0 and len(found["disagreements"]) == 30
+    assert summary["agreement"]["same"] == 0.0 and len(summary["disagreements"]) == 30
     # Fleiss' kappa by hand: every item has two answers against one, so P is 1/3; Ben decides how often each answer was given.
     share = (30 + sum(value == 0 for value in left.values())) / 90
     expected = share**2 + (1 - share) ** 2
-    assert found["agreement"]["fleiss"] == pytest.approx((1 / 3 - expected) / (1 - expected))
+    assert summary["agreement"]["fleiss"] == pytest.approx((1 / 3 - expected) / (1 - expected))
 
 
 def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
@@ -273,24 +273,24 @@ def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
     rating, _ = feedback.create(NewTask("s", kind="rating", annotators=2), [NewItem("p", ("a",)), NewItem("q", ("b",))])
     for name in ("Anna", "Ben"):
         turn = feedback.turn(ranking.id, name)
-        ranks = [place + 1 for place in turn.shown.order] if name == "Anna" else [1, 1, 1]
+        ranks = [position + 1 for position in turn.shown.order] if name == "Anna" else [1, 1, 1]
         feedback.vote(ranking.id, name, NewVote(f"r{name}", turn.shown.item.id, "ranks", ranks))
         for points in (1, 5):
             turn = feedback.turn(rating.id, name)
             feedback.vote(rating.id, name, NewVote(f"s{name}{points}", turn.shown.item.id, "rating", points))
-    found = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [])
+    summary = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [])
     assert [vote.value for vote in feedback.votes(ranking.id)] == [[1, 2, 3], [1, 1, 1]]
-    assert found["agreement"]["items"] == 3 and found["agreement"]["same"] == 0.0
-    found = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [])
-    assert found["agreement"]["alpha"] == 1.0 and found["people"][0]["rating"] == 3.0 and found["verdicts"] == {"1": 2, "5": 2}
+    assert summary["agreement"]["items"] == 3 and summary["agreement"]["same"] == 0.0
+    summary = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [])
+    assert summary["agreement"]["alpha"] == 1.0 and summary["people"][0]["rating"] == 3.0 and summary["verdicts"] == {"1": 2, "5": 2}
 
 
 def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -> None:
     feedback, run, killed = Feedback(tmp_path), FakeRun(tmp_path), FakeRun(tmp_path)
-    for one in (killed, run):
-        one.run()
-        words = NewTask(f"{one.run_id}: rate the responses", kind="rating")
-        feedback.ask(f"{one.run_id}-0", one.run_id, words, [NewItem("p", ("a",), step=1)], 1.0)
+    for each in (killed, run):
+        each.run()
+        words = NewTask(f"{each.run_id}: rate the responses", kind="rating")
+        feedback.ask(f"{each.run_id}-0", each.run_id, words, [NewItem("p", ("a",), step=1)], 1.0)
     feedback.ask("deleted-0", "deleted", NewTask("deleted", kind="rating"), [NewItem("p", ("a",), step=1)], 1.0)
     killed.die()
     status = dict.fromkeys(RunStatus.__dataclass_fields__)
@@ -338,7 +338,9 @@ def test_a_runs_own_task_takes_no_rows(tmp_path: Path) -> None:
 
 def test_the_answers_of_an_evaluation_become_a_task(tmp_path: Path) -> None:
     run = new_run(tmp_path / "runs" / "an-evaluation")
-    answers = [answer(2 * place + of, name, place=place, response=f"{name} {place}") for place in range(3) for of, name in enumerate("xy")]
+    answers = [
+        answer(2 * number + of, name, place=number, response=f"{name} {number}") for number in range(3) for of, name in enumerate("xy")
+    ]
     with RunWriter(run) as writer:
         writer.commit_step(StepRecord(1, {}, list(answers)))
     feedback = Feedback(tmp_path)

@@ -84,8 +84,8 @@ def test_nothing_is_added_of_a_file_that_cannot_be_read_to_its_end(importer: Imp
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_a_damaged_archive_holds_is_told_in_a_sentence(importer: Importer, tmp_path: Path, seed: int) -> None:
     packed = bytearray(gzip.compress(PLAIN, mtime=0))
-    for place in range(3):
-        packed[20 + (seed * 7919 + place * 104729) % (len(packed) - 40)] ^= 1 + seed
+    for number in range(3):
+        packed[20 + (seed * 7919 + number * 104729) % (len(packed) - 40)] ^= 1 + seed
     importer.refusal(written(tmp_path, "rows.jsonl.gz", bytes(packed)))
 
 
@@ -101,13 +101,13 @@ def test_names_that_are_no_files(importer: Importer, tmp_path: Path) -> None:
         (f"{tmp_path}/{'a' * 3000}.jsonl", "There is no file"),
         (written(tmp_path, "x.jsonl", b"{}\n") / "y.jsonl", "There is no file"),
     ):
-        told = importer.refusal(name)
-        assert wrong in told and len(told) < 400, name
+        message = importer.refusal(name)
+        assert wrong in message and len(message) < 400, name
 
 
 def test_rows_and_files_have_limits(importer: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is never read beyond what one may have: a small archive can hold one of gigabytes."""
-    asked: list[int] = []
+    sizes: list[int] = []
     opened = files._opened
 
     class Watched:
@@ -115,7 +115,7 @@ def test_rows_and_files_have_limits(importer: Importer, tmp_path: Path, monkeypa
             self.file = opened(path)
 
         def readline(self, size: int) -> bytes:
-            asked.append(size)
+            sizes.append(size)
             return self.file.readline(size)
 
         def close(self) -> None:
@@ -124,7 +124,7 @@ def test_rows_and_files_have_limits(importer: Importer, tmp_path: Path, monkeypa
     monkeypatch.setattr(files, "_opened", Watched)
     monkeypatch.setattr(files, "LONGEST_ROW", 1_000_000)
     bomb = written(tmp_path, "bomb.jsonl.gz", gzip.compress(PLAIN + b"a" * 5_000_000))
-    assert "Row 701 of " in importer.refusal(bomb) and set(asked) == {1_000_001}
+    assert "Row 701 of " in importer.refusal(bomb) and set(sizes) == {1_000_001}
     monkeypatch.setattr(files, "MOST_BYTES", 100_000)
     assert "split it" in importer.refusal(written(tmp_path, "long.jsonl.gz", gzip.compress(b"\n" * 100_001)))
     monkeypatch.setattr(files, "MOST_LINES", 50)

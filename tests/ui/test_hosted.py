@@ -29,12 +29,12 @@ SPACE = {"SPACE_ID": "ada/rlhf-studio", "SPACE_HOST": "ada-rlhf-studio.hf.space"
 LINK = "https://huggingface.co/spaces/ada/rlhf-studio?duplicate=true"
 
 
-def asked(environment: dict[str, str], mode: Mode, cookie: str = "") -> dict[str, Any]:
+def line_above(environment: dict[str, str], mode: Mode, cookie: str = "") -> dict[str, Any]:
     """What the line above the pages is told."""
     headers = Headers({"host": "ada-rlhf-studio.hf.space", **({"cookie": cookie} if cookie else {})})
     request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    told: dict[str, Any] = where(replace(access_for("0.0.0.0", mode, (), environment), visitors=VISITORS))({}, request)
-    return told
+    facts: dict[str, Any] = where(replace(access_for("0.0.0.0", mode, (), environment), visitors=VISITORS))({}, request)
+    return facts
 
 
 def test_a_space_is_duplicated_under_its_own_name_and_nothing_else_is() -> None:
@@ -42,14 +42,14 @@ def test_a_space_is_duplicated_under_its_own_name_and_nothing_else_is() -> None:
     for strange in ("", "ada", "ada/../x", "ada/x?y=1", "ada/x y", "javascript:x/y", 'ada/"x'):
         assert duplicate_link({"SPACE_ID": strange}) == ""
     assert own_address({"SPACE_HOST": "a.hf.space,b.example"}) == "https://a.hf.space/" and own_address({}) == ""
-    assert asked(SPACE, Mode.SPACE)["duplicate"] == LINK
-    assert "duplicate" not in asked({}, Mode.LOCAL) and "duplicate" not in asked({}, Mode.CLASSROOM)
+    assert line_above(SPACE, Mode.SPACE)["duplicate"] == LINK
+    assert "duplicate" not in line_above({}, Mode.LOCAL) and "duplicate" not in line_above({}, Mode.CLASSROOM)
 
 
 def test_a_visitor_whose_browser_keeps_no_cookie_is_told_what_works() -> None:
-    told = asked(SPACE, Mode.SPACE)
-    assert "keeps no cookies" in told["notice"] and told["alone"] == "https://ada-rlhf-studio.hf.space/"
-    assert "notice" not in asked(SPACE, Mode.SPACE, f"{identity.COOKIE}={VISITORS.signed(ANN)}")
+    facts = line_above(SPACE, Mode.SPACE)
+    assert "keeps no cookies" in facts["notice"] and facts["alone"] == "https://ada-rlhf-studio.hf.space/"
+    assert "notice" not in line_above(SPACE, Mode.SPACE, f"{identity.COOKIE}={VISITORS.signed(ANN)}")
 
 
 def test_what_is_wrong_with_the_bucket_is_said_to_the_owner_alone(tmp_path: Path) -> None:

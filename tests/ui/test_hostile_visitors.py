@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
-    ("told", "address"),
+    ("header", "address"),
     [
         ("81.2.69.142", "81.2.69.142"),
         ("81.2.69.142, 10.16.3.80", "81.2.69.142"),  # a proxy inside the Space adds the address of the one in front of it
@@ -41,8 +41,8 @@ from tests.waiting import wait_until
         ("2a02:1234::1, fd00::1", "2a02:1234::1"),
     ],
 )
-def test_only_what_a_proxy_added_counts_as_the_address(told: str, address: str) -> None:
-    assert forwarded_for({"x-forwarded-for": told}) == address
+def test_only_what_a_proxy_added_counts_as_the_address(header: str, address: str) -> None:
+    assert forwarded_for({"x-forwarded-for": header}) == address
 
 
 def test_a_header_that_is_sent_twice_is_read_whole() -> None:
@@ -50,8 +50,8 @@ def test_a_header_that_is_sent_twice_is_read_whole() -> None:
     assert forwarded_for(Headers(raw=lines)) == "81.2.69.142"
 
 
-def hashed(told: str, mode: Mode = Mode.SPACE) -> str:
-    return address_of(mode, {"x-forwarded-for": told}, "10.0.0.9")
+def hashed(header: str, mode: Mode = Mode.SPACE) -> str:
+    return address_of(mode, {"x-forwarded-for": header}, "10.0.0.9")
 
 
 def test_one_person_is_one_address_whatever_the_beginning_of_the_header_says() -> None:
@@ -149,13 +149,13 @@ def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path
     )
     visitor: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
     workspace.submit(load_recipe("world").config, by=access.admission(visitor))
-    asked = {"values": values_of(load_recipe("world").config), "basis": "world", "nonce": "1"}
-    (problem,) = page.start(asked, visitor)["problems"]
+    request = {"values": values_of(load_recipe("world").config), "basis": "world", "nonce": "1"}
+    (problem,) = page.start(request, visitor)["problems"]
     assert "Your run is number 1 in the queue" in problem["message"]
 
 
 class Class:
-    """A class with one student, Ann, whose run is about to be queued; ``meanwhile`` is what the teacher does just then."""
+    """A class with one student, Ann, whose run is about to be queued. ``meanwhile`` is what the teacher does at that moment."""
 
     def __init__(self, root: Path, meanwhile: Callable[[Class], None] | None = None) -> None:
         access = Access(Mode.CLASSROOM, loopback=False, token="of the teacher")
@@ -219,8 +219,8 @@ def test_a_class_that_has_ended_takes_no_start_that_was_under_way(tmp_path: Path
 def test_a_class_that_ends_while_a_start_is_queued_keeps_nothing_of_who_it_was(tmp_path: Path) -> None:
     lesson = Class(tmp_path, ended)
     assert lesson.start() == Starter("student", "Ann")  # the name that was typed, as for every run of the class
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
-    assert lesson.starter.key.encode() not in kept and lesson.starter.address == ""
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert lesson.starter.key.encode() not in stored and lesson.starter.address == ""
 
 
 def test_names_that_are_turned_off_are_overwritten_on_the_disk(tmp_path: Path) -> None:

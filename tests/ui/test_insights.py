@@ -11,7 +11,7 @@ import pytest
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.insights import BROKEN, Insights, Place, worker
+from rlhf_studio.ui.insights import BROKEN, Insights, Progress, worker
 from rlhf_studio.ui.insights.analyses import MOST_KEPT, Analyses
 from tests.ui import fake_insights
 from tests.ui.fake_run import FakeRun
@@ -43,9 +43,10 @@ def others(tmp_path):
 
 
 class Made(list):
-    """The analyses that were made, as (kind, step); ``runs`` are theirs, ``begun`` counts how often one began anew for a run.
+    """The analyses that were made, as a list of (kind, step).
 
-    ``gate`` holds up the next one while it is cleared.
+    ``runs`` lists (kind, run id) in the same order, ``begun`` the same for each time that an analysis of a run began anew. While ``gate``
+    is cleared, the next analysis waits.
     """
 
     def __init__(self):
@@ -72,39 +73,39 @@ class Made(list):
 
 @pytest.fixture
 def made(monkeypatch):
-    """What was made; a rest between two is not kept."""
+    """The analyses that were made. There is no rest between two of them."""
     monkeypatch.setattr(worker, "REST", 0)
     return Made()
 
 
 @pytest.fixture
-def seen(tmp_path, made):
-    seen = Insights(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
-    yield seen
+def insights(tmp_path, made):
+    insights = Insights(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
+    yield insights
     made.gate.set()
-    seen.close()
+    insights.close()
 
 
-def with_analyses(tmp_path, **found):
+def with_analyses(tmp_path, **functions):
     """Insights with these analyses, which are functions of a reader."""
-    begin = {kind: functools.partial(functools.partial, analysis) for kind, analysis in found.items()}
+    begin = {kind: functools.partial(functools.partial, analysis) for kind, analysis in functions.items()}
     return Insights(Workspace(tmp_path), find_analyses=lambda: begin)
 
 
-def place(run, state="running"):
-    return Place(0, run.step_number, state)
+def progress_of(run, state="running"):
+    return Progress(0, run.step_number, state)
 
 
-def told(seen, run, kind, where=None):
-    return json.loads(seen.detail(run.run_id, kind, where or place(run)).result(timeout=WAIT))
+def detail_of(insights, run, kind, where=None):
+    return json.loads(insights.detail(run.run_id, kind, where or progress_of(run)).result(timeout=WAIT))
 
 
-def test_many_viewers_cost_one_analysis_of_each_kind_and_step(seen, run, made):
-    asked = [seen.detail(run.run_id, kind, place(run)) for kind in ("diagnosis", "learned") for _ in range(20)]
-    bodies = {answer.result(timeout=WAIT) for answer in asked}
+def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, made):
+    answers = [insights.detail(run.run_id, kind, progress_of(run)) for kind in ("diagnosis", "learned") for _ in range(20)]
+    bodies = {answer.result(timeout=WAIT) for answer in answers}
     assert len(bodies) == 2 and sorted(made) == [("diagnosis", 3), ("learned", 3)]
-    assert told(seen, run, "diagnosis")["verdict"]["kind"] == "improving" and len(made) == 2
-    version, verdict = seen.watch(run.run_id, place(run))
+    assert detail_of(insights, run, "diagnosis")["verdict"]["kind"] == "improving" and len(made) == 2
+    version, verdict = insights.watch(run.run_id, progress_of(run))
     assert version == "0-3-0" and json.loads(verdict) == {
         "kind": "improving",
         "sentence": SENTENCE,
@@ -117,38 +118,38 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(seen, run, made):
     }
 
 
-def test_the_scale_of_the_run_is_made_when_asked_for_and_once_for_each_step(seen, run, made):
-    seen.watch(run.run_id, place(run))
-    told(seen, run, "diagnosis")
+def test_the_scale_of_the_run_is_made_when_asked_for_and_once_for_each_step(insights, run, made):
+    insights.watch(run.run_id, progress_of(run))
+    detail_of(insights, run, "diagnosis")
     assert ("scales", 3) not in made
     for _ in range(2):
-        found = told(seen, run, "scales")
+        scales = detail_of(insights, run, "scales")
     reader = RunReader(run.folder)
     recorded = [reader.rollout(step, row.sample).tokens.arrays["advantages"] for step in (1, 2, 3) for row in reader.rollouts(step)]
     largest = max(float(abs(values).max()) for values in recorded)
-    assert found["scales"]["advantages"] == {"centre": 0.0, "limit": pytest.approx(largest, rel=1e-5)}
-    assert (found["used"], found["of"], found["step"]) == (3, 3, 3) and made.count(("scales", 3)) == 1
+    assert scales["scales"]["advantages"] == {"centre": 0.0, "limit": pytest.approx(largest, rel=1e-5)}
+    assert (scales["used"], scales["of"], scales["step"]) == (3, 3, 3) and made.count(("scales", 3)) == 1
     run.step()
-    assert told(seen, run, "scales")["of"] == 4
+    assert detail_of(insights, run, "scales")["of"] == 4
 
 
-def test_a_new_step_and_the_end_are_looked_at_again(seen, run, made):
-    told(seen, run, "diagnosis")
+def test_a_new_step_and_the_end_are_looked_at_again(insights, run, made):
+    detail_of(insights, run, "diagnosis")
     run.step()
-    told(seen, run, "diagnosis")  # what is known serves until the new one is made
-    ended = told(seen, run, "diagnosis", place(run, "finished"))
+    detail_of(insights, run, "diagnosis")  # what is known serves until the new one is made
+    ended = detail_of(insights, run, "diagnosis", progress_of(run, "finished"))
     assert ended["step"] == 4 and ("diagnosis", 4) in made
     count = made.count(("diagnosis", 4))
-    told(seen, run, "diagnosis", place(run, "finished"))
+    detail_of(insights, run, "diagnosis", progress_of(run, "finished"))
     assert made.count(("diagnosis", 4)) == count
 
 
-def test_a_poll_never_waits_for_an_analysis(seen, run, made):
+def test_a_poll_never_waits_for_an_analysis(insights, run, made):
     made.gate.clear()
-    answer = seen.detail(run.run_id, "diagnosis", place(run))
+    answer = insights.detail(run.run_id, "diagnosis", progress_of(run))
     assert made.waits.wait(WAIT)
-    assert seen.watch(run.run_id, place(run)) == ("", b"") and not answer.done()  # while the analysis is under way
-    assert seen.verdicts({run.run_id: place(run)}) == {}
+    assert insights.watch(run.run_id, progress_of(run)) == ("", b"") and not answer.done()  # while the analysis is under way
+    assert insights.verdicts({run.run_id: progress_of(run)}) == {}
     made.gate.set()
     assert json.loads(answer.result(timeout=WAIT))["step"] == 3
 
@@ -163,15 +164,15 @@ def test_an_analysis_that_fails_is_said_and_not_tried_again_at_the_same_step(tmp
     def refused(reader):
         raise StoreError("The run is damaged.", "damaged")
 
-    seen = with_analyses(tmp_path, diagnosis=broken, learned=refused)
-    assert told(seen, run, "diagnosis") == {"problem": BROKEN}
-    assert told(seen, run, "learned") == {"problem": "The run is damaged."}
+    insights = with_analyses(tmp_path, diagnosis=broken, learned=refused)
+    assert detail_of(insights, run, "diagnosis") == {"problem": BROKEN}
+    assert detail_of(insights, run, "learned") == {"problem": "The run is damaged."}
     for _ in range(5):
-        assert seen.watch(run.run_id, place(run)) == ("", b"") and seen.verdicts({run.run_id: place(run)}) == {}
+        assert insights.watch(run.run_id, progress_of(run)) == ("", b"") and insights.verdicts({run.run_id: progress_of(run)}) == {}
     with pytest.raises(StoreError, match="could not be made"):
-        seen.kind_of(run.run_id, place(run))
+        insights.kind_of(run.run_id, progress_of(run))
     assert len(tries) == 1 and "a secret of the server" in caplog.text
-    seen.close()
+    insights.close()
 
 
 def test_numbers_that_are_not_finite_reach_the_page_as_null(tmp_path, run):
@@ -181,50 +182,50 @@ def test_numbers_that_are_not_finite_reach_the_page_as_null(tmp_path, run):
             **{**vars(record), "gaps": [type(record.gaps[0])(3, 0, "score", "gold", float("nan"), 1.0, "\ud800 hf_" + "a" * 20)]}
         )
 
-    seen = with_analyses(tmp_path, diagnosis=fake_insights.diagnosis, learned=odd)
-    (gap,) = told(seen, run, "learned")["gaps"]
+    insights = with_analyses(tmp_path, diagnosis=fake_insights.diagnosis, learned=odd)
+    (gap,) = detail_of(insights, run, "learned")["gaps"]
     assert gap["first_value"] is None and gap["response"] == "\ud800 hf_…"
-    seen.close()
+    insights.close()
 
 
-@pytest.mark.parametrize("where", [None, Place(0, 0, "running")])
-def test_before_the_first_step_nothing_is_analysed(seen, run, made, where):
-    assert seen.watch(run.run_id, where) == ("", b"")
-    assert "problem" in json.loads(seen.detail(run.run_id, "learned", where).result(timeout=WAIT)) and made == []
+@pytest.mark.parametrize("where", [None, Progress(0, 0, "running")])
+def test_before_the_first_step_nothing_is_analysed(insights, run, made, where):
+    assert insights.watch(run.run_id, where) == ("", b"")
+    assert "problem" in json.loads(insights.detail(run.run_id, "learned", where).result(timeout=WAIT)) and made == []
 
 
-def test_a_run_that_went_back_starts_over(seen, run, made):
-    told(seen, run, "diagnosis")
-    assert seen.watch(run.run_id, Place(1, 2, "running"))[0] in ("", "1-3-0")
-    told(seen, run, "diagnosis", Place(1, 2, "running"))
-    assert seen.watch(run.run_id, Place(1, 2, "running"))[0] == "1-3-0"  # the epoch, the step of the record
+def test_a_run_that_went_back_starts_over(insights, run, made):
+    detail_of(insights, run, "diagnosis")
+    assert insights.watch(run.run_id, Progress(1, 2, "running"))[0] in ("", "1-3-0")
+    detail_of(insights, run, "diagnosis", Progress(1, 2, "running"))
+    assert insights.watch(run.run_id, Progress(1, 2, "running"))[0] == "1-3-0"  # the epoch, the step of the record
 
 
 # --- one thread and one memory for all pages --------------------------------------------------------------------------------------
 
 
-def test_table_live_page_and_experiments_share_one_diagnosis(seen, run, made):
-    where = place(run, "finished")
-    wait_until(lambda: seen.verdicts({run.run_id: where}), WAIT)
-    assert seen.verdicts({run.run_id: where, "none": Place(0, 0, "queued")}) == {
+def test_table_live_page_and_experiments_share_one_diagnosis(insights, run, made):
+    where = progress_of(run, "finished")
+    wait_until(lambda: insights.verdicts({run.run_id: where}), WAIT)
+    assert insights.verdicts({run.run_id: where, "none": Progress(0, 0, "queued")}) == {
         run.run_id: {"kind": "improving", "sentence": SENTENCE, "alarms": 0, "warnings": 0}
     }
-    assert seen.watch(run.run_id, where)[0] == "0-3-1"
-    assert told(seen, run, "diagnosis", where)["step"] == 3
-    assert seen.kind_of(run.run_id, where) == "improving" and seen.kind_of(run.run_id, Place(0, 0, "queued")) == "too early"
+    assert insights.watch(run.run_id, where)[0] == "0-3-1"
+    assert detail_of(insights, run, "diagnosis", where)["step"] == 3
+    assert insights.kind_of(run.run_id, where) == "improving" and insights.kind_of(run.run_id, Progress(0, 0, "queued")) == "too early"
     assert made.count(("diagnosis", 3)) == 1
 
 
-def test_what_is_asked_for_comes_first_then_what_is_watched_then_the_table(seen, run, others, made):
+def test_what_is_asked_for_comes_first_then_what_is_watched_then_the_table(insights, run, others, made):
     made.gate.clear()
     blocker, watched, listed = others
-    first = seen.detail(blocker.run_id, "scales", place(blocker))
+    first = insights.detail(blocker.run_id, "scales", progress_of(blocker))
     assert made.waits.wait(WAIT)  # the thread is busy while the others come
-    seen.verdicts({one.run_id: place(one) for one in (listed, watched)})
-    seen.watch(watched.run_id, place(watched))
-    asked = seen.detail(run.run_id, "learned", place(run))
+    insights.verdicts({fake_run.run_id: progress_of(fake_run) for fake_run in (listed, watched)})
+    insights.watch(watched.run_id, progress_of(watched))
+    learned = insights.detail(run.run_id, "learned", progress_of(run))
     made.gate.set()
-    for answer in (first, asked):
+    for answer in (first, learned):
         answer.result(timeout=WAIT)
     wait_until(lambda: ("diagnosis", listed.run_id) in made.runs, WAIT)
     assert made.runs == [
@@ -235,30 +236,30 @@ def test_what_is_asked_for_comes_first_then_what_is_watched_then_the_table(seen,
     ]
 
 
-def test_the_newest_runs_of_the_table_come_first_and_only_their_verdicts_are_made(seen, others, made):
-    wait_until(lambda: len(seen.verdicts({one.run_id: place(one) for one in reversed(others)})) == 3, WAIT)
-    assert made.runs == [("diagnosis", one.run_id) for one in reversed(others)]
+def test_the_newest_runs_of_the_table_come_first_and_only_their_verdicts_are_made(insights, others, made):
+    wait_until(lambda: len(insights.verdicts({fake_run.run_id: progress_of(fake_run) for fake_run in reversed(others)})) == 3, WAIT)
+    assert made.runs == [("diagnosis", fake_run.run_id) for fake_run in reversed(others)]
 
 
-def test_the_table_does_not_move_a_run_back_that_is_watched(seen, run, made):
-    told(seen, run, "diagnosis")
-    before = Place(0, 2, "running")  # the table was read a moment earlier than what the viewer sees
+def test_the_table_does_not_move_a_run_back_that_is_watched(insights, run, made):
+    detail_of(insights, run, "diagnosis")
+    before = Progress(0, 2, "running")  # the table was read a moment earlier than what the viewer sees
     for _ in range(3):
-        seen.watch(run.run_id, place(run))
-        assert seen.verdicts({run.run_id: before})[run.run_id]["kind"] == "improving"
-        assert seen._runs[run.run_id].place == place(run)
-    told(seen, run, "learned")
+        insights.watch(run.run_id, progress_of(run))
+        assert insights.verdicts({run.run_id: before})[run.run_id]["kind"] == "improving"
+        assert insights._runs[run.run_id].progress == progress_of(run)
+    detail_of(insights, run, "learned")
     assert made == [("diagnosis", 3), ("learned", 3)]
 
 
-def test_a_run_that_goes_on_is_read_by_the_same_doctor_until_it_ends(seen, run, made):
+def test_a_run_that_goes_on_is_read_by_the_same_doctor_until_it_ends(insights, run, made):
     for step in (3, 4, 5):
-        seen.watch(run.run_id, place(run))
+        insights.watch(run.run_id, progress_of(run))
         wait_until(lambda step=step: {("diagnosis", step), ("learned", step)} <= set(made), WAIT)
         run.step()
     assert made.begun == [("diagnosis", run.run_id), ("learned", run.run_id)]
-    told(seen, run, "diagnosis", place(run, "finished"))
-    told(seen, run, "diagnosis", Place(1, 3, "running"))  # resumed: what was read before is not used
+    detail_of(insights, run, "diagnosis", progress_of(run, "finished"))
+    detail_of(insights, run, "diagnosis", Progress(1, 3, "running"))  # resumed: what was read before is not used
     assert made.begun.count(("diagnosis", run.run_id)) == 2
 
 
@@ -294,32 +295,34 @@ def test_what_is_kept_of_runs_that_go_on_is_bounded_and_dropped_after_a_failure(
 
 
 def test_the_real_doctor_and_learning_go_on_where_they_were(tmp_path, run):
-    """What they say of a run that was followed is what they say of it when it is read at once."""
+    """A run that was followed step by step gets the same analyses as a run that is read at once."""
     followed, at_once = Analyses(Workspace(tmp_path)), Analyses(Workspace(tmp_path))
     for _ in range(3):
-        found = [followed.make(run.run_id, kind, False) for kind in ("diagnosis", "learned")]
+        records = [followed.make(run.run_id, kind, False) for kind in ("diagnosis", "learned")]
         run.step()
-    found = [followed.make(run.run_id, kind, False) for kind in ("diagnosis", "learned")]
-    assert found == [at_once.make(run.run_id, kind, True) for kind in ("diagnosis", "learned")]
-    assert found[0][0]["step"] == 6
+    records = [followed.make(run.run_id, kind, False) for kind in ("diagnosis", "learned")]
+    assert records == [at_once.make(run.run_id, kind, True) for kind in ("diagnosis", "learned")]
+    assert records[0][0]["step"] == 6
 
 
-def test_many_runs_and_long_answers_are_not_all_remembered(seen, run, others, made, monkeypatch):
+def test_many_runs_and_long_answers_are_not_all_remembered(insights, run, others, made, monkeypatch):
     monkeypatch.setattr(worker, "MOST_RUNS", 2)
     monkeypatch.setattr(worker, "MOST_BODIES", 2)
-    for one in (run, *others):
-        told(seen, one, "diagnosis")
-    assert list(seen._runs) == [one.run_id for one in others[1:]] and len(seen._bodies) == 2
-    wait_until(lambda: len(seen.verdicts({one.run_id: place(one) for one in (run, *others)})) == 4, WAIT)  # the table has them all
+    for each in (run, *others):
+        detail_of(insights, each, "diagnosis")
+    assert list(insights._runs) == [other.run_id for other in others[1:]] and len(insights._bodies) == 2
+    wait_until(
+        lambda: len(insights.verdicts({fake_run.run_id: progress_of(fake_run) for fake_run in (run, *others)})) == 4, WAIT
+    )  # the table has them all
 
 
-def test_who_waits_is_told_when_the_app_closes(seen, run, others, made):
+def test_who_waits_is_told_when_the_app_closes(insights, run, others, made):
     made.gate.clear()
-    seen.detail(run.run_id, "diagnosis", place(run))
+    insights.detail(run.run_id, "diagnosis", progress_of(run))
     assert made.waits.wait(WAIT)
-    late = seen.detail(others[0].run_id, "diagnosis", place(others[0]))
-    seen._closed.set()
+    late = insights.detail(others[0].run_id, "diagnosis", progress_of(others[0]))
+    insights._closed.set()
     made.gate.set()
-    seen.close()
+    insights.close()
     assert json.loads(late.result(timeout=WAIT)) == {"problem": "The app is closing."}
-    assert told(seen, others[1], "diagnosis") == {"problem": "The app is closing."}
+    assert detail_of(insights, others[1], "diagnosis") == {"problem": "The app is closing."}

@@ -24,7 +24,7 @@ from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
@@ -45,12 +45,12 @@ class Inspector:
     """Stands in for the check before a start."""
 
     problems: list[Problem] = field(default_factory=list)
-    seen: list[Any] = field(default_factory=list)
+    configs: list[Any] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     on_disk: list[OnDisk] = field(default_factory=list)
 
     def __call__(self, config: Any, workspace: Path, *, folder: Path, on_disk: OnDisk = NEW_RUN) -> Preflight:
-        self.seen.append(config)
+        self.configs.append(config)
         self.folders.append(folder)
         self.on_disk.append(on_disk)
         return Preflight(self.problems)
@@ -91,7 +91,7 @@ def ended(workspace: Workspace, name: str = "a run", steps: int = 20, kl_coef: f
     return run_id
 
 
-def asked(call: Any) -> Any:
+def answer_of(call: Any) -> Any:
     """What a server function answers."""
     answer = asyncio.run(call)
     return json.loads(answer.body) if hasattr(answer, "body") else answer
@@ -103,19 +103,19 @@ def asked(call: Any) -> Any:
 def test_runs_side_by_side(desk: Desk, workspace: Workspace) -> None:
     runs = [ended(workspace, f"run {n}", kl_coef=coefficient, seed=n, gain=1.0 + n) for n, coefficient in enumerate((0.05, 0.05, 0.2))]
     workspace.rename(runs[2], HOSTILE)
-    reply = asked(desk.comparing.compare({"runs": runs, "metrics": ["objective/kl", "nothing/such"]}, VIEWER))
+    reply = answer_of(desk.comparing.compare({"runs": runs, "metrics": ["objective/kl", "nothing/such"]}, VIEWER))
     assert [run["run_id"] for run in reply["runs"]] == runs and [run["group"] for run in reply["runs"]] == [0, 0, 1]
     assert HOSTILE in reply["runs"][2]["label"]
     assert {row["setting"]: row["values"] for row in reply["settings"]} == {"ppo.kl_coef": [0.05, 0.05, 0.2], "engine.seed": [0, 1, 2]}
     assert reply["shown"] == ["objective/kl"] and [curve["metric"] for curve in reply["curves"]] == ["objective/kl"]
     assert reply["prompts"] == [HOSTILE] and reply["verdict"].endswith(".")
-    (curve,) = asked(desk.comparing.curves({"runs": runs, "metrics": ["objective/scores"]}, VIEWER))["curves"]
+    (curve,) = answer_of(desk.comparing.curves({"runs": runs, "metrics": ["objective/scores"]}, VIEWER))["curves"]
     assert curve["lines"][2]["values"][-1] == pytest.approx(3.0) and curve["lines"][0]["steps"][-1] == 20
     assert curve["bands"][0]["mean"][-1] == pytest.approx(1.5)  # the mean of 1.0 and 2.0
-    answers = asked(desk.comparing.answers({"runs": runs, "prompt": 0}, VIEWER))["answers"]
+    answers = answer_of(desk.comparing.answers({"runs": runs, "prompt": 0}, VIEWER))["answers"]
     assert answers[0]["newest"]["pieces"] == [HOSTILE, "x"] and answers[0]["first"]["step"] == 0
     assert answers[0]["newest"]["arrays"]["kl"] == [0.1, 0.2]
-    table = asked(desk.comparing.sweep({"runs": runs, "metric": "objective/scores"}, VIEWER))
+    table = answer_of(desk.comparing.sweep({"runs": runs, "metric": "objective/scores"}, VIEWER))
     assert (table["rows"], table["settings"]) == ([0.05, 0.2], ["ppo.kl_coef"])
     assert table["cells"][1][0]["mean"] == pytest.approx(3 * 39 / 40)  # of the last two of 20 steps
 
@@ -128,11 +128,11 @@ def test_a_comparison_is_made_once_and_anew_when_a_run_moves_on(workspace: Works
     monkeypatch.setattr(comparing, "compare", lambda *arguments: made.append(1) or compare(*arguments))
     run, page = ended(workspace), Comparing(workspace)
     for _ in range(3):
-        asked(page.compare({"runs": [run]}, VIEWER))
-    asked(page.answers({"runs": [run], "prompt": 0}, VIEWER))
+        answer_of(page.compare({"runs": [run]}, VIEWER))
+    answer_of(page.answers({"runs": [run], "prompt": 0}, VIEWER))
     assert len(made) == 1
     workspace.rename(run, "other")
-    assert asked(page.compare({"runs": [run]}, VIEWER))["runs"][0]["label"] == "other" and len(made) == 2
+    assert answer_of(page.compare({"runs": [run]}, VIEWER))["runs"][0]["label"] == "other" and len(made) == 2
     page.close()
 
 
@@ -142,16 +142,16 @@ def test_a_comparison_is_made_once_and_anew_when_a_run_moves_on(workspace: Works
 )
 def test_what_cannot_be_compared_is_said(data: Any, desk: Desk) -> None:
     for name in ("compare", "curves", "answers", "sweep"):
-        assert set(asked(getattr(desk.comparing, name)(data, VIEWER))) == {"problem"}
+        assert set(answer_of(getattr(desk.comparing, name)(data, VIEWER))) == {"problem"}
 
 
 def test_what_is_asked_of_a_comparison_is_bounded(desk: Desk, workspace: Workspace) -> None:
     run = ended(workspace)
-    assert "At most" in asked(desk.comparing.curves({"runs": [run], "metrics": [f"m{n}" for n in range(13)]}, VIEWER))["problem"]
-    assert "each run" in asked(desk.comparing.compare({"runs": [run, run]}, VIEWER))["problem"].lower()
+    assert "At most" in answer_of(desk.comparing.curves({"runs": [run], "metrics": [f"m{n}" for n in range(13)]}, VIEWER))["problem"]
+    assert "each run" in answer_of(desk.comparing.compare({"runs": [run, run]}, VIEWER))["problem"].lower()
     for prompt in (-1, 1, "0", None, True):
-        assert "no such" in asked(desk.comparing.answers({"runs": [run], "prompt": prompt}, VIEWER))["problem"]
-    assert "differ" in asked(desk.comparing.sweep({"runs": [run], "metric": 5}, VIEWER))["problem"]
+        assert "no such" in answer_of(desk.comparing.answers({"runs": [run], "prompt": prompt}, VIEWER))["problem"]
+    assert "differ" in answer_of(desk.comparing.sweep({"runs": [run], "metric": 5}, VIEWER))["problem"]
 
 
 def test_too_much_work_is_refused() -> None:
@@ -175,9 +175,9 @@ def test_too_much_work_is_refused() -> None:
 
 def test_the_forms_know_the_settings_and_checkpoints(desk: Desk, workspace: Workspace) -> None:
     run = ended(workspace, kl_coef=0.07)
-    reply = asked(desk.experiments.experiment_form({"run": run}, VIEWER))
+    reply = answer_of(desk.experiments.experiment_form({"run": run}, VIEWER))
     assert reply["steps"] == [] and reply["values"]["ppo.kl_coef"] == 0.07 and len(reply["common"]) == 5
-    assert "checkpoint" in asked(desk.experiments.experiment_form({"run": run, "step": 5}, VIEWER))["problem"]
+    assert "checkpoint" in answer_of(desk.experiments.experiment_form({"run": run, "step": 5}, VIEWER))["problem"]
     assert (reply["stays"], reply["suggested"]) == ([], {})  # from the beginning everything may change
 
 
@@ -186,29 +186,29 @@ def test_a_fork_from_the_last_checkpoint_is_offered_steps_that_go_on(desk: Desk,
     folder = workspace.run_dir(run)
     for step in (10, 20):
         write(folder_of(folder, step), step, RunReader(folder).recorded_at(step))
-    middle, last = (asked(desk.experiments.experiment_form({"run": run, "step": step}, VIEWER)) for step in (10, 20))
+    middle, last = (answer_of(desk.experiments.experiment_form({"run": run, "step": step}, VIEWER)) for step in (10, 20))
     assert middle["values"]["ppo.steps"] == last["values"]["ppo.steps"] == 20
     assert (middle["suggested"], last["suggested"]) == ({}, {"ppo.steps": 40})
     assert {"engine.seed", "data.prompts", "model.policy"} <= set(last["stays"]) and "ppo.kl_coef" not in last["stays"]
     assert workspace.fork_settings(run, 20, last["suggested"]).ppo.steps == 40  # what is offered is not refused
-    for name in set(last["stays"]) & {one["name"] for one in last["common"]}:
+    for name in set(last["stays"]) & {setting["name"] for setting in last["common"]}:
         with pytest.raises(ConfigError, match="cannot change"):
             workspace.fork_settings(run, 20, {**last["suggested"], name: 77})
 
 
 def test_suggestions_ask_the_doctor_that_the_table_and_the_live_page_ask(desk: Desk, workspace: Workspace, insights: Insights) -> None:
     run = ended(workspace)
-    assert asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"] in {
+    assert answer_of(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"] in {
         *("improving", "improved", "exploiting the reward", "collapsed", "nothing learned", "too early")
     }
-    known = insights.verdicts({run: Place(0, 20, "finished")})  # it was found out for the suggestions
-    assert known[run]["kind"] == asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"]
+    known = insights.verdicts({run: Progress(0, 20, "finished")})  # it was found out for the suggestions
+    assert known[run]["kind"] == answer_of(desk.experiments.experiment_ideas({"run": run}, VIEWER))["kind"]
 
 
 def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
     monkeypatch.setattr(insights, "kind_of", lambda run, folder_of: "improved")
-    ideas = asked(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
+    ideas = answer_of(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
     assert any(idea["how"] == "variation" and idea["changes"] == {"ppo.kl_coef": 0.0} for idea in ideas)
     assert any(idea["how"] == "sweep" and idea["sweep"] == {"engine.seed": [1, 2, 3]} for idea in ideas)
     longer = next(idea for idea in ideas if idea["how"] == "more steps")
@@ -217,15 +217,17 @@ def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insigh
 
 def test_a_variation_and_a_sweep_are_checked_and_queued(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
     run = ended(workspace, "mine")
-    made = asked(desk.experiments.experiment_start({"run": run, "how": "variation", "changes": {"ppo.kl_coef": "0.2"}}, OPERATOR))
+    made = answer_of(desk.experiments.experiment_start({"run": run, "how": "variation", "changes": {"ppo.kl_coef": "0.2"}}, OPERATOR))
     (new,) = made["runs"]
     assert workspace.reader(new).config().ppo.kl_coef == 0.2 and workspace.status(new).state == "queued"
-    assert workspace.status(new).origin.parent == run and [config.ppo.kl_coef for config in inspector.seen] == [0.2]
+    assert workspace.status(new).origin.parent == run and [config.ppo.kl_coef for config in inspector.configs] == [0.2]
     axes = {"ppo.kl_coef": ["0", "0.1"], "engine.seed": [1, 2]}
-    swept = asked(desk.experiments.experiment_start({"run": run, "how": "sweep", "axes": axes, "name": "β and seeds"}, OPERATOR))["runs"]
-    found = [(workspace.reader(one).config().ppo.kl_coef, workspace.reader(one).config().engine.seed) for one in swept]
-    assert found == [(0.0, 1), (0.0, 2), (0.1, 1), (0.1, 2)] and len(inspector.seen) == 5
-    assert {workspace.status(one).origin.parent for one in swept} == {run}
+    swept = answer_of(desk.experiments.experiment_start({"run": run, "how": "sweep", "axes": axes, "name": "β and seeds"}, OPERATOR))[
+        "runs"
+    ]
+    settings = [(workspace.reader(run_id).config().ppo.kl_coef, workspace.reader(run_id).config().engine.seed) for run_id in swept]
+    assert settings == [(0.0, 1), (0.0, 2), (0.1, 1), (0.1, 2)] and len(inspector.configs) == 5
+    assert {workspace.status(run_id).origin.parent for run_id in swept} == {run}
 
 
 @pytest.mark.parametrize(
@@ -248,10 +250,10 @@ def test_a_start_that_is_asked_twice_starts_once(start: Any, made: int, desk: De
         return await asyncio.gather(*[desk.experiments.experiment_start(request, OPERATOR) for _ in range(2)])
 
     first, second = asyncio.run(double_click())
-    assert first == second == asked(desk.experiments.experiment_start(request, OPERATOR)) and "runs" in first
+    assert first == second == answer_of(desk.experiments.experiment_start(request, OPERATOR)) and "runs" in first
     assert len(workspace.runs()) == 1 + made
-    assert "operator" in asked(desk.experiments.experiment_start(request, VIEWER))["problem"]
-    again = asked(desk.experiments.experiment_start({**request, "nonce": "5-6-7-8"}, OPERATOR))
+    assert "operator" in answer_of(desk.experiments.experiment_start(request, VIEWER))["problem"]
+    again = answer_of(desk.experiments.experiment_start({**request, "nonce": "5-6-7-8"}, OPERATOR))
     assert len(workspace.runs()) == 1 + 2 * made and again != first  # another wish; a run that waits takes no more steps
 
 
@@ -259,9 +261,9 @@ def test_a_start_that_failed_may_be_tried_again_with_the_same_nonce(desk: Desk, 
     run = ended(workspace)
     request = {"run": run, "how": "variation", "changes": {}, "nonce": "1-2-3-4"}
     inspector.problems = [Problem("engine.device", "there is no GPU")]
-    assert "problem" in asked(desk.experiments.experiment_start(request, OPERATOR))
+    assert "problem" in answer_of(desk.experiments.experiment_start(request, OPERATOR))
     inspector.problems = []
-    assert "runs" in asked(desk.experiments.experiment_start(request, OPERATOR)) and len(workspace.runs()) == 2
+    assert "runs" in answer_of(desk.experiments.experiment_start(request, OPERATOR)) and len(workspace.runs()) == 2
 
 
 CANNOT_BE_STARTED: list[dict[str, Any]] = [
@@ -289,17 +291,17 @@ CANNOT_BE_STARTED: list[dict[str, Any]] = [
 def test_what_cannot_be_started_starts_nothing(desk: Desk, workspace: Workspace) -> None:
     run = ended(workspace)
     for wrong in CANNOT_BE_STARTED:
-        reply = asked(desk.experiments.experiment_start({"run": run, **wrong}, OPERATOR))
+        reply = answer_of(desk.experiments.experiment_start({"run": run, **wrong}, OPERATOR))
         assert reply["problem"] and "runs" not in reply, wrong
-        assert [one.run_id for one in workspace.runs()] == [run], wrong
+        assert [status.run_id for status in workspace.runs()] == [run], wrong
 
 
 def test_what_the_check_finds_starts_nothing_and_viewers_start_nothing(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
     run = ended(workspace)
     sweep = {"run": run, "how": "sweep", "axes": {"engine.seed": [1, 2]}}
-    assert "operator" in asked(desk.experiments.experiment_start(sweep, VIEWER))["problem"]
+    assert "operator" in answer_of(desk.experiments.experiment_start(sweep, VIEWER))["problem"]
     inspector.problems = [Problem("engine.device", "there is no GPU")]
-    assert "no GPU" in asked(desk.experiments.experiment_start(sweep, OPERATOR))["problem"]
+    assert "no GPU" in answer_of(desk.experiments.experiment_start(sweep, OPERATOR))["problem"]
     assert len(workspace.runs()) == 1
 
 
@@ -309,12 +311,12 @@ def test_more_steps_are_checked_before_the_run_waits_for_them(desk: Desk, worksp
     write(checkpoint_dir(folder, 20), 20, workspace.reader(run).recorded_at(20))
     longer = {"run": run, "how": "more steps", "changes": {"ppo.steps": 30}}
     inspector.problems = [Problem("engine.checkpoint_every", "the disk is full")]
-    assert "disk is full" in asked(desk.experiments.experiment_start(longer, OPERATOR))["problem"]
+    assert "disk is full" in answer_of(desk.experiments.experiment_start(longer, OPERATOR))["problem"]
     assert workspace.status(run).state == "finished" and workspace.reader(run).config().ppo.steps == 20
     inspector.problems = []
-    assert asked(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
+    assert answer_of(desk.experiments.experiment_start(longer, OPERATOR)) == {"runs": [run], "names": ["a run"]}
     assert workspace.status(run).state == "queued" and workspace.reader(run).config().ppo.steps == 30
-    assert [config.ppo.steps for config in inspector.seen] == [30, 30]
+    assert [config.ppo.steps for config in inspector.configs] == [30, 30]
     assert inspector.on_disk == [OnDisk(steps=20, checkpoints=1)] * 2, "only what is added is to be counted"
 
 
@@ -335,8 +337,8 @@ def test_what_follows_from_a_run_is_checked_in_its_own_folder(
         {"how": "more steps", "changes": {"ppo.steps": 30}},
     ]
     for start in starts:
-        made = asked(desk.experiments.experiment_start({"run": run, **start}, OPERATOR))["runs"]
-        assert {workspace.reader(one).working_folder() for one in made} == {tmp_path / "projects"}  # where they will work
+        made = answer_of(desk.experiments.experiment_start({"run": run, **start}, OPERATOR))["runs"]
+        assert {workspace.reader(run_id).working_folder() for run_id in made} == {tmp_path / "projects"}  # where they will work
     assert inspector.folders == [tmp_path / "projects"] * 5
 
 
@@ -353,9 +355,9 @@ def test_the_real_check_finds_a_file_of_the_run_and_no_other(
     monkeypatch.chdir(tmp_path / "app")
     desk = Desk(workspace, Access(), insights)
     start = {"run": run, "how": "variation", "changes": {}}
-    assert "runs" in asked(desk.experiments.experiment_start(start, OPERATOR))
+    assert "runs" in answer_of(desk.experiments.experiment_start(start, OPERATOR))
     prompts.rename(tmp_path / "app" / "mine.txt")
-    problem = asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    problem = answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
     assert "data.prompts" in problem and str(prompts) in problem
     desk.close()
 
@@ -367,16 +369,16 @@ LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "length": 1, "rewa
 
 def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
     data = {"text": f"{LINE}\n", "file_name": "../../theirs.jsonl"}
-    opened = asked(desk.opening.open_log(data, OPERATOR))
+    opened = answer_of(desk.opening.open_log(data, OPERATOR))
     assert (opened["steps"], opened["rollouts"]) == (1, 1)
     assert workspace.status(opened["run"]).name == "theirs"
-    twice = [asked(desk.opening.open_log({**data, "nonce": "1-2-3-4"}, OPERATOR)) for _ in range(2)]
+    twice = [answer_of(desk.opening.open_log({**data, "nonce": "1-2-3-4"}, OPERATOR)) for _ in range(2)]
     assert twice[0] == twice[1] and len(workspace.runs()) == 2
     file = tmp_path / "log.jsonl"
     file.write_text(f"{LINE}\n")
-    assert asked(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
+    assert answer_of(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
     start = {"run": opened["run"], "how": "sweep", "axes": {"engine.seed": [1, 2]}}
-    assert "no model to train" in asked(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+    assert "no model to train" in answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
 
 
 WRONG_LOGS: list[tuple[Any, str]] = [
@@ -392,7 +394,7 @@ WRONG_LOGS: list[tuple[Any, str]] = [
 
 
 def test_what_is_wrong_with_a_log_is_said_with_its_line(desk: Desk, workspace: Workspace) -> None:
-    for data, said in WRONG_LOGS:
-        assert said in asked(desk.opening.open_log(data, OPERATOR))["problem"], data
+    for data, message in WRONG_LOGS:
+        assert message in answer_of(desk.opening.open_log(data, OPERATOR))["problem"], data
         assert workspace.runs() == [], data
-        assert "operator" in asked(desk.opening.open_log(data, VIEWER))["problem"], data
+        assert "operator" in answer_of(desk.opening.open_log(data, VIEWER))["problem"], data

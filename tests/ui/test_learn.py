@@ -37,8 +37,8 @@ def computer(service: Service) -> Computer:
 
 
 def ask(page: LearnPage, **question: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
-    return found
+    reply: dict[str, Any] = json.loads(bytes(page.learn_ask(question, VIEWER).body))
+    return reply
 
 
 def test_everyone_may_read_and_what_is_unknown_is_told(computer: Computer) -> None:
@@ -111,7 +111,7 @@ def test_the_real_process_answers_as_the_functions_do() -> None:
     try:
         page = LearnPage(computer, computer)
         described = ask(page, op="describe", lesson="clip")["answer"]["scenes"]["dead_zones"]
-        assert [one["name"] for one in described["controls"]] == ["ratio", "advantage", "eps"]
+        assert [control["name"] for control in described["controls"]] == ["ratio", "advantage", "eps"]
         assert described["shown"] == answers.computed("clip", "dead_zones", START)
         question = {"lesson": "clip", "scene": "dead_zones"}
         step = ask(page, op="describe", lesson="clip")["answer"]["scenes"]["under_microscope"]
@@ -173,9 +173,9 @@ def test_who_waits_for_a_measurement_keeps_nobody_from_a_slider(tmp_path: Path) 
         await asyncio.sleep(0)
         quick = await asyncio.wait_for(ask(question, VIEWER), 10)
         go.set()
-        return json.loads(quick.body), [json.loads(one.body) for one in await asyncio.gather(*slow)]
+        return json.loads(quick.body), [json.loads(reply.body) for reply in await asyncio.gather(*slow)]
 
     quick, slow = asyncio.run(flood())
     assert quick == {"answer": "at once"}
-    assert slow.count({"answer": "measured"}) == 11 and sum("error" in one for one in slow) == 49
+    assert slow.count({"answer": "measured"}) == 11 and sum("error" in reply for reply in slow) == 49
     page.close()

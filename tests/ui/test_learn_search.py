@@ -78,9 +78,9 @@ def led_to(result: dict[str, Any]) -> str:
 
 def test_what_is_found_for_which_question() -> None:
     wrong = []
-    for query, wanted in QUESTIONS:
-        if wanted not in (places := [led_to(result) for result in search(query)[:3]]):
-            wrong.append(f"{query}: {places}, not {wanted}")
+    for query, expected in QUESTIONS:
+        if expected not in (first_three := [led_to(result) for result in search(query)[:3]]):
+            wrong.append(f"{query}: {first_three}, not {expected}")
     for query, (kind, to) in FOUND.items():
         if (kind, to) not in (results := [(result["kind"], result["to"]) for result in search(query)[:5]]):
             wrong.append(f"{query}: {results}, not {to}")
@@ -116,8 +116,8 @@ def test_results_with_all_words_come_first_and_a_word_may_be_only_begun() -> Non
 def test_forms_and_spellings_of_a_word_find_the_same() -> None:
     for alike in ("advantage advantages", "normalise normalize normalised normalizing", "clip clips clipped", "policy policies", "γ gamma"):
         first, *others = ([result for result in search(word) if result["kind"] != "name"] for word in alike.split())
-        places = [led_to(result) for result in first[:3]]
-        assert places and all(places == [led_to(result) for result in other[:3]] for other in others), alike
+        leads = [led_to(result) for result in first[:3]]
+        assert leads and all(leads == [led_to(result) for result in other[:3]] for other in others), alike
     assert plain("PolicyAndValueWrapper, γ and a normalised noise") == "policy and value wrapper,  gamma  and a normalized noise"
 
 

@@ -83,7 +83,7 @@ def test_the_payload_sends_equal_steps_once_and_nan_as_null():
 def test_only_wanted_metrics_are_sent():
     series = payloads.Series()
     series.append([(1, {"a": 1.0, "b": 2.0, "c": 3.0})])
-    sent = json.loads(payloads.encode_numbers(series.payload(wanted=lambda name: name != "b")))
+    sent = json.loads(payloads.encode_numbers(series.payload(accepts=lambda name: name != "b")))
     assert sent["names"] == ["a", "c"] and sent["y"] == [[1.0], [3.0]]
 
 
@@ -133,24 +133,26 @@ def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
 
 def test_status_says_when_a_run_was_read_from_a_file_and_cannot_be_trained():
     origins = (Origin(), Origin(imported="trl.jsonl"))
-    told = [payloads.status_payload(status(origin=origin), payloads.Series(), [], {})["imported"] for origin in origins]
-    assert told == [False, True]
+    imported = [payloads.status_payload(status(origin=origin), payloads.Series(), [], {})["imported"] for origin in origins]
+    assert imported == [False, True]
 
 
 def test_status_names_the_setting_that_a_failed_run_blames():
     cause = "reward component other: ppo.learning_rate: must be at most 1"
-    told = {state: payloads.status_payload(status(state=state, cause=cause), payloads.Series(), [], {}) for state in ("failed", "finished")}
-    assert told["failed"]["blamed"] == "ppo.learning_rate" and told["finished"]["blamed"] == ""
+    payload_of = {
+        state: payloads.status_payload(status(state=state, cause=cause), payloads.Series(), [], {}) for state in ("failed", "finished")
+    }
+    assert payload_of["failed"]["blamed"] == "ppo.learning_rate" and payload_of["finished"]["blamed"] == ""
 
 
 def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     series = payloads.Series()
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
     means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None), "time/total": (2.0, 2.0)}
-    told = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
-    assert told["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
-    assert told["last"] == {"objective/scores": 19.5, "time/total": 2.0}
-    assert told["step_seconds"] == 2.0 and told["worked"] == 40.0 and told["checkpoints"] == [{"step": 20, "bytes": 5}]
+    payload = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
+    assert payload["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
+    assert payload["last"] == {"objective/scores": 19.5, "time/total": 2.0}
+    assert payload["step_seconds"] == 2.0 and payload["worked"] == 40.0 and payload["checkpoints"] == [{"step": 20, "bytes": 5}]
     assert payloads.status_payload(status(), series, [], {})["summary"] == []
 
 
@@ -165,8 +167,8 @@ def test_access_tokens_in_texts_are_blotted_out():
 def test_settings_give_the_target_only_when_the_controller_uses_it():
     assert payloads.settings_payload(RunConfig())["kl_target"] is None
     adaptive = RunConfig(ppo=PPOConfig(kl_controller="adaptive", kl_target=4.0, cliprange_high=0.3))
-    told = payloads.settings_payload(adaptive)
-    assert told["kl_target"] == 4.0 and told["cliprange"] == 0.2 and told["cliprange_high"] == 0.3
+    payload = payloads.settings_payload(adaptive)
+    assert payload["kl_target"] == 4.0 and payload["cliprange"] == 0.2 and payload["cliprange_high"] == 0.3
 
 
 def test_steps_become_ranges():
@@ -195,9 +197,9 @@ def rollout(pieces: list[str], value: float = 0.5) -> RolloutRecord:
 
 
 def test_hostile_texts_arrive_unchanged():
-    told = json.loads(responses.tokens_payload(3, rollout(HOSTILE)))
-    assert told["tokens"]["response_pieces"] == HOSTILE
-    assert told["tokens"]["pieces"] == [[0, "\ud800"]]
+    payload = json.loads(responses.tokens_payload(3, rollout(HOSTILE)))
+    assert payload["tokens"]["response_pieces"] == HOSTILE
+    assert payload["tokens"]["pieces"] == [[0, "\ud800"]]
     table = json.loads(responses.samples_payload(3, [rollout(HOSTILE)], -1))
     assert table["rows"][0]["response"] == "".join(HOSTILE)
     watched = json.loads(responses.watched_payload([(0, WatchRecord(0, "p", text, 1.0, None)) for text in HOSTILE]))
@@ -205,10 +207,10 @@ def test_hostile_texts_arrive_unchanged():
 
 
 def test_numbers_that_are_not_finite_become_null():
-    told = json.loads(responses.tokens_payload(3, rollout(["a", "b"], math.nan)))
-    assert told["score"] is None and told["kl"] is None and told["parts"] == [["<b>", None]]
-    assert told["tokens"]["arrays"]["rewards"] == [None, None]
-    assert told["tokens"]["chances"]["ref_top"][0] == [0.0] * 5  # of -inf, where there are fewer than five tokens
+    payload = json.loads(responses.tokens_payload(3, rollout(["a", "b"], math.nan)))
+    assert payload["score"] is None and payload["kl"] is None and payload["parts"] == [["<b>", None]]
+    assert payload["tokens"]["arrays"]["rewards"] == [None, None]
+    assert payload["tokens"]["chances"]["ref_top"][0] == [0.0] * 5  # of -inf, where there are fewer than five tokens
 
 
 def test_a_rollout_without_token_records_says_so():
@@ -218,10 +220,11 @@ def test_a_rollout_without_token_records_says_so():
 
 
 def test_a_value_head_that_has_not_learned_does_not_move_the_middle_of_the_colours():
-    """The starting answer's values are all 0; around the mean of both answers it would look worse and the newest one better."""
+    """All values of the starting answer are 0. Around the mean of both answers, the starting answer would look worse and the newest
+    better."""
     values = {"before": np.zeros(6, np.float32), "now": np.array([1.0, 2.0, 3.0], np.float32)}
-    told = responses.scales([{"values": array, "kl": array} for array in values.values()])
-    assert told["values"] == {"centre": 2.0, "limit": 1.0} and told["kl"] == {"centre": 0.0, "limit": 3.0}
+    spans = responses.scales([{"values": array, "kl": array} for array in values.values()])
+    assert spans["values"] == {"centre": 2.0, "limit": 1.0} and spans["kl"] == {"centre": 0.0, "limit": 3.0}
     both_flat = responses.scales([{"values": np.zeros(3)}, {"values": np.full(3, 4.0)}])
     assert both_flat["values"] == {"centre": 2.0, "limit": 2.0}
     assert responses.scales([{"values": np.array([5.0])}, {"values": np.array([1.0, 3.0])}])["values"]["centre"] == 3.0
@@ -231,20 +234,20 @@ class Records:
     """Stands in for a reader: (step, sample) -> arrays of a recorded response."""
 
     def __init__(self, arrays):
-        self.found = {place: replace(rollout(["x"] * 3), sample=place[1]) for place in arrays}
-        for place, record in self.found.items():
-            self.found[place] = replace(record, tokens=replace(record.tokens, arrays=arrays[place]))
+        self.records = {key: replace(rollout(["x"] * 3), sample=key[1]) for key in arrays}
+        for key, record in self.records.items():
+            self.records[key] = replace(record, tokens=replace(record.tokens, arrays=arrays[key]))
 
     snapshot = staticmethod(nullcontext)
 
     def rollout_steps(self):
-        return sorted({step for step, _ in self.found})
+        return sorted({step for step, _ in self.records})
 
-    def rollouts(self, wanted):
-        return [record for (step, _), record in self.found.items() if step == wanted]
+    def rollouts(self, step_asked):
+        return [record for (step, _), record in self.records.items() if step == step_asked]
 
     def rollout(self, step, sample):
-        return self.found[step, sample]
+        return self.records[step, sample]
 
 
 def test_the_clearest_move_went_where_the_advantage_pointed():
@@ -256,18 +259,18 @@ def test_the_clearest_move_went_where_the_advantage_pointed():
     whitened = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [8.0, 0.0, 0.0], whitened_advantages=np.array([-1.0, 0.0, 0.0]))
     broken = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [np.nan, np.inf, 0.0])
     good = arrays([0.5, 0.4, 0.3], [0.8, 0.1, 0.3], [1.0, -2.0, 9.0])  # 0.3 × 1 and 0.3 × 2
-    places = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
-    assert responses.clearest_move(Records(places)) == {"token": {"step": 7, "sample": 3, "token": 1}}
-    del places[7, 3]
-    assert responses.clearest_move(Records(places | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
+    recorded = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
+    assert responses.clearest_move(Records(recorded)) == {"token": {"step": 7, "sample": 3, "token": 1}}
+    del recorded[7, 3]
+    assert responses.clearest_move(Records(recorded | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
 
 
 def test_a_step_comes_with_the_tokens_of_the_response_that_is_shown_first():
     rows = [replace(rollout([text], score), sample=sample) for sample, text, score in ((0, "a", math.nan), (1, "b", 2.0), (2, "c", 2.0))]
-    best, asked, unknown = (json.loads(responses.samples_payload(3, rows, sample)) for sample in (-1, 2, 99))
+    best, second, unknown = (json.loads(responses.samples_payload(3, rows, sample)) for sample in (-1, 2, 99))
     assert [row["sample"] for row in best["rows"]] == [0, 1, 2]
     assert best["chosen"] == json.loads(responses.tokens_payload(3, rows[1])) == unknown["chosen"]  # the best score, the first of two
-    assert asked["chosen"]["tokens"]["response_pieces"] == ["c"]
+    assert second["chosen"]["tokens"]["response_pieces"] == ["c"]
     fewer = json.loads(responses.samples_payload(3, [replace(rows[0], score=-1.0), replace(rows[1], tokens=None), rows[2]], -1))
     assert (fewer["chosen"]["sample"], [row["recorded"] for row in fewer["rows"]]) == (2, [True, False, True])
     assert json.loads(responses.samples_payload(3, [], -1))["chosen"] is None
@@ -295,8 +298,8 @@ def test_one_watched_answer_comes_with_the_list_of_all():
 
 
 def test_numbers_that_json_has_no_word_for_become_null_however_deep():
-    told = payloads.encode_text({"x": math.nan, "rows": [{"y": (math.inf, 1.5, "Infinity")}]})
-    assert json.loads(told) == {"x": None, "rows": [{"y": [None, 1.5, "Infinity"]}]}
+    encoded = payloads.encode_text({"x": math.nan, "rows": [{"y": (math.inf, 1.5, "Infinity")}]})
+    assert json.loads(encoded) == {"x": None, "rows": [{"y": [None, 1.5, "Infinity"]}]}
 
 
 def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():

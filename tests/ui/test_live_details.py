@@ -44,9 +44,9 @@ def test_who_follows_the_newest_step_gets_its_samples_with_the_poll_once_one_has
     run.step(3)
     is_at(feed, run, 3)
     assert "samples" not in following(feed, run, -1)  # nobody has asked for them yet
-    asked = json.loads(feed.detail(run.run_id, "samples", 3, -1).result(DEADLINE))
-    assert following(feed, run, -1)["samples"] == following(feed, run, 2)["samples"] == asked
-    assert asked["step"] == 3 and asked["rows"] and asked["chosen"]["tokens"]
+    detail = json.loads(feed.detail(run.run_id, "samples", 3, -1).result(DEADLINE))
+    assert following(feed, run, -1)["samples"] == following(feed, run, 2)["samples"] == detail
+    assert detail["step"] == 3 and detail["rows"] and detail["chosen"]["tokens"]
     assert "samples" not in following(feed, run, 3)  # they are shown already
     assert "samples" not in following(feed, run, None)  # another step was chosen
     version = following(feed, run, 3)["version"]

@@ -80,7 +80,7 @@ def test_a_new_viewer_gets_everything_and_then_only_what_is_new(feed, run):
 
 
 def test_the_curves_of_a_stage_begin_with_what_was_measured_before_training(feed, workspace):
-    """The event ``start`` tells it; a viewer who looked before it came gets it too."""
+    """The measurements are in the event ``start``. A viewer who asked before that event gets them, too."""
     reader = write_stage_run(workspace.root, "sft", [], state="running")
     run = SimpleNamespace(run_id=reader.run_dir.name)
     early = ask(feed, Position(run=run.run_id))
@@ -93,9 +93,9 @@ def test_the_curves_of_a_stage_begin_with_what_was_measured_before_training(feed
     later = ask(feed, position_after(run, first), until=lambda reply: reply.get("last_step") == 1)
     new = ask(feed, Position(run=run.run_id))
     for reply, steps, losses in ((first, [0], [4.0]), (later, [0, 1], [4.0, 3.5]), (new, [0, 1], [4.0, 3.5])):
-        series, place = reply["series"], reply["series"]["names"].index("sft/eval_loss")
+        series, index = reply["series"], reply["series"]["names"].index("sft/eval_loss")
         assert reply["full"] and "note" not in series["names"]
-        assert series["x"][series["at"][place]] == steps and series["y"][place] == losses
+        assert series["x"][series["at"][index]] == steps and series["y"][index] == losses
     assert new["series"]["y"][new["series"]["names"].index("episode")] == [0, 64]
 
 
@@ -203,13 +203,13 @@ def test_an_ended_run_is_summed_up_by_its_first_step_and_its_last_tenth(feed, wo
     first = ask(feed, Position(run=ended.run_id), until=lambda reply: reply["last_step"] == 21)
     assert first["status"]["summary"] == []
     ended.finish()
-    told = ask(feed, position_after(ended, first), until=lambda reply: not reply.get("same"))["status"]["summary"]
+    summary = ask(feed, position_after(ended, first), until=lambda reply: not reply.get("same"))["status"]["summary"]
     names, values = first["series"]["names"], first["series"]["y"]
-    for row in told:
+    for row in summary:
         series = values[names.index(row["name"])]
         assert row["from"] == pytest.approx(series[0], rel=1e-4), row
         assert row["to"] == pytest.approx(sum(series[-2:]) / 2, rel=1e-4), row
-    assert {"objective/scores", "objective/kl"} <= {row["name"] for row in told}
+    assert {"objective/scores", "objective/kl"} <= {row["name"] for row in summary}
 
 
 def test_a_killed_engine_shows_as_interrupted_and_a_failed_one_with_its_cause(feed, run, tmp_path):
@@ -251,8 +251,8 @@ def test_what_goes_wrong_with_one_run_is_said_to_its_viewers_once_logged_and_nob
     of_all = CountingReader.rollout_steps
     monkeypatch.setattr(CountingReader, "rollout_steps", lambda self: 1 / 0 if self.run_dir == odd.folder else of_all(self))
     monkeypatch.setattr(live_feed, "BROKEN_REST", 0.0)
-    told = ask(feed, Position(run=odd.run_id))
-    assert "ZeroDivisionError" in told["problem"]
+    broken = ask(feed, Position(run=odd.run_id))
+    assert "ZeroDivisionError" in broken["problem"]
     run.step()
     later = ask(feed, Position(run=run.run_id), until=lambda reply: reply["last_step"] == 1)  # opened after the odd one
     run.step()
@@ -317,8 +317,8 @@ def test_names_that_no_run_has_keep_nobody_from_watching(feed, run, monkeypatch)
     assert ask(feed, Position(run=run.run_id))["last_step"] == 0
     assert ask(feed, Position(run="run-number-7")) == {"missing": True}
     monkeypatch.setattr(live_feed, "FORGET_MISSING", 0.0)
-    wait_until(lambda: len(feed._asked) <= 1, DEADLINE)
-    assert set(feed._asked) == {run.run_id} and set(feed._answers) == {run.run_id}
+    wait_until(lambda: len(feed._asked_at) <= 1, DEADLINE)
+    assert set(feed._asked_at) == {run.run_id} and set(feed._answers) == {run.run_id}
     monkeypatch.setattr(live_feed, "MOST_ASKED", 1)
     assert b"Too many" in feed.poll(Position(run="one-too-many"))
 

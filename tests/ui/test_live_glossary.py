@@ -30,9 +30,9 @@ def test_the_page_shows_only_what_is_explained():
 
 def test_one_quantity_has_one_colour_everywhere():
     page = charts.page_data()
-    seen: dict[str, str] = {}
+    colours: dict[str, str] = {}
     for item in [line for chart in page["charts"] for line in chart["lines"]] + page["tiles"]:
-        assert seen.setdefault(item["metric"], item["colour"]) == item["colour"]
+        assert colours.setdefault(item["metric"], item["colour"]) == item["colour"]
 
 
 def test_the_inspector_of_ppo_has_the_eight_quantities_in_their_order():

@@ -72,10 +72,10 @@ def test_stop_takes_a_waiting_run_out_of_the_queue(workspace):
 
 
 def test_force_stop_asks_nobody_but_the_system(workspace, run, monkeypatch):
-    asked = []
-    monkeypatch.setattr(launch, "force_stop", lambda folder, by: asked.append((folder.name, by)))
+    stops = []
+    monkeypatch.setattr(launch, "force_stop", lambda folder, by: stops.append((folder.name, by)))
     live_page.steer(workspace, "force_stop_run", {"run": run.run_id})
-    assert asked == [(run.run_id, "an operator")] and commands(run) == []
+    assert stops == [(run.run_id, "an operator")] and commands(run) == []
 
 
 def test_resume_queues_an_interrupted_run(workspace, run):
@@ -114,11 +114,11 @@ def test_a_reply_puts_the_viewers_part_before_the_shared_bytes():
     reply = json.loads(live_page.poll_reply(Position(run="abc"), b'"same":true', watches, 12.3456))
     assert reply == {"now": 12, "run": "abc", "operator": False, "why_not": 'Only "you" may watch.', "same": True}
     acts = {"operator": True, "why_not": ""}
-    seen = [
+    replies = [
         json.loads(live_page.poll_reply(Position(insight=held), b'"same":true', acts, 1.0, ("v2", b'{"kind":"improving"}')))
         for held in ("v1", "v2")
     ]
-    assert seen[0]["verdict"] == {"kind": "improving"} and seen[0]["insight"] == "v2" and "verdict" not in seen[1]
+    assert replies[0]["verdict"] == {"kind": "improving"} and replies[0]["insight"] == "v2" and "verdict" not in replies[1]
 
 
 # --- over HTTP ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., RewardPlayground]]:
     service.close()
 
 
-def asked(**changes: Any) -> Json:
+def question(**changes: Any) -> Json:
     return {"model": MODEL, "prompt": "A film", "response": " good film.", "candidates": ["superb"], "words": True, **changes}
 
 
@@ -50,13 +50,13 @@ def finished(page: RewardPlayground, key: str) -> list[Json]:
 
 def test_a_text_is_scored_and_the_process_is_told_what_it_needs(make: Callable[..., RewardPlayground]) -> None:
     page = make()
-    events = finished(page, page.playground_ask(asked(), OPERATOR)["key"])
+    events = finished(page, page.playground_ask(question(), OPERATOR)["key"])
     assert [event["event"] for event in events] == ["progress", "model", "scored", "trying", "words"]
     sent = finished(
-        page, page.playground_ask(asked(response="echo", prompt=None, candidates=[" two  words", "", "two words"]), OPERATOR)["key"]
+        page, page.playground_ask(question(response="echo", prompt=None, candidates=[" two  words", "", "two words"]), OPERATOR)["key"]
     )
-    told = json.loads(sent[-1]["error"])
-    assert told["model"] == MODEL and (told["prompt"], told["candidates"], told["append_eos"]) == ("", ["two words"], False)
+    request = json.loads(sent[-1]["error"])
+    assert request["model"] == MODEL and (request["prompt"], request["candidates"], request["append_eos"]) == ("", ["two words"], False)
     loaded = finished(page, page.playground_ask({"model": MODEL}, OPERATOR)["key"])
     assert [event["event"] for event in loaded] == ["progress", "model"]
     assert "no longer here" in json.loads(page.playground_news({"key": "other"}, OPERATOR).body)["error"]
@@ -81,14 +81,14 @@ REFUSED: list[tuple[Json, str, str]] = [
 def test_what_cannot_be_asked(make: Callable[..., RewardPlayground]) -> None:
     page = make()
     for changes, part, field in REFUSED:
-        reply = page.playground_ask(asked(**changes), OPERATOR)
+        reply = page.playground_ask(question(**changes), OPERATOR)
         assert part in reply["error"] and reply["field"] == field, changes
 
 
 def test_viewers_see_which_models_there_are_and_nothing_else(make: Callable[..., RewardPlayground]) -> None:
     page = make(Access(Mode.READ_ONLY))
     assert page.playground_boot({}, VIEWER)["models"][0]["name"] == MODEL and page.playground_boot({}, VIEWER)["why_not"]
-    assert "error" in page.playground_model({"model": MODEL}, VIEWER) and "key" not in page.playground_ask(asked(), VIEWER)
+    assert "error" in page.playground_model({"model": MODEL}, VIEWER) and "key" not in page.playground_ask(question(), VIEWER)
     assert "error" in json.loads(page.playground_news({"key": "x"}, VIEWER).body)
 
 
@@ -107,17 +107,17 @@ def test_models_of_runs_are_offered_and_described(make: Callable[..., RewardPlay
         {"name": str(trained), "kind": "trained", "from": "judge, step 2", "run": reader.run_dir.name},
         {"name": "a/one", "kind": "used", "from": "mine", "run": ""}, {"name": "a/two", "kind": "used", "from": "mine", "run": ""},
     ]  # fmt: skip
-    told = page.playground_model({"model": MODEL}, OPERATOR)["model"]
-    assert told["architecture"] == "GPT2ForSequenceClassification" and told["scored"].startswith("The last token")
-    json.dumps(told, allow_nan=False)
+    model = page.playground_model({"model": MODEL}, OPERATOR)["model"]
+    assert model["architecture"] == "GPT2ForSequenceClassification" and model["scored"].startswith("The last token")
+    json.dumps(model, allow_nan=False)
     assert "no folder" in page.playground_model({"model": "nowhere at all"}, OPERATOR)["error"]
 
 
 def test_a_model_that_only_a_snapshot_has_is_found_there(make: Callable[..., RewardPlayground], tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, name="judge")
-    kept = give_model(reader, "reward_model").parent
+    checkpoint = give_model(reader, "reward_model").parent
     (reader.run_dir / "snapshots").mkdir()
-    moved = kept.rename(reader.run_dir / "snapshots" / kept.name)
+    moved = checkpoint.rename(reader.run_dir / "snapshots" / checkpoint.name)
     models = make().playground_boot({}, OPERATOR)["models"]
     assert [model["name"] for model in models if model["kind"] == "trained"] == [str(moved / "reward_model")]
 

@@ -123,7 +123,7 @@ def test_the_table_says_when_they_cannot_be_unpacked(tmp_path: Path) -> None:
 def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -> None:
     offered = ask(feed, Position())
     assert offered["newest"] is None
-    assert [(one["run"], one["name"], one["about"]) for one in offered["recordings"]] == [
+    assert [(row["run"], row["name"], row["about"]) for row in offered["recordings"]] == [
         (recording.run_id, recording.name, recording.about) for recording in RECORDINGS
     ]
     for recording, steps in zip(RECORDINGS, (36, 36, 16), strict=True):
@@ -135,7 +135,7 @@ def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -
         assert len(samples["rows"]) == 64
         tokens = json.loads(feed.detail(recording.run_id, "tokens", 3, 0).result(timeout=20))
         assert tokens.get("tokens") is not None
-    diagnosis = json.loads(feed.insights.detail(COLLAPSES, "diagnosis", feed.place(COLLAPSES)).result(timeout=20))
+    diagnosis = json.loads(feed.insights.detail(COLLAPSES, "diagnosis", feed.progress(COLLAPSES)).result(timeout=20))
     assert diagnosis["verdict"]["kind"] == "collapsed"
     settings = json.loads(feed.detail(COLLAPSES, "settings").result(timeout=20))
     assert settings["parent"] == ""  # a run with its settings is no variation of it
@@ -150,11 +150,11 @@ def test_own_runs_come_before_recordings(feed: LiveFeed, workspace: Workspace) -
 def test_they_are_compared(workspace: Workspace) -> None:
     comparing = Comparing(workspace)
     try:
-        found = json.loads(bytes(asyncio.run(comparing.compare({"runs": IDS}, VIEWER)).body))
+        comparison = json.loads(bytes(asyncio.run(comparing.compare({"runs": IDS}, VIEWER)).body))
     finally:
         comparing.close()
-    assert [run["label"] for run in found["runs"]] == [recording.name for recording in RECORDINGS]
-    assert {row["setting"] for row in found["settings"]} >= {"ppo.kl_coef", "ppo.learning_rate"}
+    assert [run["label"] for run in comparison["runs"]] == [recording.name for recording in RECORDINGS]
+    assert {row["setting"] for row in comparison["settings"]} >= {"ppo.kl_coef", "ppo.learning_rate"}
 
 
 # --- acted on --------------------------------------------------------------------------------------------------------------------
@@ -230,14 +230,14 @@ def test_an_export_goes_into_the_workspace(workspace: Workspace) -> None:
     before = everything(workspace.run_dir(COLLAPSES).parent)
     service = Service("export")
     exports = Exports(workspace, Access(), service)
-    asked = {"run": COLLAPSES, "what": "csv"}
+    request = {"run": COLLAPSES, "what": "csv"}
     try:
-        assert "key" not in exports.export_start(asked, VIEWER)
+        assert "key" not in exports.export_start(request, VIEWER)
         assert list(workspace.root.iterdir()) == []
-        assert exports.export_start({**asked, "what": "adapter"}, OPERATOR)["problem"].startswith("This run has no checkpoint")
-        assert "key" in exports.export_start(asked, OPERATOR)
-        wait_until(lambda: exports.export_look(asked, OPERATOR)["job"]["state"] != "working", 60)
-        look = exports.export_look(asked, VIEWER)
+        assert exports.export_start({**request, "what": "adapter"}, OPERATOR)["problem"].startswith("This run has no checkpoint")
+        assert "key" in exports.export_start(request, OPERATOR)
+        wait_until(lambda: exports.export_look(request, OPERATOR)["job"]["state"] != "working", 60)
+        look = exports.export_look(request, VIEWER)
     finally:
         service.close()
     assert (look["job"]["state"], [file["name"] for file in look["files"]]) == ("done", ["metrics.csv"])

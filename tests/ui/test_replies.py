@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 
 from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving import replies
-from rlhf_studio.ui.serving.replies import WithoutPlaces
+from rlhf_studio.ui.serving.replies import WithoutRoot
 
 
 def headers(coding: str = "gzip") -> Headers:
@@ -21,13 +21,13 @@ def headers(coding: str = "gzip") -> Headers:
 
 
 def test_the_same_bytes_are_compressed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All who follow a run get the same, see LiveFeed.poll; what a viewer may not see is out of it before."""
+    """Everybody who follows a run gets the same bytes, see LiveFeed.poll. What viewers may not see is removed before compression."""
     made: list[bytes] = []
     pack = replies._compressed
     monkeypatch.setattr(replies, "_cached", lru_cache(4)(lambda body: (made.append(body), pack(body))[1]))
-    places = WithoutPlaces(Path("/srv/ws"))
+    without_root = WithoutRoot(Path("/srv/ws"))
     body = b'{"a":"/srv/ws/x","series":[' + b"1," * 2000 + b"1]}"
-    for hidden in (None, places, None, places):
+    for hidden in (None, without_root, None, without_root):
         reply = replies.reply_of(as_json(body), headers(), hidden)
         assert reply.headers["content-encoding"] == "gzip" and len(reply.body) < 200
         assert json.loads(gzip.decompress(reply.body))["a"] == ("x" if hidden else "/srv/ws/x")
@@ -46,23 +46,23 @@ def test_who_reads_no_gzip_and_what_is_short_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("inner_escaped", [True, False])
 @pytest.mark.parametrize("outer_escaped", [True, False])
 def test_the_place_is_found_however_json_writes_it(root: str, inner_escaped: bool, outer_escaped: bool) -> None:
-    """Also in JSON that stands in JSON as a text, as in outcomes of Gradio's events."""
+    """Also in JSON that stands as a text in other JSON, as in outcomes of Gradio's events."""
     sentence = f"{root}/studio.db is damaged; file://{root}/x\nThe workspace {root} is not there, nor {root}."
     inner = json.dumps({"problem": sentence}, ensure_ascii=inner_escaped)
     body = json.dumps({"data": [inner], "plain": sentence}, ensure_ascii=outer_escaped).encode()
-    found = json.loads(WithoutPlaces(Path(root)).shortened(body))
-    told = "studio.db is damaged; file://x\nThe workspace . is not there, nor .."
-    assert found["plain"] == told and json.loads(found["data"][0])["problem"] == told
+    reply = json.loads(WithoutRoot(Path(root)).shortened(body))
+    shortened = "studio.db is damaged; file://x\nThe workspace . is not there, nor .."
+    assert reply["plain"] == shortened and json.loads(reply["data"][0])["problem"] == shortened
 
 
 @pytest.mark.parametrize("text", ["/srv/ws2/x", "/srv/ws-old/x", "/srv/ws.old/x", "/other/srv/ws/x", "~/srv/ws/x"])
 def test_other_places_stay(text: str) -> None:
     body = json.dumps({"text": text}).encode()
-    assert WithoutPlaces(Path("/srv/ws")).shortened(body) == body
+    assert WithoutRoot(Path("/srv/ws")).shortened(body) == body
 
 
 def test_what_orjson_refuses_or_no_json_has_is_told_all_the_same() -> None:
-    """A text of the store that one run brought along would else keep everybody from the table."""
-    for answer, told in (({"runs": [{"name": "N\ud800"}]},) * 2, ({"kl": math.nan}, {"kl": None})):
+    """Otherwise one run with such a text would keep everybody from the table of runs."""
+    for answer, expected in (({"runs": [{"name": "N\ud800"}]},) * 2, ({"kl": math.nan}, {"kl": None})):
         reply = replies.reply_of(answer, headers(), None)
-        assert (reply.status_code, json.loads(reply.body)) == (200, told)
+        assert (reply.status_code, json.loads(reply.body)) == (200, expected)

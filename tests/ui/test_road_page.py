@@ -62,17 +62,17 @@ def news(page: RoadPage, request: Any = OPERATOR) -> dict[str, Any]:
 
 
 def test_an_empty_workspace_shows_what_a_road_is_made_of(page: RoadPage) -> None:
-    told = news(page)
-    assert told["roads"] == [] and told["operator"] is True and told["why_not"] == ""
-    assert [part["key"] for part in told["parts"]] == ["sft", "pairs", "reward_model", "ppo", "evaluation"]
+    reply = news(page)
+    assert reply["roads"] == [] and reply["operator"] is True and reply["why_not"] == ""
+    assert [part["key"] for part in reply["parts"]] == ["sft", "pairs", "reward_model", "ppo", "evaluation"]
 
 
 def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
     folder = new_road(tmp_path)
     for who, request_of in (("viewer", VIEWER), ("player", PLAYER), ("nobody", None)):
-        shown = news(page, request_of)
-        assert [road["id"] for road in shown["roads"]] == [folder.name] and shown["operator"] is False, who
-        assert "watch" in shown["why_not"], who
+        reply = news(page, request_of)
+        assert [road["id"] for road in reply["roads"]] == [folder.name] and reply["operator"] is False, who
+        assert "watch" in reply["why_not"], who
         for name in ACTIONS:
             with pytest.raises(gr.Error, match="watch"):
                 getattr(page, name)({"road": folder.name, "rounds": 1}, request_of)
@@ -155,16 +155,16 @@ def test_a_card_says_how_far_its_run_is_and_what_the_run_was_made_from(page: Roa
     assert cards["ppo"]["run_state"] == "" and cards["pairs"]["file"] == ""
 
     def rows() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = page.road_lineage({"road": road.id}, VIEWER)["rows"]
-        return found
+        lineage_rows: list[dict[str, Any]] = page.road_lineage({"road": road.id}, VIEWER)["rows"]
+        return lineage_rows
 
     (source,) = rows()[0]["sources"]
     assert source["standing"] == "as it was" and source["path"] == "" and str(tmp_path) not in source["name"]
     assert rows()[1]["sources"] == [] and rows()[1]["problem"]
     made.write_text("{} \n")
     wait_until(lambda: rows()[0]["sources"][0]["standing"] == "changed")
-    said = rows()[0]["sources"][0]["sentence"]
-    assert said.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in said
+    sentence = rows()[0]["sources"][0]["sentence"]
+    assert sentence.startswith(f"{tmp_path.name}/pairs.jsonl has changed since the run began") and str(tmp_path) not in sentence
     assert page.road_lineage({"road": "x"}, VIEWER)["problem"] == pages.GONE
 
 
@@ -180,13 +180,13 @@ def test_a_part_whose_run_goes_on_is_under_way_whatever_became_of_the_roads_proc
 
 
 def test_a_run_that_is_only_being_made_is_no_problem(page: RoadPage, tmp_path: Path) -> None:
-    """The road notes a run's id before it makes the run's folder, and the engine notes what the run is made from some time after that."""
+    """The road writes the run's id before the run's folder exists, and the engine writes what the run is made from some time later."""
     folder = new_road(tmp_path)
 
     def lineage(state: str, run: str) -> dict[str, Any]:
         write_road(read_road(folder).with_part("sft", run=run, state=state))
-        found: dict[str, Any] = page.road_lineage({"road": folder.name}, VIEWER)
-        return found
+        lineage_reply: dict[str, Any] = page.road_lineage({"road": folder.name}, VIEWER)
+        return lineage_reply
 
     with driven(folder):
         assert lineage("running", "20200101-000000-abcdef") == {"rows": [], "again": True}
@@ -208,14 +208,14 @@ def test_an_older_road_is_told_to_who_asks_for_it(page: RoadPage, tmp_path: Path
         write_road(replace(written, folder=folder))
     newest = [written.id, "road-20200104-000000-0000"]
 
-    def asked(road: str) -> tuple[list[str], int, str]:
-        told = page.road_news({"road": road}, VIEWER)
-        return [one["id"] for one in told["roads"]], told["older"], told["wanted"]
+    def news_of(road: str) -> tuple[list[str], int, str]:
+        reply = page.road_news({"road": road}, VIEWER)
+        return [road_row["id"] for road_row in reply["roads"]], reply["older"], reply["wanted"]
 
-    assert asked("") == (newest, 3, "")
-    assert asked("road-20200101-000000-0000") == ([*newest, "road-20200101-000000-0000"], 2, "road-20200101-000000-0000")
-    assert asked("road-20200104-000000-0000")[:2] == (newest, 3)
-    assert asked("road-none") == (newest, 3, "road-none")
+    assert news_of("") == (newest, 3, "")
+    assert news_of("road-20200101-000000-0000") == ([*newest, "road-20200101-000000-0000"], 2, "road-20200101-000000-0000")
+    assert news_of("road-20200104-000000-0000")[:2] == (newest, 3)
+    assert news_of("road-none") == (newest, 3, "road-none")
     with driven(written.folder.parent / "road-20200101-000000-0000"):  # a road that is not listed holds the others up
         assert news(page)["under_way"] is True
     assert news(page)["under_way"] is False
@@ -226,9 +226,9 @@ def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadP
     assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
     road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
     write_road(road.with_part("ppo", headline="Gold score 0.50 → 1.50.").with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
-    told = news(page, VIEWER)["roads"][0]
-    assert told["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and told["note"] == ""
-    headlines = {part["key"]: part["headline"] for part in told["parts"]}
+    first = news(page, VIEWER)["roads"][0]
+    assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and first["note"] == ""
+    headlines = {part["key"]: part["headline"] for part in first["parts"]}
     assert headlines["reward_model"] == "50.0\u202f%\u00a0→\u00a070\u202f% of 9 pairs."
 
 
@@ -239,17 +239,17 @@ def test_pairs_are_in_the_chain_with_the_policy_that_wrote_them(page: RoadPage, 
     made = road.folder / "pairs-1.jsonl"
     made.write_text("{}\n")
     hashes = {"sha256": hash_of(made), "policy_sha256": hash_of(policy)}
-    whole = road.with_part("pairs", state="done", file=str(made), policy=str(policy), **hashes)
+    complete = road.with_part("pairs", state="done", file=str(made), policy=str(policy), **hashes)
 
     def sources() -> list[tuple[str, int | None, str, str]]:
         (row,) = [row for row in page.road_lineage({"road": road.id}, VIEWER)["rows"] if row["title"].startswith("Sample pairs")]
         assert str(tmp_path) not in str(row)
-        return [(one["name"], one["step"], one["standing"], one["sentence"]) for one in row["sources"]]
+        return [(source["name"], source["step"], source["standing"], source["sentence"]) for source in row["sources"]]
 
     title, name = "Fine-tune a new policy", f"{road.id}/pairs-1.jsonl"
     write_road(road.with_part("pairs", state="done", file=str(made)))  # as earlier versions wrote it
     assert sources() == [(title, None, "not checked", ""), (name, None, "not checked", "")]
-    write_road(whole)
+    write_road(complete)
     assert sources() == [(title, 3, "as it was", ""), (name, None, "as it was", "")]
     made.write_text("{} \n")
     wait_until(lambda: sources()[1] == (name, None, "changed", f"{name} has changed since it was written."))

@@ -45,12 +45,12 @@ def test_what_is_declared_holds_for_wrappers_too_and_players_may_more_where_visi
 
 
 def test_who_asks_is_found_out_once_for_a_request() -> None:
-    """By the door, and by all that it calls, also where Gradio has put the request into one of its own."""
-    asked: list[str] = []
+    """By the door, and by everything that it calls, also when Gradio has put the request into one of its own."""
+    names_read: list[str] = []
 
     class Headers(dict[str, str]):
         def get(self, name: str, default: Any = None) -> Any:
-            asked.append(name)
+            names_read.append(name)
             return super().get(name, default)
 
     request = Request({"type": "http", "headers": [], "query_string": b"", "client": ("10.0.0.1", 1)})
@@ -59,4 +59,4 @@ def test_who_asks_is_found_out_once_for_a_request() -> None:
     for sent in (request, SimpleNamespace(request=request, headers=request.headers)):
         assert access.role_of(sent) is Role.OPERATOR and access.is_operator(sent) and not access.plays(sent)
         assert access.role_of(sent, {"view": True}) is Role.VIEWER and not access.is_operator(sent, {"view": True})
-    assert asked.count(HEADER) == 1
+    assert names_read.count(HEADER) == 1

@@ -205,9 +205,9 @@ def test_what_deleting_loses(page: RunsPage, workspace: Workspace) -> None:
 def test_what_deleting_loses_when_there_is_little(page: RunsPage, workspace: Workspace) -> None:
     queued = workspace.submit(CONFIG, "young")
     assert "its settings and its log; it has no steps yet" in page.loss({"run": queued}, OPERATOR)["text"]
-    one = ended(workspace, steps=1)
-    checkpoint(workspace, one, 1, 10)
-    text = page.loss({"run": one}, OPERATOR)["text"]
+    small = ended(workspace, steps=1)
+    checkpoint(workspace, small, 1, 10)
+    text = page.loss({"run": small}, OPERATOR)["text"]
     assert "1 recorded step with" in text and "1 checkpoint with" in text
 
 
@@ -234,11 +234,11 @@ def test_a_living_run_is_not_deleted(page: RunsPage, workspace: Workspace) -> No
 
 
 def test_force_stop_is_for_operators(page: RunsPage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(launch, "force_stop", lambda folder, by: asked.append((folder.name, by)))
+    stops: list[tuple[str, str]] = []
+    monkeypatch.setattr(launch, "force_stop", lambda folder, by: stops.append((folder.name, by)))
     run_id = ended(workspace)
     page.act({"action": "force_stop", "run": run_id}, OPERATOR)
-    assert asked == [(run_id, "an operator")]
+    assert stops == [(run_id, "an operator")]
     monkeypatch.undo()
     with pytest.raises(gr.Error, match="nothing to end"):
         page.act({"action": "force_stop", "run": run_id}, OPERATOR)
@@ -328,9 +328,9 @@ def test_a_file_of_the_runs_own_folder_is_named_in_full_for_the_train_page(
 def test_resuming_without_a_checkpoint_is_a_question(page: RunsPage, workspace: Workspace) -> None:
     run_id = ended(workspace, "stopped", steps=3)
     before = workspace.status(run_id)
-    asked = page.resume_question({"run": run_id}, OPERATOR)
-    assert asked["title"] == "Begin this run again at step 1?" and asked["confirm"] == "Begin again"
-    assert "it has no checkpoint" in asked["text"] and "You would lose its 3 recorded steps" in asked["text"]
+    question = page.resume_question({"run": run_id}, OPERATOR)
+    assert question["title"] == "Begin this run again at step 1?" and question["confirm"] == "Begin again"
+    assert "it has no checkpoint" in question["text"] and "You would lose its 3 recorded steps" in question["text"]
     with pytest.raises(gr.Error, match="it has no checkpoint") as refused:
         page.act({"action": "resume", "run": run_id}, OPERATOR)
     assert not re.search("python|/", refused.value.message)  # a command for a terminal, or a place on this machine

@@ -34,18 +34,18 @@ def test_all_who_ask_meanwhile_share_one_reading_and_the_loop_goes_on() -> None:
 
 def test_it_is_read_again_when_it_is_old_or_forgotten() -> None:
     numbers = iter(range(10))
-    kept, old = (SharedReading(lambda: next(numbers), seconds) for seconds in (1e9, -1.0))
-    assert [asyncio.run(kept.get()), asyncio.run(kept.get())] == [0, 0]
-    kept.forget()
-    assert asyncio.run(kept.get()) == 1
+    lasting, old = (SharedReading(lambda: next(numbers), seconds) for seconds in (1e9, -1.0))
+    assert [asyncio.run(lasting.get()), asyncio.run(lasting.get())] == [0, 0]
+    lasting.forget()
+    assert asyncio.run(lasting.get()) == 1
     assert [asyncio.run(old.get()), old.get_in_thread()] == [2, 3]
 
 
 def test_a_failure_goes_to_who_asked_and_is_not_kept() -> None:
-    found = iter([OSError("the disk is away"), 7])
+    outcomes = iter([OSError("the disk is away"), 7])
 
     def read() -> int:
-        value = next(found)
+        value = next(outcomes)
         if isinstance(value, OSError):
             raise value
         return value

@@ -38,8 +38,8 @@ LEARNING = ("sft", "reward_model", "dpo")
 def test_a_form_has_the_settings_of_its_stage_and_no_others(stage: Any) -> None:
     form = describe_form(stage=stage)
     fields = {field["name"]: field for section in form["sections"] for field in section["fields"]}
-    wanted = {name for name, _ in walk_fields(STAGES[stage]) if "." in name and stage in USED_ONLY_BY.get(name, (stage,))}
-    assert set(fields) == wanted and json.loads(json.dumps(form)) == form
+    expected = {name for name, _ in walk_fields(STAGES[stage]) if "." in name and stage in USED_ONLY_BY.get(name, (stage,))}
+    assert set(fields) == expected and json.loads(json.dumps(form)) == form
     assert bool(form["components"]) == (stage in ("ppo", "evaluation"))
     rules = [field["used_when"] for field in fields.values() if "used_when" in field]
     assert rules and all(rule["name"] in fields for rule in rules) or stage == "evaluation"
@@ -54,22 +54,22 @@ def test_values_command_and_sentence_of_every_recipe(recipe: Any) -> None:
     assert parse_config({**nested(values), "recipe": recipe.name, "stage": recipe.stage}) == config
     assert command_line(config, recipe.name, config) == f"python -m rlhf_studio train --recipe {recipe.name}"
     changed = config.model_copy(update={"engine": config.engine.model_copy(update={"seed": 7})})
-    told = overrides(changed, config)
-    assert told == {"engine.seed": "7"} and parse_config(apply_overrides(config.model_dump(mode="json"), told)) == changed
+    changes = overrides(changed, config)
+    assert changes == {"engine.seed": "7"} and parse_config(apply_overrides(config.model_dump(mode="json"), changes)) == changed
     sentence = outlook.sentence(config, recipe)
     assert sentence.endswith(".") and "rounds" not in sentence
     assert outlook.watch(config, recipe) == recipe.watch
 
 
 def test_sentences_say_what_will_happen() -> None:
-    def told(name: str, **changes: str) -> str:
+    def sentence_of(name: str, **changes: str) -> str:
         recipe = load_recipe(name)
         return outlook.sentence(parse_config(apply_overrides(recipe.config.model_dump(mode="json"), changes)), recipe)
 
-    assert told("world-sft").startswith("An untrained model in the shape of world-policy reads world-reviews")
-    assert told("world-sft", **{"sft.max_steps": "300"}).endswith("300 steps of 64 examples.")
-    assert "1 pass over all of them, 32 pairs at a time" in told("world-dpo")
-    assert told("gpt2-sft").startswith("The model gpt2 reads imdb and learns to answer")
+    assert sentence_of("world-sft").startswith("An untrained model in the shape of world-policy reads world-reviews")
+    assert sentence_of("world-sft", **{"sft.max_steps": "300"}).endswith("300 steps of 64 examples.")
+    assert "1 pass over all of them, 32 pairs at a time" in sentence_of("world-dpo")
+    assert sentence_of("gpt2-sft").startswith("The model gpt2 reads imdb and learns to answer")
 
 
 def test_a_recipes_time_holds_for_its_own_settings_alone() -> None:
@@ -124,16 +124,16 @@ def test_every_stage_is_checked_started_saved_and_loaded(tmp_path: Path) -> None
 
 
 def test_no_setting_of_another_stage_can_be_steered() -> None:
-    told = settings_payload(stage_config("dpo", dpo={"batch_size": 48}))
-    assert told["steered"] == {} and told["batch_size"] == 48 and "cliprange" not in told
+    payload = settings_payload(stage_config("dpo", dpo={"batch_size": 48}))
+    assert payload["steered"] == {} and payload["batch_size"] == 48 and "cliprange" not in payload
 
 
 def test_examples_have_a_loss_and_pairs_are_told_as_pairs(tmp_path: Path) -> None:
     tokens = example_tokens([" a", " b"], logprobs=[-1.0, -3.0], entropy=[0.5, 0.5])
     reader = write_stage_run(tmp_path, "sft", [{"sft/loss": 2.0}], rollouts=[example(0, " a b", tokens)])
-    told = json.loads(responses.samples(reader, 1, -1))
-    assert told["rows"][0]["loss"] == 2.0 and told["rows"][0]["score"] is None and told["pairs"] is False
-    assert told["scales"]["loss"] == {"centre": 0.0, "limit": 3.0}
+    samples = json.loads(responses.samples(reader, 1, -1))
+    assert samples["rows"][0]["loss"] == 2.0 and samples["rows"][0]["score"] is None and samples["pairs"] is False
+    assert samples["scales"]["loss"] == {"centre": 0.0, "limit": 3.0}
     sides = [example(number, " x", prompt=f"p{number // 2}", score=float(number)) for number in range(4)]
     pairs = json.loads(responses.samples(write_stage_run(tmp_path, "reward_model", [{}], rollouts=sides), 1, -1))
     assert pairs["pairs"] is True and "loss" not in pairs["rows"][0]
@@ -149,11 +149,11 @@ def test_what_ppo_samples_has_no_loss() -> None:
 
 def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> None:
     reader = pairs_run(tmp_path, "reward_model", steps=10)
-    found = responses.measures(reader)
+    report = responses.measures(reader)
     pairs: Any = measurement()["pairs"]
-    right = sum(one > other for one, other in zip(pairs["chosen"], pairs["rejected"], strict=True))
-    fit = found["report"]["fit"]
-    assert found["step"] == 10 and fit["accuracy"]["right"] == right
+    right = sum(chosen > other for chosen, other in zip(pairs["chosen"], pairs["rejected"], strict=True))
+    fit = report["report"]["fit"]
+    assert report["step"] == 10 and fit["accuracy"]["right"] == right
     assert responses.measures(sft_run(tmp_path, steps=10)) == {"step": None, "report": None}
 
 
@@ -162,8 +162,8 @@ def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> Non
 
 def test_a_run_is_summed_up_by_the_number_of_its_stage(tmp_path: Path) -> None:
     rows = [{"reward_model/accuracy": 0.5}, {"reward_model/accuracy": 0.75, "reward_model/eval_accuracy": 0.7}]
-    told = headline_of(write_stage_run(tmp_path, "reward_model", rows), "reward_model")
-    assert told == {"label": "held-out accuracy", "first": 0.7, "last": 0.7, "falls": False, "percent": True}
+    headline = headline_of(write_stage_run(tmp_path, "reward_model", rows), "reward_model")
+    assert headline == {"label": "held-out accuracy", "first": 0.7, "last": 0.7, "falls": False, "percent": True}
     alone = headline_of(write_stage_run(tmp_path, "sft", [{"sft/loss": 3.0}, {"sft/loss": 2.0}]), "sft")
     assert alone == {"label": "loss", "first": 3.0, "last": 2.0, "falls": True, "percent": False}
     assert headline_of(write_stage_run(tmp_path, "sft", []), "sft") is None
@@ -171,10 +171,10 @@ def test_a_run_is_summed_up_by_the_number_of_its_stage(tmp_path: Path) -> None:
 
 def give_model(reader: Any, folder: str) -> Path:
     """Leave a complete checkpoint with a model's folder, as far as readers look."""
-    place: Path = reader.run_dir / "checkpoints" / "step-000002"
-    (place / folder).mkdir(parents=True)
-    (place / "manifest.json").write_text(json.dumps({"step": 2}))
-    return place / folder
+    checkpoint: Path = reader.run_dir / "checkpoints" / "step-000002"
+    (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text(json.dumps({"step": 2}))
+    return checkpoint / folder
 
 
 def test_a_result_leads_to_the_next_stage(tmp_path: Path) -> None:
@@ -182,12 +182,12 @@ def test_a_result_leads_to_the_next_stage(tmp_path: Path) -> None:
     sft = write_stage_run(tmp_path, "sft", rows, recipe="world-sft")
     assert next_stages(sft) == []  # it has kept no model
     policy = str(give_model(sft, "policy"))
-    found = {one.recipe: one.values for one in next_stages(sft)}
-    assert found == {name: {"model.policy": policy} for name in ("world-reward", "world", "world-dpo")}
+    values_by_recipe = {stage.recipe: stage.values for stage in next_stages(sft)}
+    assert values_by_recipe == {name: {"model.policy": policy} for name in ("world-reward", "world", "world-dpo")}
     own = write_stage_run(tmp_path, "sft", rows, model={"policy": "me/mine"}, data={"source": "mine.jsonl", "prompt_format": "Q: {prompt}"})
     give_model(own, "policy")
-    assert {one.recipe for one in next_stages(own)} == {"own-reward_model", "own", "own-dpo"}
-    forms = {one.recipe: one.values.get("data.prompt_format") for one in next_stages(own)}
+    assert {stage.recipe for stage in next_stages(own)} == {"own-reward_model", "own", "own-dpo"}
+    forms = {stage.recipe: stage.values.get("data.prompt_format") for stage in next_stages(own)}
     assert forms == dict.fromkeys(("own-dpo", "own-reward_model", "own"), "Q: {prompt}")  # the same in every stage
 
 
@@ -196,26 +196,26 @@ def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path
     policy = str(give_model(sft, "policy"))
     reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, recipe="world-reward", model={"policy": policy})
     model = str(give_model(reader, "reward_model"))
-    (found,) = next_stages(reader)
-    assert found.recipe == "world" and found.values == {"reward.components.0.model": model, "model.policy": policy}
-    values = values_of(load_recipe(found.recipe).config)
+    (stage,) = next_stages(reader)
+    assert stage.recipe == "world" and stage.values == {"reward.components.0.model": model, "model.policy": policy}
+    values = values_of(load_recipe(stage.recipe).config)
     assert "model.policy" in values and "model" in values["reward.components"][0]  # what the form fills in is there
 
 
 def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, policies = list[Path](), RunReader.policies
+    folders_read, policies = list[Path](), RunReader.policies
 
     def trained(seed: int, **settings: Any) -> Any:
         reader = write_stage_run(tmp_path, "reward_model", [{}] * 2, recipe="world-reward", engine={"seed": seed}, **settings)
         return reader, str(give_model(reader, "reward_model"))
 
-    (one, model), (other, again), (unlike, _) = trained(0), trained(1), trained(2, reward_model={"epochs": 3})
+    (first, model), (other, again), (unlike, _) = trained(0), trained(1), trained(2, reward_model={"epochs": 3})
     without = write_stage_run(tmp_path, "reward_model", [{}], recipe="world-reward", engine={"seed": 4})  # has kept no model
-    assert len(next_stages(one, [unlike, without])) == 1
-    monkeypatch.setattr(RunReader, "policies", lambda self: asked.append(self.run_dir) or policies(self))
+    assert len(next_stages(first, [unlike, without])) == 1
+    monkeypatch.setattr(RunReader, "policies", lambda self: folders_read.append(self.run_dir) or policies(self))
     (twin, _) = trained(1)  # the same settings and the same seed: the same model again
-    together = next_stages(one, [unlike, other, twin, without])[1]
-    assert asked == [one.run_dir, other.run_dir, without.run_dir]  # folders of runs with other settings are not looked at
+    together = next_stages(first, [unlike, other, twin, without])[1]
+    assert folders_read == [first.run_dir, other.run_dir, without.run_dir]  # folders of runs with other settings are not looked at
     assert together.title == "Use all 2 as an ensemble" and together.recipe == "world"
     assert together.values["reward.components.0.kind"] == "ensemble"
     assert EnsembleReward(models=together.values["reward.components.0.models"]).model_names() == [model, again]
@@ -232,16 +232,16 @@ def test_a_run_of_a_stage_is_handed_to_the_form(tmp_path: Path) -> None:
     from rlhf_studio.ui.lab.varying import handed_over
 
     reader = sft_run(tmp_path, steps=5)
-    told = handed_over(Workspace(tmp_path).reader(reader.run_dir.name))
-    assert told["stage"] == "sft" and told["basis"] == "world-sft" and told["values"]["sft.max_steps"] == 5
-    assert told["parent"] == reader.run_dir.name
+    handed = handed_over(Workspace(tmp_path).reader(reader.run_dir.name))
+    assert handed["stage"] == "sft" and handed["basis"] == "world-sft" and handed["values"]["sft.max_steps"] == 5
+    assert handed["parent"] == reader.run_dir.name
 
 
 def test_examples_are_shown_as_training_will_read_them(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("\n".join(json.dumps({"prompt": f"p{row} ", "completion": f"c{row}"}) for row in range(40)))
     page = Bench(tmp_path).page
     mine = sent("world-sft", data__source=str(tmp_path / "mine.jsonl"), model__policy="nobody/there")
-    told = page.preview(mine, OPERATOR)
-    assert told["message"] == "" and told["total"] == 40 and list(told["rows"][0]["texts"]) == ["p0 ", "c0"]
-    assert "prompt" in told["shape"] and set(told["columns"]) == {"prompt", "completion"}
+    preview = page.preview(mine, OPERATOR)
+    assert preview["message"] == "" and preview["total"] == 40 and list(preview["rows"][0]["texts"]) == ["p0 ", "c0"]
+    assert "prompt" in preview["shape"] and set(preview["columns"]) == {"prompt", "completion"}
     assert page.preview(mine, VIEWER) == {"rows": [], "message": "Only operators see the rows of files on this machine."}

@@ -60,7 +60,7 @@ def page(workspace: Workspace, service: Service) -> TalkPage:
     return TalkPage(workspace, Access(), service)
 
 
-def asked(run: str, prompt: str | None = "hello", **changes: Any) -> Json:
+def question(run: str, prompt: str | None = "hello", **changes: Any) -> Json:
     sides = [{"run": run, "step": None}, {"run": run, "step": 20}]
     settings = {"temperature": 0.5, "top_k": None, "top_p": 0.9, "response_length": 12}
     return {"sides": sides, "prompt": prompt, "settings": settings, "seed": 3, "same_seed": True, "view": False, **changes}
@@ -81,22 +81,22 @@ def answers(page: TalkPage, data: Json) -> list[Json]:
 
 
 def test_both_policies_answer(page: TalkPage, run: str, workspace: Workspace) -> None:
-    events = answers(page, asked(run, "echo"))
+    events = answers(page, question(run, "echo"))
     assert [event["event"] for event in events if event.get("side") == 1] == ["begin", *["token"] * 5, "end"]
-    told = json.loads(events[-1]["response"])["request"]
-    assert told["prompt"] == "echo" and [side["step"] for side in told["sides"]] == [None, 20]
-    for side in told["sides"]:
+    request = json.loads(events[-1]["response"])["request"]
+    assert request["prompt"] == "echo" and [side["step"] for side in request["sides"]] == [None, 20]
+    for side in request["sides"]:
         assert side["run"] == str(workspace.run_dir(run)) and side["seed"] == 3
         own = workspace.reader(run).config().generation
         expected = {"temperature": 0.5, "top_k": own.top_k, "top_p": 0.9, "response_length": 12, "stop_token": own.stop_token}
         assert {name: side["settings"][name] for name in expected} == expected
-    again = answers(page, asked(run, "echo", same_seed=False))
-    seen = json.loads(again[-1]["response"])
-    assert [side["seed"] for side in seen["request"]["sides"]] == [3, 4]
+    again = answers(page, question(run, "echo", same_seed=False))
+    response = json.loads(again[-1]["response"])
+    assert [side["seed"] for side in response["request"]["sides"]] == [3, 4]
 
 
 def test_news_come_in_parts(page: TalkPage, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = page.ask(asked(run), OPERATOR)["key"]
+    key = page.ask(question(run), OPERATOR)["key"]
     everything = finished(page, key)
     monkeypatch.setattr("rlhf_studio.ui.jobs.MOST_EVENTS", 4)
     first = news(page, key)
@@ -126,7 +126,7 @@ REFUSED: list[tuple[Json, str, str]] = [
 def test_what_cannot_be_asked_never_reaches_the_process(workspace: Workspace, run: str) -> None:
     page = TalkPage(workspace, Access(), Service("talk", command=["/no/such/program"]))
     for changes, part, field in REFUSED:
-        refused = page.ask(asked(run, **changes), OPERATOR)
+        refused = page.ask(question(run, **changes), OPERATOR)
         assert part in refused["error"] and refused["field"] == field, changes
     for data in (None, 3, {}, [], {"sides": "x"}):
         assert page.ask(data, OPERATOR)["error"] and page.halt(data, OPERATOR) == {}, data
@@ -137,22 +137,22 @@ def test_what_cannot_be_asked_never_reaches_the_process(workspace: Workspace, ru
 
 def test_hostile_prompts_reach_the_process_as_texts(page: TalkPage, run: str) -> None:
     for prompt in ("", "\x00", "\ud800 half", "<script>window.__pwned=1</script> ${x} {{y}}", "x" * LONGEST_PROMPT):
-        events = answers(page, asked(run, prompt))
+        events = answers(page, question(run, prompt))
         assert events[-1]["event"] == "end"
         assert next(event for event in events if event["event"] == "begin")["prompt"] == prompt.replace("\ud800", "?")
 
 
 def test_only_operators_ask(page: TalkPage, run: str, workspace: Workspace) -> None:
-    key = page.ask(asked(run, "hang"), OPERATOR)["key"]
-    for data, request in ((asked(run), VIEWER), (asked(run, view=True), OPERATOR)):
+    key = page.ask(question(run, "hang"), OPERATOR)["key"]
+    for data, request in ((question(run), VIEWER), (question(run, view=True), OPERATOR)):
         assert page.ask(data, request)["error"] == Access().why_not(None)
     assert "no longer here" in json.loads(page.news({"key": key, "since": 0}, VIEWER).body)["error"]
     page.halt({"key": key}, VIEWER)
     assert not page._service.find(key).cancelled
-    seen = page.boot({}, VIEWER)
-    assert [row["id"] for row in seen["runs"]] == [run] and seen["why_not"] == Access().why_not(None)
+    boot = page.boot({}, VIEWER)
+    assert [row["id"] for row in boot["runs"]] == [run] and boot["why_not"] == Access().why_not(None)
     read_only = TalkPage(workspace, Access(Mode.READ_ONLY), page._service)
-    assert read_only.ask(asked(run), OPERATOR)["error"].startswith("This app was started read-only")
+    assert read_only.ask(question(run), OPERATOR)["error"].startswith("This app was started read-only")
     page.halt({"key": key}, OPERATOR)
     assert finished(page, key)[-1] == {"event": "stopped"}
 
@@ -188,10 +188,10 @@ def test_a_run_without_a_checkpoint_is_not_offered(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_is_loaded_is_nobody_elses_answer(page: TalkPage, run: str) -> None:
-    first = page.ask(asked(run, "hang"), OPERATOR)["key"]
+    first = page.ask(question(run, "hang"), OPERATOR)["key"]
     wait_until(lambda: any(event["event"] == "token" for event in news(page, first)["events"]))
-    waiting = [page.ask(asked(run, prompt), OPERATOR)["key"] for prompt in ("hello", None, "hello")]
-    assert [(news(page, key)["state"], news(page, key)["place"]) for key in waiting] == [("waiting", place) for place in (1, 2, 2)]
+    waiting = [page.ask(question(run, prompt), OPERATOR)["key"] for prompt in ("hello", None, "hello")]
+    assert [(news(page, key)["state"], news(page, key)["place"]) for key in waiting] == [("waiting", position) for position in (1, 2, 2)]
     page.halt({"key": waiting[0]}, OPERATOR)
     assert news(page, waiting[0]) == {"state": "done", "place": 0, "events": [{"event": "stopped"}], "more": False}
     page.halt({"key": first}, OPERATOR)
@@ -199,7 +199,7 @@ def test_a_policy_that_is_loaded_is_nobody_elses_answer(page: TalkPage, run: str
 
 
 def test_one_side_can_fail(page: TalkPage, run: str) -> None:
-    events = answers(page, asked(run, "no checkpoint"))
+    events = answers(page, question(run, "no checkpoint"))
     assert {event["side"]: event["event"] for event in events if event["event"] in ("failed", "end")} == {0: "failed", 1: "end"}
 
 

@@ -169,9 +169,9 @@ def test_cards_page_and_phone_tell_the_same_time(bench: Bench, tmp_path: Path) -
     for who in (OPERATOR, VIEWER):
         cards = {card["name"]: card["tags"][0] for card in bench.page.boot({}, who)["recipes"]}
         for recipe in timed:
-            told = f"about {outlook.duration(12 * recipe.minutes)}"
-            assert cards[recipe.name] == told
-            assert bench.page.check(sent(recipe.name), who)["figures"][0]["value"] == f"{told} on this machine"
+            duration = f"about {outlook.duration(12 * recipe.minutes)}"
+            assert cards[recipe.name] == duration
+            assert bench.page.check(sent(recipe.name), who)["figures"][0]["value"] == f"{duration} on this machine"
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
@@ -194,8 +194,8 @@ def make_parent(folder: Path, **ppo: Any) -> str:
 def test_a_run_that_starts_from_anothers_settings_is_kept_as_its_variation(bench: Bench, tmp_path: Path) -> None:
     parent = make_parent(tmp_path)
     request = {**sent(ppo__kl_coef=0.2), "parent": parent}
-    told = bench.page.check(request, OPERATOR)["origin"]
-    assert (told["name"], told["step"]) == ("Tiny world, KL coefficient 0.2", None) and "begins at step 1" in told["text"]
+    origin = bench.page.check(request, OPERATOR)["origin"]
+    assert (origin["name"], origin["step"]) == ("Tiny world, KL coefficient 0.2", None) and "begins at step 1" in origin["text"]
     workspace = Workspace(tmp_path)
     page = TrainPage(workspace, Access())
     started = workspace.status(page.start({**request, "nonce": "n"}, OPERATOR)["run_id"])
@@ -208,8 +208,8 @@ def test_a_run_that_starts_from_anothers_settings_is_kept_as_its_variation(bench
 @pytest.mark.parametrize(("parent", "words"), [("gone", "There is no run 'gone'"), ("../parent", "There is no such run")])
 def test_a_parent_that_is_no_run_starts_nothing(parent: str, words: str, bench: Bench) -> None:
     request = {**sent(), "parent": parent, "nonce": "n"}
-    told = bench.page.check(request, OPERATOR)["origin"]
-    assert told["step"] is None and "no longer there" in told["text"]
+    origin = bench.page.check(request, OPERATOR)["origin"]
+    assert origin["step"] is None and "no longer there" in origin["text"]
     assert words in bench.page.start(request, OPERATOR)["problems"][0]["message"] and bench.submitted == []
 
 
@@ -232,10 +232,10 @@ def test_settings_of_a_failed_run_resume_it_where_its_checkpoint_allows_them(
     assert "has no checkpoint" in bench.page.check(ask(), OPERATOR)["origin"]["text"]
     write(folder_of(folder, 2), 2, RunReader(folder).recorded_at(2))
     mended = ask(ppo__learning_rate=1e-6)
-    told = bench.page.check(mended, OPERATOR)["origin"]
-    assert told["step"] == 2 and "begins at step 1" in told["text"] and "can also go on" in told["text"]
-    told = bench.page.check(ask(engine__seed=5), OPERATOR)["origin"]
-    assert told["step"] is None and "cannot go on from step 2 with these settings: Seed" in told["text"]
+    origin = bench.page.check(mended, OPERATOR)["origin"]
+    assert origin["step"] == 2 and "begins at step 1" in origin["text"] and "can also go on" in origin["text"]
+    origin = bench.page.check(ask(engine__seed=5), OPERATOR)["origin"]
+    assert origin["step"] is None and "cannot go on from step 2 with these settings: Seed" in origin["text"]
     refused = bench.page.start({**ask(engine__seed=5), "resume": True, "nonce": "a"}, OPERATOR)
     assert fields(refused) == ["engine.seed"] and RunReader(folder).config() == WORLD.config
     assert bench.page.start({**mended, "resume": True, "nonce": "b"}, OPERATOR)["run_id"] == parent
@@ -249,8 +249,8 @@ def test_a_recording_as_parent_is_refused_as_one_and_starts_nothing(tmp_path: Pa
     workspace = Workspace(tmp_path, Recordings(cache_folder=tmp_path / "cache"))
     page = TrainPage(workspace, Access())
     request = {**sent(), "parent": RECORDINGS[0].run_id, "nonce": "n"}
-    told = page.check(request, OPERATOR)["origin"]
-    assert (told["step"], told["text"]) == (None, str(OnlyRead()))
+    origin = page.check(request, OPERATOR)["origin"]
+    assert (origin["step"], origin["text"]) == (None, str(OnlyRead()))
     for resume in (False, True):
         (problem,) = page.start({**request, "resume": resume, "nonce": str(resume)}, OPERATOR)["problems"]
         assert "This is a recording" in problem["message"]
@@ -260,9 +260,9 @@ def test_a_recording_as_parent_is_refused_as_one_and_starts_nothing(tmp_path: Pa
 def test_the_estimate_that_the_page_showed_goes_with_the_run(bench: Bench, tmp_path: Path) -> None:
     bench.page.start({**sent(), "nonce": "no sizes"}, OPERATOR)
     give_sizes(tmp_path)
-    shown = bench.page._inspect(WORLD.config, tmp_path).memory_estimate
+    estimate = bench.page._inspect(WORLD.config, tmp_path).memory_estimate
     bench.page.start({**sent(), "nonce": "sizes"}, OPERATOR)
-    assert shown is not None and bench.memory == [None, (shown.low, shown.high)]
+    assert estimate is not None and bench.memory == [None, (estimate.low, estimate.high)]
 
 
 def test_a_double_click_starts_one_run(bench: Bench) -> None:
@@ -592,14 +592,14 @@ def test_one_cause_is_said_once_though_two_settings_name_it(bench: Bench, tmp_pa
 
 
 def test_only_a_setting_that_must_not_be_empty_is_told_to_lack_a_value(bench: Bench, tmp_path: Path) -> None:
-    """What is wrong with an empty setting that may be empty is said at once, in its own words."""
+    """A setting that may be empty gets its own message at once when being empty is wrong."""
     (tmp_path / "chats.jsonl").write_text(
         json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
     )
     values = values_of(load_recipe("world-sft").config)
-    told = {}
+    problem_of = {}
     for source in ("", str(tmp_path / "chats.jsonl")):
         data = {"values": {**values, "data.source": source, "data.eval": ""}, "basis": "world-sft"}
-        told |= {one["field"]: one for one in bench.page.check(data, OPERATOR)["problems"]}
-    assert "lacks" in told["data.source"] and "lacks" not in told["data.messages_column"]
-    assert "data.chat_template" in told["data.messages_column"]["message"]
+        problem_of |= {problem["field"]: problem for problem in bench.page.check(data, OPERATOR)["problems"]}
+    assert "lacks" in problem_of["data.source"] and "lacks" not in problem_of["data.messages_column"]
+    assert "data.chat_template" in problem_of["data.messages_column"]["message"]

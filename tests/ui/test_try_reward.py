@@ -44,75 +44,81 @@ def make() -> Iterator[Callable[..., TryReward]]:
     service.close()
 
 
-def follow(one: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
+def follow(page: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
     """Poll as the page does, until it is done."""
-    seen = [answer]
+    answers = [answer]
 
     def done() -> bool:
-        seen.append(one.try_reward({"op": "poll", "key": answer["key"]}, OPERATOR))
-        return seen[-1]["state"] != "working"
+        answers.append(page.try_reward({"op": "poll", "key": answer["key"]}, OPERATOR))
+        return answers[-1]["state"] != "working"
 
     wait_until(done)
-    return seen[-1]
+    return answers[-1]
 
 
 def test_a_text_is_scored(make: Callable[..., TryReward]) -> None:
-    one = make()
-    first = one.try_reward(sent(), OPERATOR)
+    page = make()
+    first = page.try_reward(sent(), OPERATOR)
     assert first["state"] == "working" and first["progress"]
-    done = follow(one, first)
-    asked = done["result"]["request"]
-    assert (done["state"], asked["prompt"], asked["response"], asked["reference"], asked["stopped"]) == ("done", "fine", "r", None, True)
-    assert asked["config"]["reward"] == json.loads(json.dumps(load_recipe("world").config.reward.model_dump(mode="json")))
-    again = follow(one, one.try_reward(sent(stopped=False, reference="x"), OPERATOR))["result"]["request"]
+    done = follow(page, first)
+    request = done["result"]["request"]
+    assert (done["state"], request["prompt"], request["response"], request["reference"], request["stopped"]) == (
+        "done",
+        "fine",
+        "r",
+        None,
+        True,
+    )
+    assert request["config"]["reward"] == json.loads(json.dumps(load_recipe("world").config.reward.model_dump(mode="json")))
+    again = follow(page, page.try_reward(sent(stopped=False, reference="x"), OPERATOR))["result"]["request"]
     assert (again["stopped"], again["reference"]) == (False, "x")
-    assert follow(one, one.try_reward(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
+    assert follow(page, page.try_reward(sent("refuse"), OPERATOR)) | {"key": ""} == {"state": "failed", "key": "", "error": "no GPU"}
 
 
 def test_progress_is_told_and_one_text_is_scored_at_a_time(make: Callable[..., TryReward]) -> None:
-    one = make()
-    key = one.try_reward(sent("hang"), OPERATOR)["key"]
-    wait_until(lambda: one.try_reward({"op": "poll", "key": key}, OPERATOR)["progress"].startswith("Loading"))
-    assert one.try_reward({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.25
-    assert "Another text is being scored" in one.try_reward(sent(), OPERATOR)["error"]
-    assert "no longer being scored" in one.try_reward({"op": "poll", "key": "other"}, OPERATOR)["error"]
-    assert follow(one, one.try_reward({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
-    last = follow(one, one.try_reward(sent(), OPERATOR))
-    assert one.try_reward({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
+    page = make()
+    key = page.try_reward(sent("hang"), OPERATOR)["key"]
+    wait_until(lambda: page.try_reward({"op": "poll", "key": key}, OPERATOR)["progress"].startswith("Loading"))
+    assert page.try_reward({"op": "poll", "key": key}, OPERATOR)["fraction"] == 0.25
+    assert "Another text is being scored" in page.try_reward(sent(), OPERATOR)["error"]
+    assert "no longer being scored" in page.try_reward({"op": "poll", "key": "other"}, OPERATOR)["error"]
+    assert follow(page, page.try_reward({"op": "cancel", "key": key}, OPERATOR)) == {"state": "failed", "key": key, "error": "Stopped."}
+    last = follow(page, page.try_reward(sent(), OPERATOR))
+    assert page.try_reward({"op": "cancel", "key": last["key"]}, OPERATOR)["state"] == "done"  # too late, and harmless
 
 
 def test_the_playground_is_answered_by_the_same_process_one_after_the_other(make: Callable[..., TryReward], tmp_path: Path) -> None:
-    one = make()
-    playground = RewardPlayground(Workspace(tmp_path), Access(), one._service)
-    hangs = one.try_reward(sent("hang"), OPERATOR)["key"]
+    page = make()
+    playground = RewardPlayground(Workspace(tmp_path), Access(), page._service)
+    hangs = page.try_reward(sent("hang"), OPERATOR)["key"]
     waits = playground.playground_ask({"model": "bundled/world-reward"}, OPERATOR)["key"]
     assert json.loads(playground.playground_news({"key": waits}, OPERATOR).body) == {
         "state": "waiting", "place": 1, "events": [], "more": False
     }  # fmt: skip
-    one.try_reward({"op": "cancel", "key": hangs}, OPERATOR)
+    page.try_reward({"op": "cancel", "key": hangs}, OPERATOR)
     wait_until(lambda: json.loads(playground.playground_news({"key": waits}, OPERATOR).body)["state"] == "done")
-    process = one._service.pid
-    assert follow(one, one.try_reward(sent(), OPERATOR))["state"] == "done" and one._service.pid == process is not None
+    process = page._service.pid
+    assert follow(page, page.try_reward(sent(), OPERATOR))["state"] == "done" and page._service.pid == process is not None
 
 
 def test_only_operators(make: Callable[..., TryReward]) -> None:
-    one = make()
+    page = make()
     for data, request in ((sent(), VIEWER), (sent(view=True), OPERATOR), ({"op": "poll", "key": "x"}, VIEWER), (None, VIEWER)):
-        assert one.try_reward(data, request)["error"] == Access().why_not(None)
+        assert page.try_reward(data, request)["error"] == Access().why_not(None)
     assert "read-only" in make(Access(Mode.READ_ONLY)).try_reward(sent(), OPERATOR)["error"]
     for none in (None, 3, {}, {"op": "poll"}, {"op": "cancel", "key": 1}, {"op": "erase"}):
-        assert one.try_reward(none, OPERATOR)["state"] == "failed", none
-    assert one._service.pid is None
+        assert page.try_reward(none, OPERATOR)["state"] == "failed", none
+    assert page._service.pid is None
 
 
 def test_settings_that_are_wrong_are_told_before_anything_starts(make: Callable[..., TryReward]) -> None:
-    one = make()
+    page = make()
     components = [{"kind": "length", "target": -1}]
-    answer = one.try_reward(sent(values={**VALUES, "reward.components": components}), OPERATOR)
-    assert answer["problems"][0]["field"] == "reward.components.0.target" and one._service.pid is None
+    answer = page.try_reward(sent(values={**VALUES, "reward.components": components}), OPERATOR)
+    assert answer["problems"][0]["field"] == "reward.components.0.target" and page._service.pid is None
     for changes in ({"prompt": 3}, {"response": None}, {"prompt": "x" * 50_001}, {"reference": 1}):
-        assert "must be a text" in one.try_reward(sent(**changes), OPERATOR)["problems"][0]["message"]
-    assert one.try_reward(sent(values=3), OPERATOR)["state"] == "failed"
+        assert "must be a text" in page.try_reward(sent(**changes), OPERATOR)["problems"][0]["message"]
+    assert page.try_reward(sent(values=3), OPERATOR)["state"] == "failed"
 
 
 def test_other_sections_need_not_be_in_order() -> None:
@@ -150,21 +156,21 @@ def test_the_app_takes_the_flags_and_hands_them_on(
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def score(p, r): ...")
-    seen: list[Permissions] = []
+    permissions_seen: list[Permissions] = []
     monkeypatch.setattr(AppServer, "start", lambda self: None)
-    monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: seen.append(start.keywords["permissions"]))
-    monkeypatch.setattr(app_module.Server, "wait", lambda self: seen.append(self.services.score._permissions))
+    monkeypatch.setattr(app_module, "Dispatcher", lambda workspace, start: permissions_seen.append(start.keywords["permissions"]))
+    monkeypatch.setattr(app_module.Server, "wait", lambda self: permissions_seen.append(self.services.score._permissions))
     flags = ["--workspace", str(tmp_path / "w"), "--allow-custom-rewards", str(file), "--reward-url", "judge=http://x"]
     assert main(flags) == 0
     given = permissions_from_flags([str(file)], ["judge=http://x"])
-    assert seen == [given, given]
+    assert permissions_seen == [given, given]
     assert main([*flags, "--host", "0.0.0.0"]) == 2
     assert "--allow-custom-rewards works only when the app listens on this machine alone" in capsys.readouterr().err
     assert main(["--workspace", str(tmp_path / "w"), "--reward-url", "judge"]) == 2
     assert "NAME=URL" in capsys.readouterr().err
-    seen.clear()
+    permissions_seen.clear()
     assert main(["--workspace", str(tmp_path / "w"), "--reward-url", "judge=http://x", "--host", "0.0.0.0"]) == 0
-    assert seen[0].urls == {"judge": "http://x"}
+    assert permissions_seen[0].urls == {"judge": "http://x"}
 
 
 def test_an_app_without_flags_starts_engines_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Text that anyone may send is read in time that grows with its length, not with the square of it.
+"""The time to read a text that anyone may send grows with the text's length, not with the square of it.
 
-No clock is compared with a limit: of one reader, the work on a long text is compared with its work on a short one. Sixteen times the
-text is sixteen times the work; where a search begins anew at each character it is 256 times.
+No test compares a clock with a limit. Each compares the work of one reader on a long text with its work on a short one. For sixteen times
+the text the work is sixteen times as much; a search that begins anew at each character needs 256 times as much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.child_process.environment import foreign_environment
 from rlhf_studio.ui.access import COOKIE, token_in_cookies, with_our_cookie_only
 from rlhf_studio.ui.hosts import host_name
-from rlhf_studio.ui.serving.bodies import Refused, read_object
+from rlhf_studio.ui.serving.bodies import RequestRefused, read_object
 
 SHORT, TIMES, MOST = 2_000, 16, 80
 
@@ -30,9 +30,9 @@ READERS: dict[str, tuple[Callable[[str], object], Callable[[int], str]]] = {
     "a body, a text that never ends": (lambda text: read_object(text.encode()), lambda n: '"' + '\\"' * (n // 2)),
     "a body, many escapes": (lambda text: read_object(text.encode()), lambda n: '{"a":"' + "\\\\" * (n // 2)),
     "a body, many quotes": (lambda text: read_object(text.encode()), lambda n: '"' * n),
-    "a cookie with escapes": (partial(token_in_cookies, wanted=COOKIE), lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
+    "a cookie with escapes": (partial(token_in_cookies, cookie_name=COOKIE), lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
     "a cookie that is passed on": (passed_on, lambda n: f'{COOKIE}="' + "\\\\" * (n // 2) + '"'),
-    "many cookies": (partial(token_in_cookies, wanted=COOKIE), lambda n: f"{COOKIE}=a;" * (n // len(COOKIE))),
+    "many cookies": (partial(token_in_cookies, cookie_name=COOKIE), lambda n: f"{COOKIE}=a;" * (n // len(COOKIE))),
     "a host's name": (host_name, lambda n: "1:" * (n // 2)),
     "a proxy's address": (lambda text: foreign_environment({"HTTP_PROXY": text}), lambda n: "a:" * (n // 2)),
     "secrets in a text": (without_secrets, lambda n: "sk-" * (n // 3) + "!hf_aaaaaaa" * (n // 11)),
@@ -44,7 +44,7 @@ def work(reader: Callable[[str], object], text: str) -> int:
     tries = []
     for _ in range(7):
         before = time.thread_time_ns()
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestRefused):
             reader(text)
         tries.append(time.thread_time_ns() - before)
     return max(1, min(tries))

@@ -149,7 +149,7 @@ def test_many_starts_at_once_leave_a_queue_of_the_allowed_length(tmp_path: Path)
 
     workspace = Workspace(tmp_path)
 
-    def one(number: int) -> bool:
+    def may_start(number: int) -> bool:
         try:
             queue(workspace, f"visitor {number // 2}")
         except StoreError as error:
@@ -158,7 +158,7 @@ def test_many_starts_at_once_leave_a_queue_of_the_allowed_length(tmp_path: Path)
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        started = list(pool.map(one, range(4 * Limits().waiting)))
+        started = list(pool.map(may_start, range(4 * Limits().waiting)))
     waiting = read(tmp_path).waiting()
     assert sum(started) == len(waiting) == Limits().waiting == len(workspace.folders())
     keys = [starter.key for starter in read(tmp_path).starters.values()]
@@ -249,9 +249,9 @@ def served(mode: Mode, root: Path, world: Path, token: str = TOKEN) -> Iterator[
 
 
 def raw_of(server: Server) -> Raw:
-    found = re.search(r":(\d+)/", server.url)
-    assert found is not None
-    return Raw(int(found[1]))
+    match = re.search(r":(\d+)/", server.url)
+    assert match is not None
+    return Raw(int(match[1]))
 
 
 @pytest.fixture
@@ -333,13 +333,13 @@ def from_browser_of(visitor: str) -> Any:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_train_offers_what_can_be_done_here(mode: Mode) -> None:
-    told = offered(Access(mode, loopback=False, visitors=VISITORS), {}, from_browser_of(ANN))
-    assert not told["operator"]
-    assert told["here"] == (list(RECIPES) if mode is Mode.SPACE else [])  # this browser has not opened the class link
-    assert [one["run"] for one in told["recordings"]] == (
-        [one.run_id for one in RECORDINGS] if mode in (Mode.SPACE, Mode.READ_ONLY) else []
+    offer = offered(Access(mode, loopback=False, visitors=VISITORS), {}, from_browser_of(ANN))
+    assert not offer["operator"]
+    assert offer["here"] == (list(RECIPES) if mode is Mode.SPACE else [])  # this browser has not opened the class link
+    assert [row["run"] for row in offer["recordings"]] == (
+        [recording.run_id for recording in RECORDINGS] if mode in (Mode.SPACE, Mode.READ_ONLY) else []
     )
-    assert bool(told["why_not"]) == (mode is not Mode.READ_ONLY)
+    assert bool(offer["why_not"]) == (mode is not Mode.READ_ONLY)
     line = where(Access(mode, loopback=False, visitors=VISITORS))({}, from_browser_of(ANN))
     assert (line["starts"], line["limit"]) == ((True, 600) if mode is Mode.SPACE else (False, 0))
 
@@ -360,7 +360,7 @@ def test_the_first_visit_gives_a_cookie_that_a_frame_may_keep(space: Server) -> 
     value = cookie.removeprefix(f"{identity.COOKIE}=").split(";")[0]
     assert identity.VALUE.fullmatch(value) and space.access.visitors.key_of(value) not in ("", value)
     assert {"HttpOnly", "Secure", "SameSite=None", "Partitioned"} <= {part.strip() for part in cookie.split(";")}
-    for shown, given in ((value, False), (value[:-1], True), (f"{value}x", True), ("", True)):
-        request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={shown}"})
+    for value_sent, given in ((value, False), (value[:-1], True), (f"{value}x", True), ("", True)):
+        request = urllib.request.Request(space.url, headers={"Cookie": f"{identity.COOKIE}={value_sent}"})
         with urllib.request.urlopen(request) as answer:
             assert (answer.headers["set-cookie"] is not None) == given

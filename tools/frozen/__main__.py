@@ -26,11 +26,11 @@ PARTS: dict[str, Callable[..., None]] = {
 
 def _collect(options: argparse.Namespace) -> int:
     for part in options.only.split(","):
-        name, _, places = part.partition(":")
+        name, _, addresses = part.partition(":")
         started = time.monotonic()
         work = Path(tempfile.mkdtemp(prefix="frozen-"))
-        more = (places,) if places else ()
-        if not places:
+        more = (addresses,) if addresses else ()
+        if not addresses:
             shutil.rmtree(options.out / name, ignore_errors=True)
         try:
             PARTS[name](Checkout(options.checkout.resolve(), work), options.out.resolve(), *more)

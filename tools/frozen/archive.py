@@ -125,13 +125,13 @@ def _class(checkout: Checkout, app: App) -> None:
     for number, student in enumerate(students):
         app.ask("shell-page.class_name", {"name": f"Student {number + 1}"}, student)
     for text in ("Does the KL rise?", "Does the score rise?"):
-        asked = app.ask("shell-page.class_ask", {"text": text, "options": ["yes", "no"], "right": 0})
+        round_ = app.ask("shell-page.class_ask", {"text": text, "options": ["yes", "no"], "right": 0})
         for number, student in enumerate(students):
-            answered = app.ask("shell-page.class_answer", {"round": asked["round"], "answer": number}, student)
+            answered = app.ask("shell-page.class_answer", {"round": round_["round"], "answer": number}, student)
             if answered.get("problem"):
                 raise RuntimeError(answered["problem"])
-        app.ask("shell-page.class_steer", {"op": "close", "round": asked["round"]})
-        app.ask("shell-page.class_steer", {"op": "reveal", "round": asked["round"]})
+        app.ask("shell-page.class_steer", {"op": "close", "round": round_["round"]})
+        app.ask("shell-page.class_steer", {"op": "reveal", "round": round_["round"]})
     _start(checkout, app, students[0])
 
 
@@ -139,13 +139,13 @@ def _start(checkout: Checkout, app: App, who: dict[str, str]) -> None:
     """A run of the bundled world that is started, works, and ends."""
     recipe = yaml.safe_load(checkout.run("recipes", "show", "world")[1])
     world = {f"{name}.{key}": value for name, part in recipe.items() if isinstance(part, dict) for key, value in part.items()}
-    told = app.ask("start_run", {"values": {"name": "", **world, **TINY}, "basis": "world", "nonce": "one"}, who)
+    events = app.ask("start_run", {"values": {"name": "", **world, **TINY}, "basis": "world", "nonce": "one"}, who)
     outcome: dict[str, Any] = {}
-    for line in told.splitlines():
+    for line in events.splitlines():
         if "process_completed" in line:
             outcome = json.loads(json.loads(line.removeprefix("data: "))["output"]["data"][0])
     if "run_id" not in outcome:
-        raise RuntimeError(f"no run was started: {told}")
+        raise RuntimeError(f"no run was started: {events}")
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         runs = json.loads(checkout.run("runs", "list", "--workspace", ".", "--json")[1])

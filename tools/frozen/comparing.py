@@ -1,4 +1,4 @@
-"""Two folders that ``collect`` has written: each difference by its file and where it stands there."""
+"""Compares two folders that ``collect`` has written: each difference with its file and its position there."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ FEW_PIXELS = 0.001  # the share of a picture's pixels that may differ: the last 
 
 def differences(old: Path, new: Path) -> list[str]:
     """Each difference in one line. A part that one of the two folders lacks as a whole is named once."""
-    told = []
+    lines = []
     parts = {path.name for folder in (old, new) for path in folder.iterdir()}
     for part in sorted(parts):
         missing = [str(folder) for folder in (old, new) if not (folder / part).exists()]
         if missing:
-            told.append(f"{part}: not in {missing[0]}")
+            lines.append(f"{part}: not in {missing[0]}")
             continue
         files = {path.relative_to(folder) for folder in (old, new) for path in (folder / part).rglob("*") if path.is_file()}
         for file in sorted(files):
-            told += list(_of_files(old / file, new / file, file.as_posix()))
-    return told
+            lines += list(_of_files(old / file, new / file, file.as_posix()))
+    return lines
 
 
 def _of_files(old: Path, new: Path, name: str) -> Iterator[str]:
@@ -44,18 +44,18 @@ def _of_files(old: Path, new: Path, name: str) -> Iterator[str]:
             yield f"{name}: and {len(lines) - MOST} more"
 
 
-def _of_values(old: Any, new: Any, place: str) -> Iterator[str]:
+def _of_values(old: Any, new: Any, path: str) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key not in old or key not in new:
-                yield f"{place}/{key}: only {'old' if key in old else 'new'}"
+                yield f"{path}/{key}: only {'old' if key in old else 'new'}"
             else:
-                yield from _of_values(old[key], new[key], f"{place}/{key}")
+                yield from _of_values(old[key], new[key], f"{path}/{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _of_values(*pair, f"{place}/{number}")
+            yield from _of_values(*pair, f"{path}/{number}")
     elif old != new or type(old) is not type(new):
-        yield f"{place}: {_short(old)} -> {_short(new)}"
+        yield f"{path}: {_short(old)} -> {_short(new)}"
 
 
 def _short(value: Any) -> str:
@@ -66,9 +66,9 @@ def _short(value: Any) -> str:
 def _of_pictures(old: Path, new: Path) -> list[str]:
     from PIL import Image, ImageChops
 
-    with Image.open(old) as one, Image.open(new) as other:
-        if one.size != other.size:
-            return [f"size {one.size} -> {other.size}"]
-        counts = ImageChops.difference(one.convert("RGB"), other.convert("RGB")).convert("L").histogram()
-        share = sum(counts[4:]) / (one.size[0] * one.size[1])
+    with Image.open(old) as first, Image.open(new) as other:
+        if first.size != other.size:
+            return [f"size {first.size} -> {other.size}"]
+        counts = ImageChops.difference(first.convert("RGB"), other.convert("RGB")).convert("L").histogram()
+        share = sum(counts[4:]) / (first.size[0] * first.size[1])
         return [f"{share:.2%} of the pixels differ"] if share > FEW_PIXELS else []

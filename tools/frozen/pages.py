@@ -30,7 +30,7 @@ PLACES = Path(__file__).with_name("places.txt")
 
 
 def collect(checkout: Checkout, out: Path, begin: str = "") -> None:
-    """Writes ``pages/PLACE.WIDTH.txt`` and the pictures beside them, of the places whose names begin so."""
+    """Writes ``pages/ADDRESS.WIDTH.txt`` and the pictures beside them, of the addresses whose names begin so."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or "/usr/bin/chromium"
@@ -39,19 +39,22 @@ def collect(checkout: Checkout, out: Path, begin: str = "") -> None:
         tab = browser.new_context(reduced_motion="reduce", locale="en-GB", timezone_id="UTC").new_page()
         tab.set_default_timeout(60_000)
         tab.clock.set_fixed_time(NOW)
-        for name, query in {**dict(line.split() for line in PLACES.read_text(encoding="utf-8").splitlines()), **_more_places(app)}.items():
+        for name, query in {
+            **dict(line.split() for line in PLACES.read_text(encoding="utf-8").splitlines()),
+            **_more_addresses(app),
+        }.items():
             if name.startswith(begin):
                 _look(checkout, tab, f"http://127.0.0.1:{app.port}/{query}", out / "pages", name)
         browser.close()
 
 
-def _more_places(app: App) -> dict[str, str]:
+def _more_addresses(app: App) -> dict[str, str]:
     """Each lesson and each station of the tour, and each task of feedback."""
     shelf = json.dumps(app.ask("learn-page.learn_shelf", {}))
     lessons = sorted(set(re.findall(r'"name": "([a-z_.]+)"', shelf)))
     tasks = app.ask("feedback-page.boot", {})["tasks"]
-    places = {f"lesson-{lesson}": f"?tab=learn&lesson={lesson}" for lesson in lessons}
-    return {**places, **{f"feedback-{task['kind']}": f"?tab=feedback&task={task['id']}" for task in tasks}}
+    addresses = {f"lesson-{lesson}": f"?tab=learn&lesson={lesson}" for lesson in lessons}
+    return {**addresses, **{f"feedback-{task['kind']}": f"?tab=feedback&task={task['id']}" for task in tasks}}
 
 
 def _look(checkout: Checkout, tab: Any, address: str, folder: Path, name: str) -> None:

@@ -54,23 +54,23 @@ def collect(checkout: Checkout, out: Path) -> None:
 def _write_answer(checkout: Checkout, path: Path, *command: str) -> None:
     """Exit code, output and errors of a command: JSON as values, texts as lines."""
     code, output, errors = checkout.run(*command)
-    told: Any = output.splitlines()
+    values: Any = output.splitlines()
     if output[:1] in ("{", "["):
-        told = json.loads(output)
-    write(path.with_suffix(".json"), checkout.tidy_values({"code": code, "output": told, "errors": errors.splitlines()}))
+        values = json.loads(output)
+    write(path.with_suffix(".json"), checkout.tidy_values({"code": code, "output": values, "errors": errors.splitlines()}))
 
 
 def _write_export(checkout: Checkout, folder: Path, run: str) -> None:
     """The tables and the report that a run's export writes. Of JSON Lines with every token's numbers, a sum for each line."""
     files = [checkout.work / f"export.{kind}" for kind in ("csv", "jsonl", "html")]
-    asked = [part for file in files for part in (f"--{file.suffix[1:]}", file.name)]
-    code, output, errors = checkout.run("export", f"runs/{run}", *asked, "--replace")
-    told: dict[str, Any] = {"code": code, "output": checkout.tidy(output + errors).splitlines()}
+    options = [part for file in files for part in (f"--{file.suffix[1:]}", file.name)]
+    code, output, errors = checkout.run("export", f"runs/{run}", *options, "--replace")
+    export: dict[str, Any] = {"code": code, "output": checkout.tidy(output + errors).splitlines()}
     for file in files:
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        told[file.suffix[1:]] = [shortened(checkout.tidy(line)) for line in lines]
+        export[file.suffix[1:]] = [shortened(checkout.tidy(line)) for line in lines]
         file.unlink(missing_ok=True)
-    write(folder / "export.json", told)
+    write(folder / "export.json", export)
 
 
 def _write_settings(checkout: Checkout, path: Path, file: Path) -> None:
@@ -79,30 +79,30 @@ def _write_settings(checkout: Checkout, path: Path, file: Path) -> None:
     command = ("sweep", "--config", str(file), "--vary", "engine.seed=5,6", "--workspace", str(workspace))
     code, output, errors = checkout.run(*command)
     queued = sorted(config.read_text(encoding="utf-8") for config in workspace.rglob("config.yaml"))
-    told = {"code": code, "told": checkout.tidy(output + errors).splitlines(), "settings": [text.splitlines() for text in queued]}
-    write(path.with_suffix(".json"), told)
+    answer = {"code": code, "told": checkout.tidy(output + errors).splitlines(), "settings": [text.splitlines() for text in queued]}
+    write(path.with_suffix(".json"), answer)
 
 
 def questions(runs: list[str], tasks: list[str]) -> list[tuple[str, Json]]:
     """What pages ask of the server about runs, evaluations and votes: (function, what is sent with it)."""
     sweep = [run for run in runs if run.startswith("20")]
-    asked: list[tuple[str, Json]] = []
+    pairs: list[tuple[str, Json]] = []
     for run in runs:
-        asked += [("live-page.fetch", {"run": run, "kind": kind, "step": 2, "sample": 0}) for kind in DETAILS]
-        asked += [("live-page.poll", {"run": run}), ("live-page.experiment_ideas", {"run": run}), ("live-page.export_look", {"run": run})]
-        asked += [("runs-page.settings", {"run": run}), ("road-page.road_lineage", {"run": run})]
+        pairs += [("live-page.fetch", {"run": run, "kind": kind, "step": 2, "sample": 0}) for kind in DETAILS]
+        pairs += [("live-page.poll", {"run": run}), ("live-page.experiment_ideas", {"run": run}), ("live-page.export_look", {"run": run})]
+        pairs += [("runs-page.settings", {"run": run}), ("road-page.road_lineage", {"run": run})]
     for pair in (["ppo", "ppo-stopped"], ["sft", "dpo"], [run for run in runs if run.startswith("recorded")], sweep):
         metrics = ["objective/kl", "objective/scores", "loss"]
-        asked += [("runs-page.compare", {"runs": pair}), ("runs-page.curves", {"runs": pair, "metrics": metrics})]
-        asked += [("runs-page.answers", {"runs": pair, "prompt": 0}), ("runs-page.sweep", {"runs": pair, "metric": "objective/kl"})]
+        pairs += [("runs-page.compare", {"runs": pair}), ("runs-page.curves", {"runs": pair, "metrics": metrics})]
+        pairs += [("runs-page.answers", {"runs": pair, "prompt": 0}), ("runs-page.sweep", {"runs": pair, "metric": "objective/kl"})]
     evaluation: Json = {"run": "evaluation", "policies": ["run@start", "run@4"], "against": "run@start"}
-    asked += [("evaluate-page.report", evaluation), ("evaluate-page.answers", evaluation), ("evaluate-page.boot", {})]
-    asked += [("evaluate-page.file", {**evaluation, "kind": kind}) for kind in ("csv", "md", "jsonl")]
+    pairs += [("evaluate-page.report", evaluation), ("evaluate-page.answers", evaluation), ("evaluate-page.boot", {})]
+    pairs += [("evaluate-page.file", {**evaluation, "kind": kind}) for kind in ("csv", "md", "jsonl")]
     for task in tasks:
-        asked += [("feedback-page.results", {"task": task}), ("feedback-page.export", {"task": task})]
-    asked += [("shell-page.class_ready", {}), ("talk-page.policies", {}), ("road-page.road_news", {}), ("runs-page.runs", {})]
-    asked += [("learn-page.learn_shelf", {}), ("learn-page.learn_runs", {}), ("learn-page.learn_search", {"text": "kl penalty"})]
-    return [*asked, ("train-page.boot", {}), ("shell-page.where", {}), ("feedback-page.boot", {})]
+        pairs += [("feedback-page.results", {"task": task}), ("feedback-page.export", {"task": task})]
+    pairs += [("shell-page.class_ready", {}), ("talk-page.policies", {}), ("road-page.road_news", {}), ("runs-page.runs", {})]
+    pairs += [("learn-page.learn_shelf", {}), ("learn-page.learn_runs", {}), ("learn-page.learn_search", {"text": "kl penalty"})]
+    return [*pairs, ("train-page.boot", {}), ("shell-page.where", {}), ("feedback-page.boot", {})]
 
 
 def _ask_pages(checkout: Checkout, app: App, folder: Path, runs: list[str]) -> None:

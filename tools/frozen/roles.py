@@ -60,17 +60,17 @@ def _table(checkout: Checkout, app: App, people: dict[str, dict[str, str]]) -> d
         table["with another's run"][name] = {who: _outcome(*app.call(function, body, headers)) for who, headers in harmless.items()}
     for address in ADDRESSES.read_text(encoding="utf-8").splitlines():
         method, path = address.split(" ", 1)
-        asked = path.format(checkout=checkout.root, work=checkout.work)
+        filled = path.format(checkout=checkout.root, work=checkout.work)
         sent = {} if method == "POST" else None
-        table["addresses"][address] = {who: app.send(method, asked, sent, headers)[0] for who, headers in people.items()}
+        table["addresses"][address] = {who: app.send(method, filled, sent, headers)[0] for who, headers in people.items()}
     return table
 
 
 def _outcome(status: int, text: str) -> str:
-    """Whether somebody was let in; where they were, whether the function then refused by itself (an error to be shown)."""
+    """Whether somebody was let in; if so, whether the function then refused by itself with an error for people."""
     if status in (403, 421):
         return "refused"
     if status in (404, 405):
         return "not there"
-    shown = next((title for title in ("You are watching",) if title in text), "")
-    return f"let in ({shown})" if shown else "let in"
+    title_shown = next((title for title in ("You are watching",) if title in text), "")
+    return f"let in ({title_shown})" if title_shown else "let in"

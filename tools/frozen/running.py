@@ -1,4 +1,4 @@
-"""Runs the command line of a checkout, and takes out of a text what differs from one time to the next."""
+"""Runs the command line of a checkout, and removes from a text what differs from one run to the next."""
 
 from __future__ import annotations
 

@@ -55,17 +55,17 @@ class App:
             )
 
     def functions(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Every function that a request can name: (its path, what of the body names it), as the page learns of them."""
-        told = json.loads(self.send("GET", "/config", None, OPERATOR)[2])
-        found: dict[str, tuple[str, dict[str, Any]]] = {}
-        for event in told["dependencies"]:
+        """Every function that a request can name, from the app's own list: (its path, the members of the body that name it)."""
+        config = json.loads(self.send("GET", "/config", None, OPERATOR)[2])
+        functions: dict[str, tuple[str, dict[str, Any]]] = {}
+        for event in config["dependencies"]:
             path = "/gradio_api/queue/join" if event["queue"] else "/gradio_api/run/predict"
-            found[event["api_name"]] = path, {"fn_index": event["id"], "trigger_id": None}
-        for component in told["components"]:
+            functions[event["api_name"]] = path, {"fn_index": event["id"], "trigger_id": None}
+        for component in config["components"]:
             for name in component["props"].get("server_fns") or ():
-                asked = {"component_id": component["id"], "fn_name": name}
-                found[f"{component['props']['elem_id']}.{name}"] = "/gradio_api/component_server/", asked
-        return found
+                body = {"component_id": component["id"], "fn_name": name}
+                functions[f"{component['props']['elem_id']}.{name}"] = "/gradio_api/component_server/", body
+        return functions
 
     def call(self, function: tuple[str, dict[str, Any]], data: Any, headers: dict[str, str]) -> tuple[int, str]:
         """(status, text) of a function of :meth:`functions`; of an event, what comes of it."""
@@ -105,9 +105,9 @@ class App:
         self.process.wait(SECONDS)
 
 
-def _cookie(told: str) -> str:
+def _cookie(set_cookie: str) -> str:
     """The visitor's cookie out of the lines that set cookies."""
-    lines = [line.split(";")[0] for line in told.splitlines()]
+    lines = [line.split(";")[0] for line in set_cookie.splitlines()]
     return next((line for line in lines if line.startswith(f"{VISITOR}=")), "")
 
 

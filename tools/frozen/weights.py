@@ -104,12 +104,12 @@ def settings_of(stage: str, *, seed: int = 0, lora: bool = False, **changes: dic
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every run by its name."""
-    found = {}
+    settings = {}
     for stage in ("ppo", "sft", "reward_model", "dpo"):
         for kind in ("full", "lora"):
             for seed in SEEDS:
-                found[f"{stage}-{kind}-{seed}"] = settings_of(stage, seed=seed, lora=kind == "lora")
-    return {**found, **{f"ppo-{name}": settings_of("ppo", **changes) for name, changes in VARIANTS.items()}}
+                settings[f"{stage}-{kind}-{seed}"] = settings_of(stage, seed=seed, lora=kind == "lora")
+    return {**settings, **{f"ppo-{name}": settings_of("ppo", **changes) for name, changes in VARIANTS.items()}}
 
 
 def train(checkout: Checkout, name: str, settings: dict[str, Any]) -> None:
@@ -123,12 +123,12 @@ def tensor_sums(folder: Path) -> dict[str, str]:
     """A sum of each tensor below a folder, by file and name: of its bytes, with its type and shape."""
     sums = {}
     for file in sorted(folder.rglob("*.safetensors")):
-        whole = file.read_bytes()
-        start = 8 + int.from_bytes(whole[:8], "little")
-        for name, entry in json.loads(whole[8:start]).items():
+        content = file.read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        for name, entry in json.loads(content[8:start]).items():
             if name != "__metadata__":
                 begin, end = (start + offset for offset in entry["data_offsets"])
-                digest = hashlib.sha256(whole[begin:end]).hexdigest()[:24]
+                digest = hashlib.sha256(content[begin:end]).hexdigest()[:24]
                 sums[f"{file.relative_to(folder).as_posix()} {name}"] = f"{entry['dtype']} {entry['shape']} {digest}"
     return sums
 
@@ -159,17 +159,17 @@ def collect(checkout: Checkout, out: Path) -> None:
 
 def evaluate(checkout: Checkout, run: str, folder: str, seed: int, *more: str) -> str:
     """The report of an evaluation of a run's newest policy against its start, as JSON."""
-    asked = ("--prompts", "inputs/prompts.jsonl", "--count", "6", "--samples", "2", "--seed", str(seed), "--reward", "inputs/reward")
-    here = ("--engine.device", "cpu", "--run-dir", folder)
-    output = checkout.run_well("evaluate", f"{run}@start", run, *asked, *here, "--json", *more)
+    sampling = ("--prompts", "inputs/prompts.jsonl", "--count", "6", "--samples", "2", "--seed", str(seed), "--reward", "inputs/reward")
+    device_and_folder = ("--engine.device", "cpu", "--run-dir", folder)
+    output = checkout.run_well("evaluate", f"{run}@start", run, *sampling, *device_and_folder, "--json", *more)
     return output[output.index("{\n") :]
 
 
 def _evaluate(checkout: Checkout, out: Path, seed: int) -> None:
     report = evaluate(checkout, f"runs/ppo-full-{seed}", f"runs/evaluation-{seed}", seed, "--jsonl", f"answers-{seed}.jsonl")
     answers = (checkout.work / f"answers-{seed}.jsonl").read_text(encoding="utf-8").splitlines()
-    told = {"report": json.loads(report), "answers": [json.loads(line) for line in answers]}
-    write(out / "weights" / f"evaluation-{seed}.json", checkout.tidy_values(told))
+    result = {"report": json.loads(report), "answers": [json.loads(line) for line in answers]}
+    write(out / "weights" / f"evaluation-{seed}.json", checkout.tidy_values(result))
 
 
 def unpack_archive(folder: Path) -> Path:

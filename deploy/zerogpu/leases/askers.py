@@ -31,6 +31,7 @@ class Askers:
                 self._requests.popitem(last=False)
 
     def become(self, run_id: str) -> None:
-        """In the thread that takes leases for a run: ``spaces`` sees the request of whoever asked for it, which is kept no longer here."""
+        """Call this in the thread that takes leases for a run: ``spaces`` then sees the request of the person who asked for the run. It is
+        forgotten here."""
         with self._lock:
             LocalContext.request.set(self._requests.pop(run_id, None))

@@ -1,9 +1,9 @@
 """Forks of the app that are safe for its databases.
 
-A fork copies what SQLite knows of the files that are open: a new connection in the child would rely on locks that only the parent holds,
-and the parent could remove a file that the child writes to. So at the moment of a fork none of these files is open here. Every connection
-of the store is short, and after :func:`install` ``sqlite3.connect`` makes each as :class:`Counted`: the fork waits until none is left,
-and none is made while it forks.
+A fork copies what SQLite knows of its open files. Then a new connection in the child would rely on locks that only the parent holds, and
+the parent could remove a file to which the child writes. So at the moment of a fork none of these files may be open. Every connection of
+the store is short, and after :func:`install` ``sqlite3.connect`` makes each one as :class:`Counted`: a fork waits until no connection is
+left, and no connection is made during a fork.
 
 ``people.db`` stays open in the app, and no worker ever opens it.
 """
@@ -36,7 +36,7 @@ _leasing = threading.local()
 
 
 class Counted(sqlite3.Connection):
-    """A connection that no guarded fork comes in between of."""
+    """A connection during which no guarded fork happens."""
 
     def __init__(self, database: Any, *arguments: Any, **options: Any):
         if Path(str(database).partition("?")[0]).name in _FILES:
@@ -62,15 +62,15 @@ def install() -> None:
 @contextmanager
 def guarded() -> Iterator[None]:
     """Forks of this thread, in this block, wait for the databases."""
-    _leasing.here = True
+    _leasing.guards = True
     try:
         yield
     finally:
-        _leasing.here = False
+        _leasing.guards = False
 
 
 def begin_worker() -> bool:
-    """In a forked process, before it works: let go of what belongs to the parent. Returns whether it may use databases."""
+    """Call this first in a forked process: it closes what belongs to the parent. Returns whether the process may use databases."""
     _close_tickets()
     return _safe
 
@@ -78,7 +78,7 @@ def begin_worker() -> bool:
 def _before() -> None:
     global _forking, _safe
     _changed.acquire()
-    if getattr(_leasing, "here", False):
+    if getattr(_leasing, "guards", False):
         _safe = _changed.wait_for(lambda: not _open, PATIENCE)
         _forking = True
 
@@ -96,7 +96,7 @@ def _after_in_child() -> None:
 
 
 def _close_tickets() -> None:
-    """A start ticket is held as long as any process has it open, and this one has copies of all that the app held when it forked."""
+    """A start ticket is held as long as any process has it open, and a fork copies all tickets that the app held. Close these copies."""
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the folder's own descriptor is closed by now
             if os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2] == START_LOCK:

@@ -32,11 +32,12 @@ class Pace:
     save: float = 0.0
 
     def seconds(self, steps: int, *, tried: bool) -> int:
-        """How long a lease to ask for, for so many steps that are left. ``tried``: the run had one; where no step fitted, it was short."""
+        """How long a lease to ask for, in seconds, when so many steps are left. ``tried``: the run had a lease before; when no step fitted
+        in it, it was too short."""
         if not self.step:
             return LONGEST if tried else SHORTEST
-        wanted = self.load + steps * SLOWER * self.step + self.save + RESERVE
-        return max(SHORTEST, min(LONGEST, math.ceil(wanted)))
+        seconds_needed = self.load + steps * SLOWER * self.step + self.save + RESERVE
+        return max(SHORTEST, min(LONGEST, math.ceil(seconds_needed)))
 
     def one_step(self) -> float:
         """Seconds of a lease with a single step."""
@@ -64,7 +65,7 @@ class LeaseEnd:
     """What a worker has done.
 
     Attributes:
-        over: the lease was at its end before the run was; it has a checkpoint. Else the run has ended, and its folder says how.
+        over: the lease ended before the run did; the run has a checkpoint. Otherwise the run has ended, and its folder says how.
         paused: somebody had paused the run.
         steps: how many steps were trained.
         problem: why nothing was done; empty when something was.

@@ -92,14 +92,14 @@ class LeasedRun:
             status = reader.status()
             seconds = pace.seconds(status.total_steps - status.step, tried=bool(status.device))
             lease = replace(self._lease, mode=mode, pace=pace, seconds=seconds)
-            end = self._one(lease)
+            end = self._take_lease(lease)
             pace, mode = pace.then(end.pace), "resume"
             if why := waiting.why_not_again(end, lease.seconds, pace):
                 waiting.set_aside(self._run_dir, "stopped", why, since)
             if why or not end.over:
                 return
 
-    def _one(self, lease: Lease) -> LeaseEnd:
+    def _take_lease(self, lease: Lease) -> LeaseEnd:
         """One lease; a problem where none was given, or where it was taken away."""
         try:
             with forks.guarded():

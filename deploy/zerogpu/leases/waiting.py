@@ -29,7 +29,7 @@ def why_no_lease(error: Exception) -> str:
 
 
 def why_not_again(end: LeaseEnd, seconds: int, pace: Pace) -> str:
-    """Why no other lease is taken after one of so many seconds that came back; empty when one is."""
+    """Why no lease follows one of so many seconds with this end; empty when another lease follows."""
     if end.problem:
         return end.problem
     if end.paused:
@@ -43,7 +43,7 @@ def why_not_again(end: LeaseEnd, seconds: int, pace: Pace) -> str:
 
 
 def set_aside(run_dir: Path, state: Literal["stopped", "failed"], cause: str, since: int) -> None:
-    """Record that the run is at work no more, unless it has ended in another way since its ``seq`` was this. Raises StoreError."""
+    """Record that nothing works on the run now, unless it has ended in another way since its ``seq`` had this value. Raises StoreError."""
     with EngineLock(run_dir):
         now, seq = RunReader(run_dir).stored()
         if now in ENDED and seq != since:

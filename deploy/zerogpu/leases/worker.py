@@ -42,9 +42,9 @@ def play(lease: Lease) -> LeaseEnd:
         for name in set(os.environ) - set(own):  # what an engine need not see, its own children must not see
             del os.environ[name]
         os.environ.update(own)
-        place, fault = RunReader(folder).working_folder(), fault_of(folder)
+        working_folder, fault = RunReader(folder).working_folder(), fault_of(folder)
         broken = applied(fault) if fault else contextlib.nullcontext()
-        with contextlib.chdir(place) if place.is_dir() else contextlib.nullcontext(), output_in_log(folder), broken:
+        with contextlib.chdir(working_folder) if working_folder.is_dir() else contextlib.nullcontext(), output_in_log(folder), broken:
             run_engine(folder, lease.mode, permissions=lease.permissions, signals=clock)
     except (StoreError, ValueError) as error:
         return LeaseEnd(problem=str(error))

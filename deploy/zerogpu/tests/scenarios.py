@@ -62,15 +62,15 @@ def asked_by(token: str, ask: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def watched(workspace: Workspace, seen: list[list[Any]]) -> Iterator[None]:
+def watched(workspace: Workspace, states: list[list[Any]]) -> Iterator[None]:
     """Somebody reads the run all the time: what the states and steps were, one after the other."""
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.002):
             for run in workspace.runs():
-                if not seen or seen[-1] != [run.state, run.step]:
-                    seen.append([run.state, run.step])
+                if not states or states[-1] != [run.state, run.step]:
+                    states.append([run.state, run.step])
 
     viewer = threading.Thread(target=look)
     viewer.start()
@@ -92,8 +92,8 @@ def until_it_waits(workspace: Workspace, run: str) -> dict[str, Any]:
 def play(workspace: Workspace, plans: Sequence[list[Refuse | Grant]]) -> dict[str, Any]:
     """Start a run, and resume it each time that it waits."""
     stand_in.asked.clear()
-    seen: list[list[Any]] = []
-    with watched(workspace, seen):
+    states: list[list[Any]] = []
+    with watched(workspace, states):
         stand_in.plan[:] = plans[0]
         run = asked_by("person 0", lambda: workspace.submit(settings()))
         waited = [until_it_waits(workspace, run)]
@@ -101,12 +101,12 @@ def play(workspace: Workspace, plans: Sequence[list[Refuse | Grant]]) -> dict[st
             stand_in.plan[:] = plan
             asked_by(f"person {number}", lambda: workspace.resume(run))
             waited.append(until_it_waits(workspace, run))
-    return {"folder": str(workspace.run_dir(run)), "seen": seen, "waited": waited, "asked": list(stand_in.asked)}
+    return {"folder": str(workspace.run_dir(run)), "seen": states, "waited": waited, "asked": list(stand_in.asked)}
 
 
 def main(root: Path) -> None:
     """Play all, and an ordinary run; one JSON object on the last line."""
-    leases, found = Leases(zero_app.take_lease), dict[str, Any]()
+    leases, played = Leases(zero_app.take_lease), dict[str, Any]()
     ordinary = Workspace(root / "ordinary")
     by_engine = Dispatcher(ordinary, interval=0.01)
     by_engine.start()
@@ -115,11 +115,11 @@ def main(root: Path) -> None:
         workspace = Workspace(root / name, on_queued=leases.askers.note)
         queue = Dispatcher(workspace, leases, interval=0.01)
         queue.start()
-        found[name] = play(workspace, plans)
+        played[name] = play(workspace, plans)
         queue.stop()
     wait_until(lambda: ordinary.status(run).state == "finished", 120)
     by_engine.stop()
-    print(json.dumps({"ordinary": {"folder": str(ordinary.run_dir(run))}, **found}))
+    print(json.dumps({"ordinary": {"folder": str(ordinary.run_dir(run))}, **played}))
 
 
 if __name__ == "__main__":

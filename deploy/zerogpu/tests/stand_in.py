@@ -87,16 +87,16 @@ def _decorated(duration: Callable[..., int], task: Callable[..., Any]) -> Callab
         worker = _kept.pop() if granted.warm else _forked(task)
         worker.pipe.send((granted, arguments))
         try:
-            if (said := worker.pipe.recv()) == "over":
+            if (reply := worker.pipe.recv()) == "over":
                 worker.process.kill()
-                said = worker.pipe.recv()
+                reply = worker.pipe.recv()
         except EOFError:
             worker.process.join()
             raise gr.Error(ABORTED, title="ZeroGPU worker error", print_exception=False) from None
         _kept.append(worker)
-        if isinstance(said, str):
-            raise gr.Error(said, title="ZeroGPU worker error", print_exception=False)
-        return said
+        if isinstance(reply, str):
+            raise gr.Error(reply, title="ZeroGPU worker error", print_exception=False)
+        return reply
 
     return call
 
@@ -130,10 +130,10 @@ def _serve(task: Callable[..., Any], pipe: Any, other_end: Any) -> None:
 def _end_in_a_step(granted: Grant, pipe: Any) -> None:
     def after_phase(control: Control, phase: str, so_far: StepSoFar) -> None:
         _after_phase(control, phase, so_far)
-        here = phase, control._run.step_number + 1
-        if here == granted.killed:
+        now = phase, control._run.step_number + 1
+        if now == granted.killed:
             os.kill(os.getpid(), signal.SIGKILL)
-        if here == granted.ends:
+        if now == granted.ends:
             pipe.send("over")
             threading.Event().wait()  # until it is killed
 

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.long
 
 
 def test_who_starts_and_who_resumes_are_known_by_the_header_of_their_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    askers: list[tuple[str, str]] = []
 
     def note(run_id: str) -> None:
         request = LocalContext.request.get(None)
-        asked.append((run_id, request.headers["x-ip-token"]))
+        askers.append((run_id, request.headers["x-ip-token"]))
 
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     install_world(tmp_path / "world", monkeypatch)
@@ -42,7 +42,7 @@ def test_who_starts_and_who_resumes_are_known_by_the_header_of_their_request(tmp
         assert json.loads(outcome) == {"run_id": run, "nonce": "again"}
         wait_until(lambda: server.workspace.status(run).state in RESUMABLE)
         assert event(server, "act_on_run", {"run": run, "from_start": True, "action": "resume"}, X_IP_Token="cy")["success"]
-        assert asked == [(run, "ann"), (run, "dee"), (run, "cy")]
+        assert askers == [(run, "ann"), (run, "dee"), (run, "cy")]
         wait_until(lambda: server.workspace.status(run).state in RESUMABLE)
     finally:
         server.close()

@@ -32,9 +32,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def weights(folder: Path) -> dict[str, str]:
     """The hash of each file with tensors of the last checkpoint: policy, critic, optimizer, random numbers."""
     saved = folder / "checkpoints" / f"step-{STEPS:06d}"
-    found = {str(path.relative_to(saved)): hashlib.sha256(path.read_bytes()).hexdigest() for path in saved.rglob("*.safetensors")}
-    assert {"optimizer.safetensors", "random.safetensors", "value_head.safetensors"} <= found.keys()
-    return found
+    hashes = {str(path.relative_to(saved)): hashlib.sha256(path.read_bytes()).hexdigest() for path in saved.rglob("*.safetensors")}
+    assert {"optimizer.safetensors", "random.safetensors", "value_head.safetensors"} <= hashes.keys()
+    return hashes
 
 
 def recorded(folder: Path) -> list[Any]:
@@ -45,7 +45,7 @@ def recorded(folder: Path) -> list[Any]:
         for step, of_step in reader.metrics_since(0)
     ]
     rollouts = [reader.rollouts(step) for step in range(1, STEPS + 1)]
-    return [metrics, [(one.response, one.score, one.kl, one.parts) for of_step in rollouts for one in of_step]]
+    return [metrics, [(rollout.response, rollout.score, rollout.kl, rollout.parts) for of_step in rollouts for rollout in of_step]]
 
 
 @pytest.mark.parametrize("name", INTERRUPTED)
@@ -86,13 +86,13 @@ def test_a_short_run_asks_for_short_leases(played: dict[str, Any]) -> None:
 
 
 def test_viewers_see_a_run_at_work_between_two_leases_that_follow(played: dict[str, Any]) -> None:
-    seen = played["taken"]["seen"]
-    before = [state for state, _ in seen[: seen.index(["stopped", 3])]]
+    states = played["taken"]["seen"]
+    before = [state for state, _ in states[: states.index(["stopped", 3])]]
     assert {"running"} < set(before) <= {"queued", "loading", "running"} and "queued" not in before[1:]
 
 
 def test_each_lease_is_in_the_runs_diary(played: dict[str, Any]) -> None:
-    told = [event.text for event in RunReader(Path(played["quota"]["folder"])).events_since(0) if event.kind == "lease"]
-    assert [text.split(":")[0] for text in told] == [
+    texts = [event.text for event in RunReader(Path(played["quota"]["folder"])).events_since(0) if event.kind == "lease"]
+    assert [text.split(":")[0] for text in texts] == [
         *("Waits for GPU time", "Waits for GPU time", "A lease of the GPU is over", "Waits for GPU time"),
     ]

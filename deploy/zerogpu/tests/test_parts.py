@@ -68,7 +68,7 @@ def test_a_lease_that_measured_nothing_leaves_what_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "text", "said"),
+    ("title", "text", "start"),
     [
         ("ZeroGPU quota exceeded", "You have exceeded your quota. ", "Waits for GPU time: You have exceeded your quota. Resume"),
         ("ZeroGPU queue timeout", "No GPU was available after 60s", "Waits for a GPU: No GPU was available after 60s. Resume"),
@@ -77,8 +77,8 @@ def test_a_lease_that_measured_nothing_leaves_what_is_known() -> None:
         ("ZeroGPU worker error", "MemoryError", "The process that had the GPU failed (MemoryError); engine.log may say more. Resume"),
     ],
 )
-def test_why_a_run_waits(title: str, text: str, said: str) -> None:
-    assert waiting.why_no_lease(gr.Error(text, title=title)).startswith(said)
+def test_why_a_run_waits(title: str, text: str, start: str) -> None:
+    assert waiting.why_no_lease(gr.Error(text, title=title)).startswith(start)
     assert waiting.why_no_lease(gr.Error(text, title=title)).endswith("from the quota of whoever presses it.")
 
 
@@ -95,7 +95,7 @@ def test_when_no_other_lease_is_taken_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "part"),
     [
         (changed(), ""),
         (changed(engine={"processes": 2}), "one process"),
@@ -103,8 +103,8 @@ def test_when_no_other_lease_is_taken_by_itself() -> None:
         (load_recipe("world-sft").config, "only PPO"),
     ],
 )
-def test_what_cannot_be_trained_in_leases(config: StageConfig, said: str) -> None:
-    assert said in refusals.refusal(config) and bool(said) == bool(refusals.refusal(config))
+def test_what_cannot_be_trained_in_leases(config: StageConfig, part: str) -> None:
+    assert part in refusals.refusal(config) and bool(part) == bool(refusals.refusal(config))
 
 
 def test_a_policy_of_half_a_billion_weights_is_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:

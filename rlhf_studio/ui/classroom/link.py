@@ -45,7 +45,7 @@ def lan_address() -> str:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # an address for documentation (RFC 5737)
-            found = str(probe.getsockname()[0])
+            address = str(probe.getsockname()[0])
     except OSError:
         return ""
-    return "" if found.startswith("127.") else found
+    return "" if address.startswith("127.") else address

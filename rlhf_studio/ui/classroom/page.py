@@ -1,7 +1,7 @@
-"""What the line above the pages asks in a class. Everyone may look, students answer, and the teacher does all else.
+"""What the line above the pages asks in a class. Everyone may look, students may answer, and the teacher may do everything else.
 
-Answers are async and worked on by threads of their own, as votes are: thirty who answer at once neither wait for those who watch nor
-keep them waiting. What is asked every few seconds looks at memory alone.
+Answers are handled by threads of their own, as votes are: thirty students who answer at the same time do not delay the people who watch,
+and are not delayed by them. Functions that every page calls every few seconds read memory only.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
+from rlhf_studio.ui.classroom.answering import Answering
 from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
-from rlhf_studio.ui.classroom.real import Answering
 from rlhf_studio.ui.classroom.room import new_teachers_token, new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.classroom.students import MOST_PLACES, PLACES
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.computing import NotComputed
 from rlhf_studio.ui.roles import Role, callable_by
-from rlhf_studio.ui.sent import number, text, whole
+from rlhf_studio.ui.sent import number, text, whole_number
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
 from rlhf_studio.ui.visiting.modes import Mode
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 PAGES = html.STYLES.keys() - {"shell"}  # where a class can be led
 MOST_PARAMETERS, LONGEST = 12, 300
 ANSWERING_THREADS, MOST_WAITING = 4, 400
-ON, OFF = "on", "off"  # as they are noted
+ON, OFF = "on", "off"  # as the store has them
 NO_CLASS = "This app was not started with --classroom."
 NOT_A_STUDENT = "Open the class link first: ask your teacher for it."
 _NAME = re.compile(r"[a-z_]{1,20}")
@@ -73,8 +73,8 @@ class ClassPage:
         self._teacher = Bounded("class-teacher", 2, 20)
 
     def open(self) -> None:
-        """Begin with what an app before has left, such as one that was killed: its class goes on under its links. Raises StoreError: also
-        where another app holds the class, which must lose nothing by this one."""
+        """Go on with the class of an app that ended without closing it, for example because it was killed. The links stay the same. Raises
+        StoreError, also when another app that still runs holds the class."""
         if self._access.mode is not Mode.CLASSROOM:
             return
         self._holding.take()
@@ -93,7 +93,7 @@ class ClassPage:
         self._rounds.load()
 
     def end(self) -> None:
-        """The class is over: the link ends, and nothing tells who a student was but the name they typed. Raises StoreError."""
+        """End the class: the link is no longer valid, and of each student only the typed name is kept. Raises StoreError."""
         self._room.end()
         self._store.end_class()
         forget_secret(self._workspace.root, TEACHER)
@@ -101,15 +101,15 @@ class ClassPage:
         self._rounds.load()
 
     def _keep_teacher(self, token: str) -> None:
-        """For the app that goes on with this class. A token that a person has set is not for this program to write down. Raises
-        StoreError."""
+        """Write the teacher's token down for the app that goes on with this class. A token that a person has set is not written down.
+        Raises StoreError."""
         if self._access.token_only or self._room.ended:
             forget_secret(self._workspace.root, TEACHER)
         else:
             keep_secret(self._workspace.root, TEACHER, token)
 
     def close(self) -> None:
-        """The app stops, and its class with it; one that another app holds goes on."""
+        """The app stops, and its class ends with it. A class that another app holds goes on."""
         for pool in (self._students, self._teacher):
             pool.close()
         if self._holding.held:
@@ -130,7 +130,7 @@ class ClassPage:
         """A server function that works in a thread, and tells refusals in one sentence."""
         work = getattr(self, f"_{name}")
 
-        @wraps(work)  # who may call it, too
+        @wraps(work)  # this also copies who may call it
         async def ask(data: Any, request: gr.Request) -> Response:
             if self._access.mode is not Mode.CLASSROOM:
                 return sent.as_json({"problem": NO_CLASS})
@@ -152,25 +152,25 @@ class ClassPage:
 
         ``round`` is the version of the round that the page shows; where there is another one, ``present`` has it.
         """
-        place = self._room.place
-        told: Json = {
-            "seq": place.seq,
-            "page": place.page,
-            "params": dict(place.params),
+        teachers_page = self._room.teachers_page
+        answer: Json = {
+            "seq": teachers_page.seq,
+            "page": teachers_page.page,
+            "params": dict(teachers_page.params),
             "ended": self._room.ended,
             "start": self._room.start,
         }
-        told |= {"came": len(self._room.students.came), "late": self._room.students.late}
-        told |= {"round": self._rounds.version, "answered": self._rounds.answered}
-        return told if sent.member(data, "round") == told["round"] else told | {"present": self._round_for(data, request)}
+        answer |= {"came": len(self._room.students.came), "late": self._room.students.late}
+        answer |= {"round": self._rounds.version, "answered": self._rounds.answered}
+        return answer if sent.member(data, "round") == answer["round"] else answer | {"present": self._round_for(data, request)}
 
     def _round_for(self, data: Any, request: gr.Request) -> Json:
         """The present round, with one's own answer."""
         plays, person = self._person(data, request)
-        told = self._rounds.view(person)
-        told |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
-        told["why_not"] = self._access.why_no_place(request)
-        return told | {"longest_name": LONGEST_NAME}
+        view = self._rounds.view(person)
+        view |= {"may": plays, "names": self._room.names_allowed, "name": self._room.name_of(person) if plays else ""}
+        view["why_not"] = self._access.why_no_place(request)
+        return view | {"longest_name": LONGEST_NAME}
 
     def _person(self, data: Any, request: Any) -> tuple[bool, str]:
         """(whether this is a student, the key by which students are told apart)."""
@@ -214,9 +214,14 @@ class ClassPage:
             return {"problem": NO_CLASS}
         address, room = address_for(request.headers.get("host", "")), self._room
         link = "" if room.ended else class_link(address, room.link)
-        told: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
-        told |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
-        return told | {"runs": room.students_start_runs, "names": room.names_allowed, "leads": room.place.seq > 0, "ended": room.ended}
+        facts: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
+        facts |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
+        return facts | {
+            "runs": room.students_start_runs,
+            "names": room.names_allowed,
+            "leads": room.teachers_page.seq > 0,
+            "ended": room.ended,
+        }
 
     def _students_now(self) -> list[Json]:
         """Who has come, the first one first."""
@@ -234,8 +239,8 @@ class ClassPage:
         self._access.require_operator(request, data)
         room = self._room
         if isinstance(data, dict) and "lead" in data:
-            room.lead(*_place_of(data["lead"]))
-            return {"leads": room.place.seq > 0}
+            room.lead(*_page_of(data["lead"]))
+            return {"leads": room.teachers_page.seq > 0}
         if sent.member(data, "renew") is True:
             self._renew()
         if sent.member(data, "teacher") is True:
@@ -246,7 +251,7 @@ class ClassPage:
         if isinstance(names := sent.member(data, "names"), bool):
             self._allow_names(names)
         if sent.member(data, "places") is not None:
-            self._set_places(whole(data, "places", 0))
+            self._set_places(whole_number(data, "places", 0))
         if who := text(data, "strike", 40):
             self._strike([key for key in room.students.came if who == key or (who == "late" and room.students.is_late(key))])
         if sent.member(data, "end") is True:
@@ -254,7 +259,7 @@ class ClassPage:
         return self.class_link(data, request)
 
     def _renew(self) -> None:
-        """Another class link; after the end of a class it begins one, with what the teacher allows as it was."""
+        """Make another class link. After the end of a class this begins a new class; what the teacher allows stays the same."""
         room, token = self._room, new_token()
         allowed = {"runs": ON if room.students_start_runs else OFF, "names": ON if room.names_allowed else OFF}
 
@@ -275,7 +280,7 @@ class ClassPage:
         self._rounds.tell()
 
     def _strike(self, people: list[str]) -> None:
-        """These are in the class no more, and nothing that they answered is counted."""
+        """Remove these students from the class, with all their answers."""
         self._rounds.strike(people)
         for person in people:
             self._room.call(person, "")
@@ -283,13 +288,13 @@ class ClassPage:
         self._rounds.tell()
 
     def _renew_teacher(self) -> None:
-        """Another token for the teacher; the one before ends at once."""
+        """Give the teacher another token; the old one stops working at once."""
         token = new_teachers_token()
         self._keep_teacher(token)
         self._room.admit_teacher(token)
 
     def _allow_names(self, allowed: bool) -> None:
-        """Names that are turned off are removed as well."""
+        """Turn names on or off. When names are turned off, those that were typed are removed."""
         self._store.note(names=ON if allowed else OFF)
         self._room.names_allowed = allowed
         if allowed:
@@ -303,9 +308,9 @@ class ClassPage:
         """The questions of experiments, what can be drawn, the runs that can answer, and the rounds there were; ``what``: "lessons" for the
         questions of lessons instead."""
         self._access.require_operator(request, data)
-        if sent.member(data, "what") == "lessons":  # reading them all takes seconds when nobody has yet
+        if sent.member(data, "what") == "lessons":  # the first reading of all lessons takes seconds
             return {"lessons": ready.of_lessons()}
-        rounds = [without_people(one) for one in self._store.rounds()]
+        rounds = [without_people(round_) for round_ in self._store.rounds()]
         return {"experiments": ready.of_experiments(), "metrics": ready.metrics(), "runs": self._answering.runs(), "rounds": rounds}
 
     @callable_by(Role.OPERATOR)
@@ -314,14 +319,14 @@ class ClassPage:
         self._access.require_operator(request, data)
         self._require_class()
         if show := text(data, "show", 60):
-            question = ready.experiment_question(show, text(data, "draw", 20), whole(data, "seed", 0))
+            question = ready.experiment_question(show, text(data, "draw", 20), whole_number(data, "seed", 0))
         elif lesson := text(data, "lesson", 60):
             question = ready.lesson_question(lesson, text(data, "scene", 60), self._compute)
         else:
             question = _own_question(data)
         run = text(data, "run", 100)
         if run:
-            self._workspace.status(run)  # only one that there is
+            self._workspace.status(run)  # raises StoreError when there is no such run
         self._rounds.ask(question, run)
         return {"round": self._rounds.present.id, "lesson": question.lesson, "scene": question.scene}
 
@@ -348,8 +353,8 @@ class ClassPage:
             return self._rounds.look()
         if op == "start":
             question = self._rounds.present.question
-            asked = {**data, "show": question.experiment, "seed": question.seed}
-            return self.breaking.break_start(asked, request) | self._rounds.look()
+            request_data = {**data, "show": question.experiment, "seed": question.seed}
+            return self.breaking.break_start(request_data, request) | self._rounds.look()
         if op == "run":
             self._rounds.set_run(round_id, self._workspace.status(text(data, "run", 100)).run_id)
             return self._rounds.look()
@@ -358,39 +363,39 @@ class ClassPage:
             return {}
         return self._of_answers(op, *self._rounds.answers(round_id), table=sent.member(data, "table") is True)
 
-    def _of_answers(self, op: str, one: Any, answers: list[Any], *, table: bool) -> Json:
+    def _of_answers(self, op: str, round_: Any, answers: list[Any], *, table: bool) -> Json:
         if op == "answers":
-            options = one.question.options
-            said = [options[given.answer] if isinstance(given.answer, int) else "" for given in answers]
-            rows = zip(answers, said, strict=True)
-            return {"answers": [{"name": given.name, "said": said, "changes": given.changes} for given, said in rows]}
+            options = round_.question.options
+            choices = [options[given.answer] if isinstance(given.answer, int) else "" for given in answers]
+            rows = zip(answers, choices, strict=True)
+            return {"answers": [{"name": given.name, "said": choice, "changes": given.changes} for given, choice in rows]}
         if op == "file":
-            found, ending = rows_of(one, answers), "csv" if table else "jsonl"
-            return {"name": f"round-{one.id}.{ending}", "text": as_table(found, cell) if table else as_lines(found)}
+            table_rows, ending = rows_of(round_, answers), "csv" if table else "jsonl"
+            return {"name": f"round-{round_.id}.{ending}", "text": as_table(table_rows, cell) if table else as_lines(table_rows)}
         raise NotPossible("There is no such thing to do with a round.")
 
 
 def _places_of(noted: str) -> int:
-    """How many places a class had; what nobody can have named counts as none named."""
+    """How many places a class had. The usual number when the text is no valid one."""
     return int(noted) if noted.isascii() and noted.isdigit() and len(noted) < 5 and 1 <= int(noted) <= MOST_PLACES else PLACES
 
 
 def _own_question(data: Any) -> RoundQuestion:
     """A question that the teacher has written. Raises NotPossible with what is wrong."""
-    asked, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
+    question, options, draw = text(data, "text", 1000).strip(), sent.member(data, "options"), text(data, "draw", 20)
     if draw:
         field = ready.field_of(draw)
-        field |= {end: whole(data, end, field[end]) for end in ("first", "last")} | {
+        field |= {end: whole_number(data, end, field[end]) for end in ("first", "last")} | {
             end: number(data, end, field[end]) for end in ("low", "high")
         }
-        return ready.as_question(asked, **field)
-    if not isinstance(options, list) or len(options) > 20 or not all(isinstance(one, str) for one in options):
+        return ready.as_question(question, **field)
+    if not isinstance(options, list) or len(options) > 20 or not all(isinstance(option, str) for option in options):
         raise NotPossible("The options must be a list of texts.")
     right = sent.member(data, "right")
-    return ready.as_question(asked, options=tuple(one.strip() for one in options), right=right if type(right) is int else None)
+    return ready.as_question(question, options=tuple(option.strip() for option in options), right=right if type(right) is int else None)
 
 
-def _place_of(lead: Any) -> tuple[str, dict[str, str]]:
+def _page_of(lead: Any) -> tuple[str, dict[str, str]]:
     """The page and parameters that a teacher's page sent. Raises NotPossible for what is no place."""
     if lead is None:
         return "", {}

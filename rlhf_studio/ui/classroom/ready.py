@@ -1,4 +1,5 @@
-"""Questions that a teacher need not write: those of "Break it on purpose", answered by a choice or by a curve, and those of the lessons."""
+"""Questions that are ready for a teacher: those of "Break it on purpose", which students answer with a choice or a curve, and those of the
+lessons."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ FIELDS: Mapping[str, tuple[float, float]] = {
     "gradient": (0, 2),
 }
 """The metrics that can be drawn, by their short names, with the lowest and the highest value of the field. A run may leave the field."""
-DRAWN = ("kl", "gold", "score")  # of each experiment
+DRAWN = ("kl", "gold", "score")  # by their short names, for each experiment
 NUMBERED = ("first", "second", "third")  # options of lessons that stand for numbers
 PLAIN = {"yes": "Yes", "no": "No"}
 Json = dict[str, Any]
@@ -58,14 +59,14 @@ def field_of(draw: str) -> Json:
 
 @cache
 def of_experiments() -> list[Json]:
-    """By experiment: ``ask``, which :func:`experiment_question` takes, and the text."""
-    found = []
+    """The questions of experiments, one group per experiment. Each has its text, and ``ask``, which :func:`experiment_question` takes."""
+    groups = []
     for entry in faults.entries():
-        name, ask = entry["name"], _asked_of(entry["name"])
+        name, ask = entry["name"], _predict_block(entry["name"])
         choices = [{"ask": {"show": name}, "text": plain(ask["question"], {}, {})}]
         curves = [{"ask": {"show": name, "draw": short}, "text": f"Draw a curve: {label_of(short)}"} for short in DRAWN]
-        found.append({"group": f"Break it: {entry['title']}", "questions": [*choices, *curves]})
-    return found
+        groups.append({"group": f"Break it: {entry['title']}", "questions": [*choices, *curves]})
+    return groups
 
 
 def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
@@ -77,13 +78,13 @@ def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
     if not 0 <= seed <= MOST_SEED:
         raise NotPossible(f"The seed is a whole number from 0 to {MOST_SEED}.")
     if draw:
-        asked = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
-        return as_question(asked, experiment=experiment.name, seed=seed, **field_of(draw))
-    ask = _asked_of(show)
+        question_text = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
+        return as_question(question_text, experiment=experiment.name, seed=seed, **field_of(draw))
+    ask = _predict_block(show)
     question = plain(ask["question"], {}, {})
     options = _as_named(question, [text.words[key] for key, _ in ask["answers"]])
-    asked = f"Two runs differ in one thing only: “{text.title}”. {question}"
-    return as_question(asked, options=options, experiment=experiment.name, seed=seed)
+    question_text = f"Two runs differ in one thing only: “{text.title}”. {question}"
+    return as_question(question_text, options=options, experiment=experiment.name, seed=seed)
 
 
 def option_of(show: str, key: str) -> str:
@@ -93,11 +94,11 @@ def option_of(show: str, key: str) -> str:
 
 def _as_named(question: str, options: list[str]) -> tuple[str, ...]:
     """Options in the order in which the question names them, where it names them all."""
-    places = {option: question.lower().find(option.lower()) for option in options}
-    return tuple(sorted(options, key=places.__getitem__) if -1 not in places.values() else options)
+    positions = {option: question.lower().find(option.lower()) for option in options}
+    return tuple(sorted(options, key=positions.__getitem__) if -1 not in positions.values() else options)
 
 
-def _asked_of(show: str) -> Json:
+def _predict_block(show: str) -> Json:
     """The question in an experiment's text."""
     blocks = (block for scene in faults.text_of(show).scenes for block in scene.blocks)
     return next(block for block in blocks if block["kind"] == "predict")
@@ -108,74 +109,78 @@ def _asked_of(show: str) -> Json:
 
 @cache
 def of_lessons() -> list[Json]:
-    """By lesson: ``ask``, which :func:`lesson_question` takes, and the text with its numbers left out."""
-    found = []
+    """The questions of lessons, one group per lesson. Each has its text without the numbers, and ``ask``, which :func:`lesson_question`
+    takes."""
+    groups = []
     for entry in lessons.entries():
         text = lessons.text_of(entry.name)
         rows = []
-        for one in questions_of(entry.name):
-            block = _question_block(text, one.scene)
-            rows.append({"ask": {"lesson": entry.name, "scene": one.scene}, "text": plain(block["question"], {}, text.words)})
+        for question in questions_of(entry.name):
+            block = _question_block(text, question.scene)
+            rows.append({"ask": {"lesson": entry.name, "scene": question.scene}, "text": plain(block["question"], {}, text.words)})
         if rows:
-            found.append({"group": f"Lesson {entry.number}: {entry.title}", "questions": rows})
-    return found
+            groups.append({"group": f"Lesson {entry.number}: {entry.title}", "questions": rows})
+    return groups
 
 
 def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> RoundQuestion:
     """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises NotPossible."""
     try:
-        one, text = question_of(lesson, scene), lessons.text_of(lesson)
+        question, text = question_of(lesson, scene), lessons.text_of(lesson)
     except (lessons.NoLesson, ValueError) as error:
         raise NotPossible(str(error)) from None
     slots = _slots_at_start(lesson, scene, compute)
     block = _question_block(text, scene)
     keys = [key for key, _ in block["answers"]]
-    known = slots[one.slot].removeprefix("@")
-    asked = plain(block["question"], slots, text.words)[:LONGEST_QUESTION]
+    known = slots[question.slot].removeprefix("@")
+    question_text = plain(block["question"], slots, text.words)[:LONGEST_QUESTION]
     options = tuple(_option(key, slots, text.words) for key in keys)
     right = keys.index(known) if known in keys else None
-    return as_question(asked, options=options, right=right, lesson=lesson, scene=scene)
+    return as_question(question_text, options=options, right=right, lesson=lesson, scene=scene)
 
 
 def _slots_at_start(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Mapping[str, str]:
-    """The texts of a scene's slots when its lesson is opened. What has to be loaded first is not described, but computed, as the lesson's
-    own page does. Raises NotPossible where the scene has no numbers."""
-    asked: Json = {"lesson": lesson, "language": "en"}
-    described = compute({"op": "describe", **asked})["scenes"][scene]
-    shown = described["shown"] or compute({"op": "compute", "scene": scene, "values": _start(described["controls"]), **asked})
-    if "problem" in shown:
-        raise NotPossible(str(shown["problem"]))
-    slots: Mapping[str, str] = shown["slots"]
+    """The texts of a scene's slots when its lesson is opened. A scene that must load something first has no numbers in the lesson's
+    description; its numbers are computed, as the lesson's own page does. Raises NotPossible when the scene has no numbers."""
+    of_lesson: Json = {"lesson": lesson, "language": "en"}
+    described = compute({"op": "describe", **of_lesson})["scenes"][scene]
+    computed = described["shown"] or compute({"op": "compute", "scene": scene, "values": _start(described["controls"]), **of_lesson})
+    if "problem" in computed:
+        raise NotPossible(str(computed["problem"]))
+    slots: Mapping[str, str] = computed["slots"]
     return slots
 
 
 def _start(controls: list[Json]) -> Json:
-    """The values that controls have at the start; None for what a run's own numbers decide."""
-    return {one["name"]: one["start"] if not one.get("made") else one["value"] if one["shared"] else None for one in controls}
+    """The values of the controls at the start. None for a control whose values come from a run."""
+    return {
+        control["name"]: control["start"] if not control.get("made") else control["value"] if control["shared"] else None
+        for control in controls
+    }
 
 
-def as_question(asked: str, **more: Any) -> RoundQuestion:
-    """A question. Raises NotPossible, with a sentence for the teacher, for what cannot be asked."""
+def as_question(question: str, **more: Any) -> RoundQuestion:
+    """A question for a round. Raises NotPossible, with a sentence for the teacher, when the question cannot be used."""
     try:
-        refuse_hidden(asked, "The question", lines=True)
+        refuse_hidden(question, "The question", lines=True)
         for option in more.get("options", ()):
             refuse_hidden(option, "An option")
-        return RoundQuestion(asked, **more)
+        return RoundQuestion(question, **more)
     except ValueError as error:
         raise NotPossible(str(error)) from None
 
 
 def _question_block(text: LessonText, scene: str) -> Json:
-    found = next(one for one in text.scenes if one.name == scene)
-    return next(block for block in found.blocks if block["kind"] == "predict")
+    scene_text = next(candidate for candidate in text.scenes if candidate.name == scene)
+    return next(block for block in scene_text.blocks if block["kind"] == "predict")
 
 
 def _option(key: str, slots: Mapping[str, str], words: Mapping[str, str]) -> str:
-    """As the lesson writes its button: a number where the option stands for one, else the word."""
+    """An option as the lesson's button shows it: a number when the option stands for a number, else a word."""
     if key in NUMBERED:
         number = next((text for name, text in slots.items() if name == key or name.startswith(f"{key}:")), "")
         if number:
-            return _shown(number, words)
+            return _in_words(number, words)
     word = words.get(key) or PLAIN.get(key, key.replace("_", " "))
     return word[:1].upper() + word[1:]
 
@@ -184,7 +189,7 @@ def _option(key: str, slots: Mapping[str, str], words: Mapping[str, str]) -> str
 
 
 def plain(pieces: list[Any], slots: Mapping[str, str], words: Mapping[str, str]) -> str:
-    """A line of a text without its marks; a number that is not known is left open."""
+    """A text without its markup. A number that is not known becomes "…"."""
     return "".join(_plain(pieces, slots, words))
 
 
@@ -193,14 +198,14 @@ def _plain(pieces: list[Any], slots: Mapping[str, str], words: Mapping[str, str]
         if isinstance(piece, str):
             yield piece
         elif piece["kind"] == "slot":
-            yield _shown(slots.get(piece["key"], "…"), words)
+            yield _in_words(slots.get(piece["key"], "…"), words)
         elif piece["kind"] == "formula":
             yield _flat(piece["tree"])
         else:
             yield piece["text"] if "text" in piece else plain(piece["content"], slots, words)
 
 
-def _shown(text: str, words: Mapping[str, str]) -> str:
+def _in_words(text: str, words: Mapping[str, str]) -> str:
     return words.get(text[1:], text[1:]) if text.startswith("@") else text
 
 

@@ -12,7 +12,7 @@ from rlhf_studio.ui.visiting.tokens import is_token
 
 
 @dataclass(frozen=True)
-class TeachersPlace:
+class TeachersPage:
     """Where the teacher is: a page and its parameters in the address. ``seq`` grows with every move; 0 leads nobody anywhere."""
 
     seq: int = 0
@@ -25,10 +25,10 @@ class Classroom:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.start = secrets.token_hex(4)  # of the app: pages see by it that the app was started again
+        self.start = secrets.token_hex(4)  # changes with every start of the app, so that pages notice it
         self._token = new_token()
         self._teachers_token = ""
-        self._place = TeachersPlace()
+        self._teachers_page = TeachersPage()
         self._moves = 0
         self._names: dict[str, str] = {}
         self.students = Students()
@@ -37,9 +37,9 @@ class Classroom:
 
     # --- links ----------------------------------------------------------------------------------------------------------------
 
-    def admits(self, shown: str) -> bool:
+    def admits(self, token: str) -> bool:
         """Whether this is the token of the class link."""
-        return is_token(shown, self._token)
+        return is_token(token, self._token)
 
     @property
     def link(self) -> str:
@@ -64,18 +64,18 @@ class Classroom:
         """This is the teacher's token now; the one before ends at once."""
         self._teachers_token = token
 
-    # --- the teacher's place --------------------------------------------------------------------------------------------------
+    # --- the teacher's page ---------------------------------------------------------------------------------------------------
 
     @property
-    def place(self) -> TeachersPlace:
+    def teachers_page(self) -> TeachersPage:
         """Where the teacher leads."""
-        return self._place
+        return self._teachers_page
 
     def lead(self, page: str, params: Mapping[str, str]) -> None:
         """The teacher is here now; an empty page leads nobody any more."""
         with self._lock:
             self._moves += 1
-            self._place = TeachersPlace(self._moves if page else 0, page, dict(params))
+            self._teachers_page = TeachersPage(self._moves if page else 0, page, dict(params))
 
     # --- names ----------------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,9 @@ class Classroom:
     def call(self, person: str, name: str) -> None:
         """A student has typed a name; an empty one is forgotten."""
         with self._lock:
-            self._names = {**self._names, person: name} if name else {key: kept for key, kept in self._names.items() if key != person}
+            self._names = (
+                {**self._names, person: name} if name else {key: other_name for key, other_name in self._names.items() if key != person}
+            )
 
     def know(self, names: Mapping[str, str]) -> None:
         """These are the names, and no others."""
@@ -94,10 +96,10 @@ class Classroom:
             self._names = dict(names)
 
     def end(self) -> None:
-        """The class is over: its link admits nobody, the teacher leads nobody, and no student and no name is known."""
+        """The class is over: its link admits nobody, the teacher leads nobody, and all students and names are forgotten."""
         with self._lock:
             self._token, self._names = "", {}
-            self._place = TeachersPlace()
+            self._teachers_page = TeachersPage()
         self.students.know({}, self.students.places)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import NotPossible
-from rlhf_studio.ui.classroom.real import Answering
+from rlhf_studio.ui.classroom.answering import Answering
 
 Json = dict[str, Any]
 
@@ -26,7 +26,9 @@ class Rounds:
         self._given: dict[str, AnswerValue] = {}
         self._real: Json = {}
         self._view: Json = {}
-        self.version = int(time.time())  # grows with every change that pages must see; another one after every start of the app
+        self.version = int(
+            time.time()
+        )  # grows with every change that pages must show; begins at another number after every start of the app
 
     @property
     def answered(self) -> int:
@@ -58,11 +60,11 @@ class Rounds:
 
     def answer(self, round_id: str, person: str, name: str, value: Any, most: int) -> None:
         """Keep a student's answer; ``most`` students are counted. Raises NotPossible, with a sentence for the student."""
-        one = self.present
-        if one.id != round_id:
+        round_ = self.present
+        if round_.id != round_id:
             raise NotPossible("Your teacher asks something else now.")
         try:
-            answer = read_answer(one.question, value)
+            answer = read_answer(round_.question, value)
         except ValueError as error:
             raise NotPossible(str(error)) from None
         with self._changing:
@@ -73,9 +75,9 @@ class Rounds:
     def move(self, round_id: str, state: State) -> None:
         """Take the present round on."""
         with self._changing:
-            one = self._store.move(round_id, state)
+            round_ = self._store.move(round_id, state)
             if self._is_present(round_id):
-                self._take(None if one.state == "over" else one)
+                self._take(None if round_.state == "over" else round_)
 
     def show_again(self, round_id: str) -> None:
         """Make a round that was put away the present one. Raises NotPossible while there is another."""
@@ -85,9 +87,9 @@ class Rounds:
     def set_run(self, round_id: str, run: str) -> None:
         """Say which run answers the present round."""
         with self._changing:
-            one = self._store.set_run(round_id, run)
+            round_ = self._store.set_run(round_id, run)
             if self._is_present(round_id):
-                self._take(one)
+                self._take(round_)
 
     def delete(self, round_id: str) -> None:
         """Remove a round with its answers."""
@@ -97,25 +99,25 @@ class Rounds:
                 self._take(None)
 
     def look(self) -> Json:
-        """How the run stands that answers the present round; pages are told where it shows them something new."""
-        one = self.present
-        real = self._answering.look(one)
+        """How far the run is that answers the present round. Pages are told to fetch the round again when this has changed."""
+        round_ = self.present
+        real = self._answering.look(round_)
         with self._changing:
-            if self._is_present(one.id) and real != self._real:
+            if self._is_present(round_.id) and real != self._real:
                 self._real = real
                 self._publish()
-        choose = {"runs": self._answering.runs()} if one.question.kind == "curve" and not one.question.experiment else {}
+        choose = {"runs": self._answering.runs()} if round_.question.kind == "curve" and not round_.question.experiment else {}
         return {**real, "curve": bool(real.get("curve", {}).get("steps")), **choose}
 
     def strike(self, people: Sequence[str]) -> None:
-        """These students and their answers are gone."""
+        """Remove these students with their answers."""
         with self._changing:
             self._store.strike(people)
             self._given = {person: answer for person, answer in self._given.items() if person not in people}
             self._publish()
 
     def tell(self) -> None:
-        """All pages fetch what they show again: something else than the round has changed."""
+        """Make all pages fetch the round again, because something outside the round has changed."""
         with self._changing:
             self.version += 1
 
@@ -126,34 +128,42 @@ class Rounds:
         """A round with its answers."""
         return self._store.round(round_id), self._store.answers(round_id)
 
-    def _take(self, one: Round | None) -> None:
-        before, self._round = self._round, one
-        if one is None or before is None or before.id != one.id:
-            self._given = {given.person: given.answer for given in self._store.answers(one.id)} if one else {}
+    def _take(self, round_: Round | None) -> None:
+        before, self._round = self._round, round_
+        if round_ is None or before is None or before.id != round_.id:
+            self._given = {given.person: given.answer for given in self._store.answers(round_.id)} if round_ else {}
             self._real = {}
-        if one is not None and one.run != (before.run if before else ""):
+        if round_ is not None and round_.run != (before.run if before else ""):
             self._real = {}
         self._publish()
 
     def _publish(self) -> None:
-        """Make what pages see. What the class answered is in it only when the teacher shows it, and what is right after that."""
-        one = self._round
+        """Make what pages get. The answers of the class are in it only after the teacher has shown them, and the right answer only after
+        the teacher has revealed it."""
+        round_ = self._round
         view: Json = {}
-        if one is not None:
-            question = asdict(one.question)
+        if round_ is not None:
+            question = asdict(round_.question)
             right = question.pop("right")
-            settles = right is not None or bool(one.question.metric or one.question.experiment)
-            view = {"id": one.id, "state": one.state, "kind": one.question.kind, "question": question, "settles": settles}
-            if STATES.index(one.state) >= STATES.index("shown"):
+            settles = right is not None or bool(round_.question.metric or round_.question.experiment)
+            view = {"id": round_.id, "state": round_.state, "kind": round_.question.kind, "question": question, "settles": settles}
+            if STATES.index(round_.state) >= STATES.index("shown"):
                 given = list(self._given.values())
-                view["results"] = {**distribution(one.question, given), "answered": len(given)}
-            if one.state == "revealed":
+                view["results"] = {**distribution(round_.question, given), "answered": len(given)}
+            if round_.state == "revealed":
                 real = self._real.get("right", right)
                 view["real"] = {"curve": self._real.get("curve"), "right": real, "name": self._real.get("name", "")}
         self._view = view
         self.version += 1
 
 
-def without_people(one: Round) -> Json:
-    """A round of the list of earlier ones."""
-    return {"id": one.id, "text": one.question.text, "kind": one.question.kind, "state": one.state, "at": one.asked_at, "n": one.answered}
+def without_people(round_: Round) -> Json:
+    """A round as the list of earlier rounds shows it, without anybody's name or answer."""
+    return {
+        "id": round_.id,
+        "text": round_.question.text,
+        "kind": round_.question.kind,
+        "state": round_.state,
+        "at": round_.asked_at,
+        "n": round_.answered,
+    }

@@ -1,6 +1,8 @@
-"""Who has opened the class link, in the order in which they came. As many of them take part as the teacher has named; the others are late.
+"""Who has opened the class link, in the order in which they came. The first ones take part, as many as the class has places; the others are
+late.
 
-So somebody who makes the app hand out many cookies takes no place from those who came before, and the teacher can strike what came after.
+So somebody who makes the app hand out many cookies takes no place from students who came before, and the teacher can remove those who came
+after.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class Students:
 
     Attributes:
         places: how many may take part.
-        keep: writes down that somebody has come, before it is so here.
+        keep: writes down that somebody has come, before this object lists them. Gives the number that :attr:`came` has for them.
     """
 
     def __init__(self) -> None:
@@ -44,7 +46,7 @@ class Students:
 
     @property
     def full(self) -> bool:
-        """Whether nobody more is listed, not even as late."""
+        """Whether no more students are listed, not even as late ones."""
         return len(self._came) >= self.places + MOST_LATE
 
     def is_late(self, key: str) -> bool:
@@ -52,7 +54,8 @@ class Students:
         return key in self._came and not self.has_place(key)
 
     def come(self, key: str, admitted: Callable[[], bool] = lambda: True) -> None:
-        """Somebody has opened the class link; who has come before keeps the place. ``admitted`` says whether that link is still valid.
+        """Somebody has opened the class link. Students who have come before keep their place. ``admitted`` says whether the link is still
+        valid.
 
         Raises what ``keep`` raises.
         """
@@ -61,24 +64,24 @@ class Students:
                 self._set({**self._came, key: self.keep(key)})
 
     def make_room(self, places: int) -> None:
-        """So many take part now."""
+        """Set how many may take part."""
         with self._lock:
             self.places = places
             self._set(self._came)
 
     def strike(self, people: Collection[str]) -> None:
-        """These have not come."""
+        """Remove these students, as if they had never come."""
         with self._lock:
             self._set({key: at for key, at in self._came.items() if key not in people})
 
     def begin_again(self, begin: Callable[[], None]) -> None:
-        """Nobody has come yet. ``begin`` makes it so elsewhere, while nobody comes. Raises what it raises."""
+        """Remove all students. ``begin`` does the same elsewhere; nobody can come in between. Raises what ``begin`` raises."""
         with self._lock:
             begin()
             self._set({})
 
     def know(self, came: Mapping[str, float], places: int) -> None:
-        """These have come, and no others; so many of them take part."""
+        """Replace the list: exactly these have come, and ``places`` of them take part."""
         with self._lock:
             self.places = places
             self._set(dict(came))

@@ -1,6 +1,6 @@
 """The Evaluate page: policies answer the same prompts, side by side.
 
 - :mod:`.page`: what the page can ask and do.
-- :mod:`.shown`: reports and answers as the page draws them.
+- :mod:`.tables`: reports and answers as the page draws them.
 - :mod:`.arena`: blind comparisons.
 """

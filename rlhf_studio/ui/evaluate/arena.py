@@ -34,7 +34,7 @@ class Duel:
 
 @dataclass(frozen=True)
 class Counted:
-    """The votes on answers that are still there, and how many are left out because theirs are not."""
+    """The votes on answers that still exist, and how many votes are left out because their answers do not."""
 
     votes: list[ArenaVote] = field(default_factory=list)
     left_out: int = 0
@@ -71,30 +71,32 @@ class Arena:
 
     def _choose(self, run: str, policies: Sequence[PolicyAnswers]) -> Duel | None:
         votes = self.votes(run, policies).votes
-        seen = {(vote.place, frozenset((vote.left, vote.right))) for vote in votes}
-        pairs = [(one, other) for index, one in enumerate(policies) for other in policies[index + 1 :]]
-        count = {frozenset((one.name, other.name)): 0 for one, other in pairs}
+        judged = {(vote.place, frozenset((vote.left, vote.right))) for vote in votes}
+        pairs = [(first, other) for index, first in enumerate(policies) for other in policies[index + 1 :]]
+        count = {frozenset((first.name, other.name)): 0 for first, other in pairs}
         for vote in votes:
             pair = frozenset((vote.left[0], vote.right[0]))
             if pair in count:
                 count[pair] += 1
         self._random.shuffle(pairs)
         pairs.sort(key=lambda pair: count[frozenset((pair[0].name, pair[1].name))])
-        for one, other in pairs:
+        for policy, other in pairs:
             theirs: dict[int, list[int]] = {}
             for index, record in enumerate(other.records):
                 theirs.setdefault(record.place, []).append(index)
-            found = [
+            pairs_of_answers = [
                 (mine, other.records[index])
-                for mine in one.records
+                for mine in policy.records
                 for index in theirs.get(mine.place, [])
                 if mine.response != other.records[index].response
             ]
             fresh = [
-                pair for pair in found if (pair[0].place, frozenset(((one.name, pair[0].draw), (other.name, pair[1].draw)))) not in seen
+                pair
+                for pair in pairs_of_answers
+                if (pair[0].place, frozenset(((policy.name, pair[0].draw), (other.name, pair[1].draw)))) not in judged
             ]
-            if fresh or found:
-                ends = list(self._random.choice(fresh or found))
+            if fresh or pairs_of_answers:
+                ends = list(self._random.choice(fresh or pairs_of_answers))
                 self._random.shuffle(ends)
                 left, right = ends
                 sides = ((left.policy, left.draw), (right.policy, right.draw))
@@ -102,9 +104,9 @@ class Arena:
         return None
 
     def vote(self, key: str, choice: Choice) -> Duel | None:
-        """Keep a vote, and tell who the two were. None for a duel that is not open (any more).
+        """Store a vote and give the duel, which says whose answers they were. None for a duel that is not open, or not any more.
 
-        Raises StoreError when it could not be kept, and then the duel stays open.
+        Raises StoreError when the vote could not be stored; then the duel stays open.
         """
         with self._lock:
             duel = self._open.get(key)
@@ -118,13 +120,13 @@ class Arena:
             return duel
 
     def votes(self, run: str, policies: Sequence[PolicyAnswers]) -> Counted:
-        """The votes on these policies' answers as they are now. Raises StoreError."""
+        """The votes on these policies' present answers. Raises StoreError."""
         with self._lock:
             votes = list(self._known(run))
         if not votes:
             return Counted()
         names = {policy.name for policy in policies}
-        texts = {(one.place, one.policy, one.draw): one.response for policy in policies for one in policy.records}
+        texts = {(answer.place, answer.policy, answer.draw): answer.response for policy in policies for answer in policy.records}
         own = [vote for vote in votes if {vote.left[0], vote.right[0]} <= names]
         there = [vote for vote in own if _is_about(vote, texts)]
         return Counted(there, len(own) - len(there))
@@ -143,10 +145,10 @@ def standings(votes: Sequence[ArenaVote], first: str) -> Mapping[str, WinRate]:
         if first not in names:
             continue
         other = "right" if names[0] == first else "left"
-        own, places = points.setdefault(names[1] if other == "right" else names[0], ([], []))
+        own, prompt_numbers = points.setdefault(names[1] if other == "right" else names[0], ([], []))
         own.append(0.5 if vote.choice == "tie" else float(vote.choice == other))
-        places.append(vote.place)
-    return {name: of_points(np.array(own), np.array(places, np.int64)) for name, (own, places) in points.items()}
+        prompt_numbers.append(vote.place)
+    return {name: of_points(np.array(own), np.array(prompt_numbers, np.int64)) for name, (own, prompt_numbers) in points.items()}
 
 
 def _is_about(vote: ArenaVote, texts: Mapping[tuple[int, str, int], str]) -> bool:

@@ -29,7 +29,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, standings
-from rlhf_studio.ui.evaluate.shown import matrix, report_values
+from rlhf_studio.ui.evaluate.tables import matrix, report_values
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
@@ -67,7 +67,7 @@ class EvaluatePage:
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
-        self._kept = OfRuns(self._steps)
+        self._known_steps = OfRuns(self._steps)
         self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
@@ -89,23 +89,24 @@ class EvaluatePage:
             runs = self._workspace.runs()[:MOST_RUNS]
         except StoreError as error:
             return {**own, "problem": str(error), "runs": [], "evaluations": []}
-        policies, evaluations = [], []
+        policies: list[Json] = []
+        evaluations: list[Json] = []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
             if run.stage == "evaluation":
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
-            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._kept.of(run)):
+            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps})
         listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations}
-        shown = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
-        if shown is None or (seen := f"{shown['id']} {shown['state']} {shown['step']}") == sent.member(data, "seen"):
+        chosen = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
+        if chosen is None or (version := f"{chosen['id']} {chosen['state']} {chosen['step']}") == sent.member(data, "seen"):
             return listed
-        return {**listed, "report": self._report(shown["id"], sent.member(data, "first")), "seen": seen}
+        return {**listed, "report": self._report(chosen["id"], sent.member(data, "first")), "seen": version}
 
     def _steps(self, run: RunStatus) -> list[int]:
         """At which steps a policy was kept."""
         try:
-            return [kept.step for kept in self._workspace.reader(run.run_id).policies()]
+            return [info.step for info in self._workspace.reader(run.run_id).policies()]
         except StoreError:
             return []
 
@@ -182,15 +183,15 @@ class EvaluatePage:
         except StoreError as error:
             return {"problem": str(error)}
         chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies][:MOST_SHOWN]
-        places = sorted({int(place) for policy in policies.values() for place in policy.prompts})
+        prompt_numbers = sorted({int(number) for policy in policies.values() for number in policy.prompts})
         start = sent.member(data, "start")
-        first = min(start, max(len(places) - 1, 0)) if type(start) is int and start >= 0 else 0
+        first = min(start, max(len(prompt_numbers) - 1, 0)) if type(start) is int and start >= 0 else 0
         draw = sent.member(data, "draw")
         against = sent.member(data, "against")
         other = policies.get(against) if isinstance(against, str) else None
-        rows = matrix(chosen, other, places[first : first + ROWS], draw if type(draw) is int else 0)
+        rows = matrix(chosen, other, prompt_numbers[first : first + ROWS], draw if type(draw) is int else 0)
         draws = 1 + max((record.draw for policy in chosen for record in policy.records), default=0)
-        return {"problem": "", "rows": rows, "start": first, "total": len(places), "draws": draws}
+        return {"problem": "", "rows": rows, "start": first, "total": len(prompt_numbers), "draws": draws}
 
     @callable_by(Role.VIEWER)
     def file(self, data: Any, request: gr.Request) -> Json:
@@ -225,10 +226,10 @@ class EvaluatePage:
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
         try:
-            asked = _asked(data)
-            for policy in asked.policies:
+            evaluation = _request(data)
+            for policy in evaluation.policies:
                 self._workspace.refuse_recording(policy.partition("@")[0])
-            config = settings_for(asked, self._workspace.root / RUNS)
+            config = settings_for(evaluation, self._workspace.root / RUNS)
             name = sent.member(data, "name")
             checked = self._inspect(config, self._workspace.root)
             if checked.problems:
@@ -236,7 +237,7 @@ class EvaluatePage:
             title = (name if isinstance(name, str) else "").strip()[:120] or "evaluation"
             return self._once.answer(data, lambda: self._submit(config, title, checked.expected_peak))
         except ConfigError as error:
-            return _told(error.problems)
+            return _not_possible(error.problems)
         except (StoreError, ValueError) as error:
             return {"problem": str(error), "fields": []}
 
@@ -254,12 +255,12 @@ class EvaluatePage:
             run = sent.run_id(data)
             policies = self._policies(run)
             chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
-            found = self._arena.next(run, chosen)
+            opened = self._arena.next(run, chosen)
         except StoreError as error:
             return {"problem": str(error)}
-        if found is None:
+        if opened is None:
             return {"problem": "No two of the chosen policies have different answers to a prompt yet."}
-        key, duel = found
+        key, duel = opened
         return {"problem": "", "key": key, "prompt": duel.prompt, "left": duel.texts[0], "right": duel.texts[1]}
 
     @callable_by(Role.OPERATOR)
@@ -271,13 +272,13 @@ class EvaluatePage:
         if not isinstance(key, str) or choice not in CHOICES:
             return {"problem": "Choose left, right or tie."}
         try:
-            kept = self._arena.vote(key, choice)
+            duel = self._arena.vote(key, choice)
         except StoreError as error:
             return {"problem": f"The vote could not be kept: {error}"}
-        if kept is None:
+        if duel is None:
             return {"problem": "This comparison is no longer open; here is another one."}
-        count = len(self._arena.votes(kept.run, list(self._policies(kept.run).values())).votes)
-        return {"problem": "", "left": kept.left[0], "right": kept.right[0], "votes": count}
+        count = len(self._arena.votes(duel.run, list(self._policies(duel.run).values())).votes)
+        return {"problem": "", "left": duel.left[0], "right": duel.right[0], "votes": count}
 
 
 FIELDS = {
@@ -298,11 +299,11 @@ FIELDS = {
 """Setting -> the form's field, and what the form calls it. The rest of the settings are those of the run that is evaluated."""
 
 
-def _told(problems: Sequence[Problem]) -> Json:
-    """What is wrong, a line for each, and the fields to blame."""
+def _not_possible(problems: Sequence[Problem]) -> Json:
+    """What is wrong, as a text with one line for each problem, and the form's fields that are to blame."""
     titles = {name: field.title for name, field in walk_fields(EvaluationRunConfig)}
     order = list(FIELDS)
-    problems = sorted(problems, key=lambda one: order.index(one.field) if one.field in FIELDS else len(order))
+    problems = sorted(problems, key=lambda problem: order.index(problem.field) if problem.field in FIELDS else len(order))
     lines = []
     for problem in problems:
         title = FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field
@@ -317,8 +318,8 @@ def _names(names: Any) -> list[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _asked(data: Any) -> EvaluationRequest:
-    """What the form says. Raises ValueError for what no form sends."""
+def _request(data: Any) -> EvaluationRequest:
+    """The evaluation that the form describes. Raises ValueError for data that no form sends."""
     policies = tuple(line.strip() for line in str(sent.member(data, "policies") or "").splitlines() if line.strip())
     if not policies:
         raise ValueError("Choose at least one policy.")

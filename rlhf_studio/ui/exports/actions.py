@@ -52,17 +52,17 @@ class Exports:
         try:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
-            kept = [{"step": info.step, "bytes": info.bytes} for info in reader.policies()]
+            checkpoints = [{"step": info.step, "bytes": info.bytes} for info in reader.policies()]
             best = reader.best_policy()
             lora = getattr(reader.config(), "lora", None)  # an evaluation has none
-            facts = {"checkpoints": kept, "adapter": bool(lora and lora.enabled), "best": best.step if best else None}
+            facts = {"checkpoints": checkpoints, "adapter": bool(lora and lora.enabled), "best": best.step if best else None}
         except StoreError as error:
             return {**own, "problem": str(error)}
         job, of_run, what = self._job or (None, "", "")
         busy = self._service.working and of_run != run
-        shown = {"key": job.key, "what": what, **_view(job)} if job is not None and of_run == run else None
+        present = {"key": job.key, "what": what, **_view(job)} if job is not None and of_run == run else None
         can_push = own["operator"] and self._can_push
-        return {**own, **facts, "files": files_of(self._workspace.exports_parent(run)), "job": shown, "busy": busy, "push": can_push}
+        return {**own, **facts, "files": files_of(self._workspace.exports_parent(run)), "job": present, "busy": busy, "push": can_push}
 
     @callable_by(Role.OPERATOR)
     def export_start(self, data: Any, request: gr.Request) -> Json:
@@ -70,15 +70,15 @@ class Exports:
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
         try:
-            run, asked = self._request(data)
-            place = self._workspace.exports_parent(run)
+            run, request_to_child = self._request(data)
+            parent = self._workspace.exports_parent(run)
             with self._lock:
                 if self._service.working:
                     return {"problem": "Another export is being made; wait until it is done."}
-                clear(place)
-                (place / paths.EXPORTS).mkdir(parents=self._workspace.is_recording(run), exist_ok=True)
-                job = self._service.submit(asked, after=lambda: clear(place))  # what a process that was ended has left
-                self._job = (job, run, str(asked["what"]))
+                clear(parent)
+                (parent / paths.EXPORTS).mkdir(parents=self._workspace.is_recording(run), exist_ok=True)
+                job = self._service.submit(request_to_child, after=lambda: clear(parent))  # the files of a process that was killed
+                self._job = (job, run, str(request_to_child["what"]))
         except (StoreError, ConfigError, Busy) as error:
             return {"problem": str(error)}
         except OSError as error:
@@ -96,25 +96,25 @@ class Exports:
         return {}
 
     def _request(self, data: Any) -> tuple[str, Json]:
-        """(run, what the child process is asked). Raises StoreError and ConfigError for what cannot be asked."""
+        """(the run, the request to the child process). Raises StoreError and ConfigError for what cannot be exported."""
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
         folder = self._workspace.exports_parent(run) / paths.EXPORTS
-        asked: Json = {"run_dir": str(reader.run_dir), "what": what}
+        request: Json = {"run_dir": str(reader.run_dir), "what": what}
         if isinstance(what, str) and what in RECORDS:
-            return run, {**asked, "target": str(folder / RECORDS[what])}
+            return run, {**request, "target": str(folder / RECORDS[what])}
         if what not in WEIGHTS or not isinstance(name, str):
             raise StoreError("There is no such export.", "missing")
         step = _step(reader, sent.member(data, "at"))
-        asked |= {"target": str(folder / f"{what}-step-{step}.zip"), "at": str(step)}
+        request |= {"target": str(folder / f"{what}-step-{step}.zip"), "at": str(step)}
         if name:
             check_name(name)
-            asked |= {"push": name, "public": sent.member(data, "public") is True}
-        return run, asked
+            request |= {"push": name, "public": sent.member(data, "public") is True}
+        return run, request
 
 
 def _view(job: Job) -> Json:
-    """What the page is told of an export."""
+    """What the page gets about an export."""
     if job.state != "done":
         newest = job.last("progress") or {"text": "Starting", "fraction": None}
         return {"state": "working", "progress": "Stopping" if job.cancelled else newest["text"], "fraction": newest["fraction"]}
@@ -130,14 +130,14 @@ def has_token(environment: Mapping[str, str]) -> bool:
 
 def _step(reader: RunReader, at: Any) -> int:
     """The step that was chosen. Raises StoreError when it has no checkpoint, or none can be the best."""
-    kept = [info.step for info in reader.policies()]
-    if not kept:
+    steps = [info.step for info in reader.policies()]
+    if not steps:
         raise StoreError("This run has no checkpoint, so there are no weights to take.", "missing")
     if at == "best":
         if (best := reader.best_policy()) is None:
             raise StoreError("No checkpoint of this run was measured by a step after it; choose one by its step.", "missing")
         return best.step
-    step = kept[-1] if at in (None, "") else at
-    if type(step) is not int or step not in kept:
+    step = steps[-1] if at in (None, "") else at
+    if type(step) is not int or step not in steps:
         raise StoreError("There is no checkpoint of this step any more; choose another.", "missing")
     return step

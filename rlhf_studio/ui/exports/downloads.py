@@ -30,7 +30,7 @@ def is_download(name: str) -> bool:
 
 
 def open_export(run_dir: Path, name: str) -> int:
-    """A descriptor of an export, open for reading. Raises FileNotFoundError for everything but a plain file with no link to it."""
+    """A file descriptor of an export, open for reading. Raises FileNotFoundError unless it is a plain file that has one name only."""
     if not is_download(name):
         raise FileNotFoundError(name)
     descriptor = None
@@ -40,8 +40,8 @@ def open_export(run_dir: Path, name: str) -> int:
             descriptor = os.open(name, _NOFOLLOW, dir_fd=folder)
         finally:
             os.close(folder)
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             return descriptor
     except OSError:  # a link, a folder, no such file, no rights
         if descriptor is not None:
@@ -58,13 +58,13 @@ def _close(descriptor: int) -> None:
 
 def files_of(run_dir: Path) -> list[dict[str, object]]:
     """The exports of a run that can be downloaded, newest first: name, bytes, time of making."""
-    found = []
+    files = []
     with suppress(OSError), os.scandir(run_dir / paths.EXPORTS) as entries:
         for entry in entries:
             if is_download(entry.name) and entry.is_file(follow_symlinks=False):
-                seen = entry.stat(follow_symlinks=False)
-                found.append({"name": entry.name, "bytes": seen.st_size, "time": seen.st_mtime})
-    return sorted(found, key=lambda file: (-float(str(file["time"])), str(file["name"])))
+                status = entry.stat(follow_symlinks=False)
+                files.append({"name": entry.name, "bytes": status.st_size, "time": status.st_mtime})
+    return sorted(files, key=lambda file: (-float(str(file["time"])), str(file["name"])))
 
 
 def download_route(workspace: Workspace) -> Route:

@@ -1,4 +1,4 @@
-"""Files of JSON Lines on the app's machine, read within bounds: no row is in memory whole that is too long for one."""
+"""Files of JSON Lines on the app's machine, read within limits: a row that is too long is never held in memory as a whole."""
 
 from __future__ import annotations
 

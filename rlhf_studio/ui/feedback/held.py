@@ -1,4 +1,4 @@
-"""Which runs wait for people just now: the task says what is asked, the run whether anybody is there to hear it."""
+"""Which runs wait for people now. The task says what is asked; the run says whether an engine still waits for the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Held:
     def by(self, status: RunStatus) -> str:
         """The name of the task that people must finish before a queued run can start; empty for none.
 
-        A store of feedback that cannot be read is told on its own page, and stops nobody from following a run.
+        Also empty when the store of feedback cannot be read: the Feedback page says what is wrong, and people can still follow runs.
         """
         if status.state != "queued":
             return ""
@@ -34,7 +34,8 @@ class Held:
         return next((task.settings.name for task in waiting if self.waits(task)), "")
 
     def waits(self, task: Task) -> bool:
-        """Whether people are asked for this task: of a run's task, whether the run works. One that was killed has left its task open."""
+        """Whether this task still waits for people. The task of a run does as long as the run works: a run that was killed has left its
+        task open."""
         if not task.open or not task.run:
             return task.open
         try:

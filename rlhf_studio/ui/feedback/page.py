@@ -1,7 +1,7 @@
-"""The Feedback page: what it can ask. It is drawn by ``assets/feedback/``.
+"""The Feedback page: the functions that it can call. ``assets/feedback/`` draws it.
 
-Players and operators vote; viewers see how far the tasks are. Every answer is on the disk before the page is told so. Votes are async and
-are worked on by threads of their own, so that thirty people who vote at once neither wait for those who watch nor keep them waiting.
+Players and operators vote; viewers see how far the tasks are. The page is told of success only when the answer is on the disk. Votes are
+handled by threads of their own: thirty people who vote at the same time do not delay the people who watch, and are not delayed by them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READING_THREADS, MOST_READS_WAITING = 2, 60
 MOST_TASKS = 200
 MOST_EVALUATIONS = 50
 MOST_SIGNED_IN = 2000
-NAMES_EACH = 3  # under which one student of a class may answer: the own one, mistyped once or twice
+NAMES_EACH = 3  # names that one student of a class may use: the own one, with one or two mistakes in typing
 Json = dict[str, Any]
 _counter = itertools.count(1)
 
@@ -48,10 +48,10 @@ class FeedbackPage:
         self._work, self._held = TaskWork(feedback, workspace), Held(workspace)
         self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
-        self._importing = Bounded("feedback-rows", 1, MOST_READS_WAITING)  # a long file keeps nobody waiting who looks
+        self._importing = Bounded("feedback-rows", 1, MOST_READS_WAITING)  # people who look do not wait while a long file is read
         self._signed_in: dict[tuple[str, str, bool], str] = {}
-        self._names: dict[str, set[str]] = {}  # under which each student of a class has answered
-        self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: how many votes there were, and alpha
+        self._names: dict[str, set[str]] = {}  # the names that each student of a class has used
+        self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: (number of votes, alpha)
         self.component: gr.HTML | None = None
 
     def open(self, task: str) -> dict[str, Any]:
@@ -69,13 +69,13 @@ class FeedbackPage:
         """A server function that works in a thread, and tells refusals in one sentence."""
         work = getattr(self, f"_{name}")
 
-        @wraps(work)  # who may call it, too
+        @wraps(work)  # this also copies who may call it
         async def ask(data: Any, request: gr.Request) -> Response:
             try:
                 reply = await pool.run(partial(work, data, request))
             except NotPossible as error:
                 reply = {"problem": str(error), "retry": False}
-            except (StoreError, TooBusy) as error:  # what was answered can be sent again, and is not lost
+            except (StoreError, TooBusy) as error:  # the page can send the answer again, so it is not lost
                 reply = {"problem": str(error), "retry": True}
             return as_json(reply)
 
@@ -83,7 +83,7 @@ class FeedbackPage:
         return ask
 
     def _require(self, role: Role, data: Any, request: Any) -> None:
-        """The door has asked this already; this is for callers that do not come by HTTP. Raises NotPossible."""
+        """Check the role again, for callers that do not come by HTTP: the door has already checked all others. Raises NotPossible."""
         if self._access.role_of(request, data) < role:
             raise NotPossible(self._access.why_not_rate() if role is Role.PLAYER else self._access.why_not(request, data))
 
@@ -108,15 +108,15 @@ class FeedbackPage:
         why = "" if rights["rater"] else self._access.why_not_rate()
         answered = [run for run in states.values() if run.stage == "evaluation" and run.state == "finished"]
         evaluations = [{"value": run.run_id, "label": run.name or run.run_id} for run in answered[:MOST_EVALUATIONS]]
-        shown = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
-        return {**rights, "why_not": why, **shown, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
+        lists = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
+        return {**rights, "why_not": why, **lists, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
 
     def _alpha(self, task_id: str, votes: int) -> float | None:
         """Krippendorff's alpha, computed once for each number of votes."""
         known = self._agreements.get(task_id)
         if known is None or known[0] != votes:
-            found = agreement(self._feedback.task(task_id), self._feedback.votes(task_id))["alpha"] if votes else None
-            known = self._agreements[task_id] = votes, found
+            alpha = agreement(self._feedback.task(task_id), self._feedback.votes(task_id))["alpha"] if votes else None
+            known = self._agreements[task_id] = votes, alpha
         return known[1]
 
     # --- players ---------------------------------------------------------------------------------------------------------
@@ -125,16 +125,16 @@ class FeedbackPage:
         """Who answers, by the name and the browser's key. Raises NotPossible."""
         self._require(Role.PLAYER, data, request)
         trusted = self._access.role_of(request, data) >= Role.OPERATOR
-        shown = sent.text(data, "name", 200), sent.text(data, "secret", sent.LONGEST_SECRET), trusted
-        self._require_few_names(shown[0], data, request)
-        if shown not in self._signed_in:  # a name never changes hands, so it is looked up once
+        credentials = sent.text(data, "name", 200), sent.text(data, "secret", sent.LONGEST_SECRET), trusted
+        self._require_few_names(credentials[0], data, request)
+        if credentials not in self._signed_in:  # a name never changes hands, so it is looked up once
             if len(self._signed_in) >= MOST_SIGNED_IN:
                 self._signed_in.clear()
-            self._signed_in[shown] = self._feedback.sign_in(shown[0], shown[1], trusted=trusted)
-        return self._signed_in[shown]
+            self._signed_in[credentials] = self._feedback.sign_in(credentials[0], credentials[1], trusted=trusted)
+        return self._signed_in[credentials]
 
     def _require_few_names(self, name: str, data: Any, request: Any) -> None:
-        """In a class nobody is many people: the cookie of the class link is one student's. Raises NotPossible."""
+        """In a class nobody may answer under several names: the cookie of the class link belongs to one student. Raises NotPossible."""
         if self._access.mode is not Mode.CLASSROOM or not self._access.plays(request, data) or self._access.is_operator(request, data):
             return
         names = self._names.setdefault(self._access.starter(request, data).key, set())
@@ -163,7 +163,7 @@ class FeedbackPage:
         return self._payload(data, self._feedback.begin_again(sent.task_id(data), self._annotator(data, request)))
 
     def _payload(self, data: Any, turn: Turn) -> Json:
-        """What the page gets; nothing to rate where a run has left the task open that does not work any more."""
+        """What the page gets. Nothing to rate when the task belongs to a run that does not work any more."""
         if turn.shown is not None and not self._held.waits(self._feedback.task(sent.task_id(data))):
             turn = replace(turn, state="closed", shown=None)
         return turn_payload(turn)
@@ -211,11 +211,11 @@ class FeedbackPage:
 
 def turn_payload(turn: Turn) -> Json:
     """What an annotator's page gets. Nothing in it says which response came from where."""
-    shown = turn.shown
+    turn_shown = turn.shown
     item = None
-    if shown is not None:
-        responses = [shown.item.responses[place] for place in shown.order]
-        item = {"id": shown.item.id, "prompt": shown.item.prompt, "responses": responses, "calibration": shown.attempt > 0}
+    if turn_shown is not None:
+        responses = [turn_shown.item.responses[number] for number in turn_shown.order]
+        item = {"id": turn_shown.item.id, "prompt": turn_shown.item.prompt, "responses": responses, "calibration": turn_shown.attempt > 0}
     return {
         "state": turn.state,
         "item": item,

@@ -1,4 +1,5 @@
-"""What a task has found: how far annotators agree, which way each leans, and where they disagree. Numbers and texts for the page."""
+"""What the votes of a task show: how far annotators agree, what each one prefers, and where they disagree. Numbers and texts for the
+page."""
 
 from __future__ import annotations
 
@@ -30,15 +31,16 @@ def results(task: Task, items: Sequence[Item], votes: Sequence[Vote], calibratio
 
 
 def units_of(task: Task, votes: Sequence[Vote]) -> Units:
-    """What was judged: items by annotator; of rankings each two responses, which are compared as a pair would be."""
-    found: dict[Any, dict[str, Any]] = {}
+    """The judged units, each with the verdict of every annotator. A unit is an item; a ranking gives one unit for each two responses, which
+    are compared like a pair."""
+    units: dict[Any, dict[str, Any]] = {}
     for vote in votes:
         if vote.verdict == "ranks":
             for two, better in pairs_of_ranks(vote.value).items():
-                found.setdefault((vote.item, two), {})[vote.annotator] = better
+                units.setdefault((vote.item, two), {})[vote.annotator] = better
         elif vote.verdict != "skip":
-            found.setdefault(vote.item, {})[vote.annotator] = vote.value if vote.verdict in ("chosen", "rating") else vote.verdict
-    return list(found.values())
+            units.setdefault(vote.item, {})[vote.annotator] = vote.value if vote.verdict in ("chosen", "rating") else vote.verdict
+    return list(units.values())
 
 
 def agreement(task: Task, votes: Sequence[Vote]) -> Json:
@@ -48,8 +50,8 @@ def agreement(task: Task, votes: Sequence[Vote]) -> Json:
     fleiss, fleiss_items = fleiss_kappa(units)
     both: dict[tuple[str, str], list[tuple[Any, Any]]] = {}
     for unit in units:
-        for one, other in combinations(sorted(unit, key=str.casefold), 2):
-            both.setdefault((one, other), []).append((unit[one], unit[other]))
+        for first, other in combinations(sorted(unit, key=str.casefold), 2):
+            both.setdefault((first, other), []).append((unit[first], unit[other]))
     cohen = [{"people": list(names), "kappa": cohens_kappa(pairs), "items": len(pairs)} for names, pairs in sorted(both.items())]
     equal = [len(set(unit.values())) == 1 for unit in units]
     return {
@@ -112,5 +114,11 @@ def _disagreements(items: Mapping[int, Item], votes: Sequence[Vote]) -> list[Jso
 
 
 def _disagreement(item: Item, votes: Sequence[Vote]) -> Json:
-    said = [{"name": vote.annotator, "verdict": vote.verdict, "value": vote.value} for vote in votes]
-    return {"number": item.number, "prompt": item.prompt, "responses": list(item.responses), "sources": list(item.sources), "said": said}
+    verdicts = [{"name": vote.annotator, "verdict": vote.verdict, "value": vote.value} for vote in votes]
+    return {
+        "number": item.number,
+        "prompt": item.prompt,
+        "responses": list(item.responses),
+        "sources": list(item.sources),
+        "said": verdicts,
+    }

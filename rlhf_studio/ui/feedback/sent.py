@@ -6,7 +6,7 @@ from typing import Any
 
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import NotPossible
-from rlhf_studio.ui.sent import member, number, text, whole
+from rlhf_studio.ui.sent import member, number, text, whole_number
 from rlhf_studio.visible import refuse_hidden
 
 LONGEST_SECRET = 200
@@ -14,10 +14,10 @@ LONGEST_SECRET = 200
 
 def task_id(data: Any) -> str:
     """The task that was named. Raises NotPossible when none was."""
-    found = text(data, "task", 200)
-    if not found:
+    task = text(data, "task", 200)
+    if not task:
         raise NotPossible("There is no such task.")
-    return found
+    return task
 
 
 def new_task(data: Any) -> NewTask:
@@ -34,8 +34,8 @@ def new_task(data: Any) -> NewTask:
             guidelines=text(settings, "guidelines", 100_000),
             warning=text(settings, "warning", 100_000).strip(),
             criterion=criterion,
-            annotators=whole(settings, "annotators", 1),
-            points=whole(settings, "points", 5),
+            annotators=whole_number(settings, "annotators", 1),
+            points=whole_number(settings, "points", 5),
             pass_mark=number(settings, "pass_mark", 0.8),
             order=text(settings, "order", 20) or "random",  # type: ignore[arg-type]
             ask_confidence=member(settings, "ask_confidence") is not False,
@@ -50,7 +50,7 @@ def new_vote(data: Any) -> NewVote:
     value = member(data, "value")
     if isinstance(value, list) and len(value) > 20:
         raise NotPossible("This answer is too long.")
-    item, seconds = whole(data, "item", 0), number(data, "seconds", 0.0)
+    item, seconds = whole_number(data, "item", 0), number(data, "seconds", 0.0)
     confidence = None if member(data, "confidence") is None else number(data, "confidence", 1.0)
     try:
         return NewVote(text(data, "id", 80), item, verdict, value, confidence, seconds)

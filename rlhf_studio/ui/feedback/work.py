@@ -51,15 +51,18 @@ class TaskWork:
         return {"task": task}
 
     def add(self, data: Any) -> Json:
-        """Items from pasted ``lines``, of which the first is line ``first`` with ``before`` rows before it, from a file of this machine at
-        ``path``, or from the answers of the evaluation ``run``.
+        """Add items to a task: from pasted ``lines``, from a file of this machine at ``path``, or from the answers of the evaluation
+        ``run``.
 
-        ``calibration``: so many of the first rows are the round with known answers; a row of them that names none is told.
+        Of pasted lines, ``first`` is the number of the first one and ``before`` how many rows stand before it.
+
+        ``calibration``: the first so many rows are the round with known answers. One of these rows without an answer is reported as a
+        problem.
         """
         task = self._feedback.task(sent.task_id(data))
         if task.run:
             raise NotPossible("This task belongs to a run, which fills it itself.")
-        known = sent.whole(data, "calibration", 0)
+        known = sent.whole_number(data, "calibration", 0)
         if known > 0 and task.settings.kind != "pair":
             raise NotPossible(
                 "Only pairs say by their columns which answer is right: give each row of the round with known answers an answer."
@@ -71,8 +74,8 @@ class TaskWork:
             added = self._from_file(task, files.file_at(path), known)
         else:
             lines = sent.text(data, "lines", LONGEST_PASTED).split("\n")
-            first = max(1, sent.whole(data, "first", 1))
-            before = sent.whole(data, "before", first - 1)
+            first = max(1, sent.whole_number(data, "first", 1))
+            before = sent.whole_number(data, "before", first - 1)
             added = self._add(task, read_lines(lines, task.settings, known=known, first=first, rows_before=before))
         return {"added": added.added, "repeated": added.repeated, "problems": added.problems}
 
@@ -100,7 +103,7 @@ class TaskWork:
         return Added(stored.added, stored.repeated, left + stored.problems)
 
     def _from_file(self, task: Task, path: Path, known: int) -> Added:
-        """The items of a file, which is read twice: nothing is stored of one that cannot be read to its end."""
+        """Add the items of a file. The file is read twice, so that nothing is stored when it cannot be read to its end."""
         problems: list[str] = []
         wrong = items = 0
         for row in read_lines(files.lines_of(path), task.settings, known=known):
@@ -117,7 +120,7 @@ class TaskWork:
                 total = Added(total.added + added.added, total.repeated + added.repeated, added.problems)
                 if total.problems:  # the task is full
                     break
-        except (NotPossible, StoreError) as error:  # the file, or the disk, is not what it was a moment ago
+        except (NotPossible, StoreError) as error:  # the file or the disk has changed since the first reading
             if not total.added:
                 raise
             raise NotPossible(f"{total.added:,} items were added, then it went wrong: {error}") from error
@@ -131,9 +134,9 @@ class TaskWork:
         return {"name": _file_name(task), "lines": as_lines(make(task, items, votes))}
 
     def train_on(self, data: Any) -> Json:
-        """Keep each answer as a file of the workspace, and say how the Train page's form begins with it: ``recipe`` and ``values``.
+        """Store the answers as a file of the workspace, and give ``recipe`` and ``values`` with which the Train page's form begins.
 
-        The file's name tells its contents, so that a run that was started with it finds it as it was. Raises NotPossible and StoreError.
+        The file's name is made from its contents, so the file of a run that uses it never changes. Raises NotPossible and StoreError.
         """
         task = self._feedback.task(sent.task_id(data))
         lines = as_lines(export_rows(task, self._feedback.items(task.id), self._feedback.votes(task.id)))
@@ -144,7 +147,7 @@ class TaskWork:
         path = self._workspace.root / FOLDER / name
         try:
             path.parent.mkdir(exist_ok=True)
-            # Two operators may do this at once: each has a file of its own until it is whole.
+            # Two operators may do this at the same time: each writes a file of its own until it is complete.
             part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
             try:
                 part.write_bytes(contents)

@@ -23,8 +23,8 @@ STOP_SECONDS, COPY_SECONDS = 20.0, 8.0  # hosts wait for half a minute before th
 
 def stops_runs(environment: Mapping[str, str]) -> bool:
     """Whether runs end with the app where no flag says so. Raises ValueError for a value that says neither yes nor no."""
-    told = switch(environment, VARIABLE, on="runs end with the app", off="they go on")
-    return on_a_space(environment) if told is None else told
+    choice = switch(environment, VARIABLE, on="runs end with the app", off="they go on")
+    return on_a_space(environment) if choice is None else choice
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def told_to_end() -> Iterator[None]:
 
 
 class Ended(Protocol):
-    """What is needed of the app here."""
+    """What the end of the app needs of it."""
 
     workspace: Workspace
     dispatcher: Dispatcher | None
@@ -52,7 +52,7 @@ class Ended(Protocol):
 
 
 def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
-    """What happens to runs when the app ends, said and done."""
+    """Say what happens to the runs when the app ends, and do it."""
     if not stop_runs:
         _say("\nThe app has stopped. Runs that were working go on; start the app again to see them.")
         return

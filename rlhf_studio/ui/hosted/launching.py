@@ -44,7 +44,7 @@ def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]
     app.add_middleware(BoundedHeads)
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
-    demo.state_session_capacity = 1000  # no page keeps anything there; without a limit, invented sessions could fill the memory
+    demo.state_session_capacity = 1000  # no page stores state there; without a limit, made-up sessions could fill the memory
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,

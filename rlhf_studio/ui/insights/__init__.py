@@ -2,11 +2,11 @@
 
 - :mod:`.worker`: :class:`Insights`, which decides what is analysed next and remembers the answers. Start here.
 - :mod:`.analyses`: the analyses themselves, and what they keep of a run that goes on
-- :mod:`.place`: how far a run has got
+- :mod:`.progress`: how far a run has got
 """
 
 from rlhf_studio.ui.insights.analyses import BROKEN, KINDS, ON_DEMAND, Analyses, analyses
-from rlhf_studio.ui.insights.place import Place
+from rlhf_studio.ui.insights.progress import Progress
 from rlhf_studio.ui.insights.worker import Insights
 
-__all__ = ["BROKEN", "KINDS", "ON_DEMAND", "Analyses", "Insights", "Place", "analyses"]
+__all__ = ["BROKEN", "KINDS", "ON_DEMAND", "Analyses", "Insights", "Progress", "analyses"]

@@ -18,7 +18,7 @@ from rlhf_studio.ui.live import payloads, responses
 logger = logging.getLogger(__name__)
 
 KINDS = ("diagnosis", "learned")  # of every watched run
-ON_DEMAND = ("scales", "moved", "measures")  # made when somebody asks, of the place where the run is then
+ON_DEMAND = ("scales", "moved", "measures")  # made when somebody asks, of the run as it is then
 MOST_KEPT = 8  # runs that go on
 BROKEN = "This analysis could not be made. The app's own log says why."
 
@@ -29,9 +29,9 @@ Begin = Callable[[Any], Analysis]
 
 
 def analyses() -> dict[str, Begin]:
-    """How each kind of analysis begins. The one place that names them; tests put others there.
+    """How each kind of analysis begins. Only this function names them; tests replace it.
 
-    They are imported when the first run is looked at: the app starts sooner.
+    They are imported when the first run is looked at, so that the app starts sooner.
     """
     from rlhf_studio.analysis.doctor import Doctor
     from rlhf_studio.analysis.learned import Learning
@@ -49,10 +49,10 @@ def analyses() -> dict[str, Begin]:
 
 
 class Analyses:
-    """Makes analyses. For one thread at a time.
+    """Makes analyses. Use it from one thread at a time.
 
-    What an analysis has read of a run that goes on is kept for its next time, of the :data:`MOST_KEPT` runs that were looked at last.
-    Of a run that has ended nothing is kept: nothing new comes.
+    For a run that goes on, it keeps what an analysis has read, so that the next time only new steps are read; it does so for the
+    :data:`MOST_KEPT` runs that were analysed last. For a run that has ended it keeps nothing, because nothing new comes.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class Analyses:
         find: Callable[[], dict[str, Begin]] = analyses,
     ) -> None:
         self._workspace, self._open_reader, self._find = workspace, open_reader, find
-        self._kept: OrderedDict[str, dict[str, Analysis]] = OrderedDict()
+        self._of_runs: OrderedDict[str, dict[str, Analysis]] = OrderedDict()
 
     def make(self, run: str, kind: str, ended: bool) -> tuple[Json | None, bytes]:
         """One analysis: its record as plain data and as JSON.
 
         A failure gives None and a ``problem`` for the page; its cause goes to the app's log.
         """
-        whole = False
+        complete = False
         try:
-            found = self._analysis(run, kind)()
-            record = _plain(found if isinstance(found, dict) else asdict(found))
+            analysis = self._analysis(run, kind)()
+            record = _plain(analysis if isinstance(analysis, dict) else asdict(analysis))
             body = payloads.encode_text(record)
-            whole = True
+            complete = True
             return record, body
         except StoreError as error:
             return None, payloads.encode_text({"problem": str(error)})
@@ -82,21 +82,22 @@ class Analyses:
             logger.exception("the analysis %s of run %s failed", kind, run)
             return None, payloads.encode_text({"problem": BROKEN})
         finally:
-            if ended or not whole:  # what a failed analysis has read may be half of it
-                self._kept.get(run, {}).pop(kind, None)
+            if ended or not complete:  # a failed analysis may have read only a part
+                self._of_runs.get(run, {}).pop(kind, None)
 
     def _analysis(self, run: str, kind: str) -> Analysis:
-        of_run = self._kept.setdefault(run, {})
-        self._kept.move_to_end(run)
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        of_run = self._of_runs.setdefault(run, {})
+        self._of_runs.move_to_end(run)
+        while len(self._of_runs) > MOST_KEPT:
+            self._of_runs.popitem(last=False)
         if kind not in of_run:
             of_run[kind] = self._find()[kind](self._open_reader(self._workspace.run_dir(run)))
         return of_run[kind]
 
 
 def headline(diagnosis: Json) -> Json:
-    """What rides on a poll: the verdict's kind, sentence and first note, the findings of each level counted, and the tiles' arrows."""
+    """The part of a diagnosis that comes with each poll: the verdict's kind, sentence and first note, how many findings each level has, and
+    the arrows of the tiles."""
     verdict = diagnosis["verdict"]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {

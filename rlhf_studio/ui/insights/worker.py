@@ -1,12 +1,12 @@
-"""Who wants to know what of which run, and the one thread that finds it out: once for everybody.
+"""One thread that makes the analyses of runs, once for everybody who wants to see them.
 
-An analysis reads many steps and takes much longer than a poll or a table may wait. So nobody makes one while somebody waits for an
-answer: the Live page says which run it follows (:meth:`Insights.watch`), the Runs page which runs are on the table
-(:meth:`Insights.verdicts`), and both take what is known by now. Details are asked for (:meth:`Insights.detail`).
+An analysis reads many steps and takes much longer than a poll or a table may wait. So no poll waits for one: the Live page says which run
+it follows (:meth:`Insights.watch`), the Runs page which runs are in its table (:meth:`Insights.verdicts`), and both get what is known at
+that moment. Details are requested with :meth:`Insights.detail`.
 
-Each analysis of a run is made once for a place (epoch, step, whether the run has ended), whoever wanted it. First comes what somebody has
-asked for, then what somebody watches live, then the verdicts of the table, newest runs first. For a run that goes on they take a
-fiftieth of the time.
+Each analysis of a run is made once for each epoch and step, and once more when the run has ended; everybody gets the same. First come
+requested details, then the runs that somebody watches live, then the verdicts of the table, newest runs first. The analyses of a run that
+goes on take a fiftieth of the time.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.insights.analyses import KINDS, Analyses, Begin, analyses, headline
-from rlhf_studio.ui.insights.place import Key, Place
+from rlhf_studio.ui.insights.progress import Key, Progress
 from rlhf_studio.ui.live import payloads
 
-MOST_RUNS = 64  # that are remembered although they are not on the table
-MOST_BODIES = 400  # whole analyses that are remembered
+MOST_RUNS = 64  # remembered although they are not on the table
+MOST_BODIES = 400  # remembered whole analyses
 MOST_WAITING = 200
-REST = 100  # how many times as long as an analysis took, the next one of its kind is waited for; there are two kinds
+REST = 100  # the next analysis of a kind begins after this many times as long as the last one took; there are two kinds
 RESTS = (2.0, 30.0)  # seconds, the shortest and the longest
 FORGET_AFTER = 30.0  # seconds without a viewer after which new steps are left alone
 IDLE = 0.5  # seconds
@@ -47,34 +47,34 @@ class _Known:
     """What is known of one run, but for the whole analyses.
 
     Attributes:
-        made: of which place the newest analysis of each kind is.
+        made: by kind, how far the run had got when the newest analysis was made.
         rest_until: when the next analysis of each kind may be made.
-        told: the verdict for the table; None when there is none.
+        for_table: the verdict for the table; None when there is none.
         version, verdict: the same for a poll, as JSON with its version; both empty when there is none.
     """
 
-    place: Place
+    progress: Progress
     watched_at: float = float("-inf")
     made: dict[str, Key] = field(default_factory=dict)
     rest_until: dict[str, float] = field(default_factory=dict)
-    told: Json | None = None
+    for_table: Json | None = None
     version: str = ""
     verdict: bytes = b""
 
     def is_due(self, kind: str, now: float) -> bool:
-        """Whether an analysis of the newest place is missing, and may be made."""
-        return self.made.get(kind) != self.place.key and self.rest_until.get(kind, 0.0) <= now
+        """Whether the analysis of the run as it is now is missing, and may be made."""
+        return self.made.get(kind) != self.progress.key and self.rest_until.get(kind, 0.0) <= now
 
     def say(self, verdict: Json | None, key: Key) -> None:
-        """Note the verdict of a place; None when there is none."""
-        self.told = None if verdict is None else {name: verdict[name] for name in IN_TABLE}
+        """Note the verdict on a run at this epoch and step; None when there is none."""
+        self.for_table = None if verdict is None else {name: verdict[name] for name in IN_TABLE}
         self.verdict = b"" if verdict is None else payloads.encode_text(verdict)
         self.version = "" if verdict is None else f"{key[0]}-{verdict['step']}-{int(key[2])}"
 
 
 @dataclass(frozen=True)
 class _Question:
-    """Somebody waits for a whole analysis; ``key`` is where the run was when it was asked for."""
+    """Somebody waits for a whole analysis. ``key`` says how far the run was at the time of the question."""
 
     run: str
     kind: str
@@ -115,76 +115,79 @@ class Insights:
 
     # --- what the pages ask ---------------------------------------------------------------------------------------------------
 
-    def watch(self, run: str, place: Place | None) -> tuple[str, bytes]:
-        """Say that somebody watches a run that has got to ``place``; gives the newest verdict as (version, JSON), both empty for none."""
-        if place is None or not place.step:
+    def watch(self, run: str, progress: Progress | None) -> tuple[str, bytes]:
+        """Note that somebody watches a run. Gives its newest verdict as (version, JSON); both are empty when there is none."""
+        if progress is None or not progress.step:
             return "", b""
         with self._lock:
-            known = self._at(run, place)
+            known = self._at(run, progress)
             known.watched_at = now = time.monotonic()
-            if any(known.is_due(kind, now) for kind in KINDS):  # the thread sees by itself when a rest ends; waking it costs each poll
+            if any(
+                known.is_due(kind, now) for kind in KINDS
+            ):  # at the end of a rest the thread wakes by itself; waking it here would cost every poll
                 self._begin()
             return known.version, known.verdict
 
-    def verdicts(self, places: Mapping[str, Place]) -> dict[str, Json]:
+    def verdicts(self, progress: Mapping[str, Progress]) -> dict[str, Json]:
         """The verdicts that are known of the runs on the table: ``kind``, ``sentence``, and how many ``alarms`` and ``warnings``.
 
-        ``places`` says how far each run has got, the newest run first; a run without a step has no verdict.
+        ``progress`` says how far each run has got, the newest run first; a run without a step has no verdict.
         """
         now = time.monotonic()
         with self._lock:
             self._table_seen = now
-            self._table = {run: None for run, place in places.items() if place.step}
+            self._table = {run: None for run, reached in progress.items() if reached.step}
             for run in self._table:
-                if not self._is_watched(run, now):  # a watched run has got as far as its viewers see it
-                    self._at(run, places[run])
+                if not self._is_watched(run, now):  # for a watched run, its viewers know the newest step
+                    self._at(run, progress[run])
             self._let_go()
-            if any(self._runs[run].made.get("diagnosis") != self._runs[run].place.key for run in self._table):
+            if any(self._runs[run].made.get("diagnosis") != self._runs[run].progress.key for run in self._table):
                 self._begin()
-            return {run: told for run in self._table if (told := self._runs[run].told) is not None}
+            return {run: verdict for run in self._table if (verdict := self._runs[run].for_table) is not None}
 
-    def detail(self, run: str, kind: str, place: Place | None) -> Future[bytes]:
-        """The whole ``diagnosis`` or ``learned`` of a run as JSON: what is there by now, else the first one as soon as it is made.
+    def detail(self, run: str, kind: str, progress: Progress | None) -> Future[bytes]:
+        """A whole analysis of a run as JSON.
 
-        The ``scales``, and all of a run that has ended, are of the newest place.
+        ``diagnosis`` and ``learned`` of a run that goes on are the newest that are there, else the first one as soon as it is made. All
+        other kinds, and all analyses of a run that has ended, are of the run as it is now.
         """
         answer: Future[bytes] = Future()
-        if place is None or not place.step:
+        if progress is None or not progress.step:
             answer.set_result(payloads.encode_text({"problem": NOT_YET}))
             return answer
         with self._lock:
-            self._at(run, place)
+            self._at(run, progress)
             key, body = self._bodies.get((run, kind), (None, b""))
-            of_before = kind in KINDS and not place.ended and key is not None and key[0] == place.epoch
-            if key == place.key or of_before:
+            of_before = kind in KINDS and not progress.ended and key is not None and key[0] == progress.epoch
+            if key == progress.key or of_before:
                 answer.set_result(body)
             elif len(self._questions) >= MOST_WAITING or self._closed.is_set():
                 answer.set_result(payloads.encode_text({"problem": CLOSING if self._closed.is_set() else TOO_MANY}))
             else:
-                self._questions.append(_Question(run, kind, place.key, time.monotonic(), answer))
+                self._questions.append(_Question(run, kind, progress.key, time.monotonic(), answer))
                 self._begin()
         return answer
 
-    def kind_of(self, run: str, place: Place, seconds: float = 60.0) -> str:
+    def kind_of(self, run: str, progress: Progress, seconds: float = 60.0) -> str:
         """The kind of a run's verdict. It waits for the diagnosis, so it is not for the loop that answers everyone.
 
         Raises StoreError when the run cannot be diagnosed, or not within ``seconds``.
         """
-        if not place.step:
+        if not progress.step:
             return "too early"
         with self._lock:
             if self._is_watched(run, time.monotonic()):
-                place = self._runs[run].place
+                progress = self._runs[run].progress
         try:
-            found = json.loads(self.detail(run, "diagnosis", place).result(timeout=seconds))
+            answer = json.loads(self.detail(run, "diagnosis", progress).result(timeout=seconds))
         except TimeoutError as error:
             raise StoreError("The diagnosis takes longer than usual. Try again in a moment.", "state") from error
-        if "problem" in found:
-            raise StoreError(found["problem"], "state")
-        return str(found["verdict"]["kind"])
+        if "problem" in answer:
+            raise StoreError(answer["problem"], "state")
+        return str(answer["verdict"]["kind"])
 
     def close(self) -> None:
-        """Stop the thread, after the analysis that it is making; who still waits is told so."""
+        """Stop the thread after its present analysis; everybody who still waits gets an answer that says so."""
         self._closed.set()
         self._wake.set()
         if self._thread is not None:
@@ -195,18 +198,18 @@ class Insights:
 
     # --- who is remembered; the lock is held ----------------------------------------------------------------------------------
 
-    def _at(self, run: str, place: Place) -> _Known:
-        """What is known of a run, which has got to ``place``."""
+    def _at(self, run: str, progress: Progress) -> _Known:
+        """What is known of a run, which has got to ``progress``."""
         known = self._runs.get(run)
         if known is None:
-            known = self._runs[run] = _Known(place)
+            known = self._runs[run] = _Known(progress)
             self._let_go()
-        if known.place.epoch != place.epoch:  # the run went back: what was said no longer holds
+        if known.progress.epoch != progress.epoch:  # the run went back: the old verdict no longer holds
             known.made = {}
-            known.say(None, place.key)
-        if known.place.epoch != place.epoch or known.place.ended is not place.ended:
+            known.say(None, progress.key)
+        if known.progress.epoch != progress.epoch or known.progress.ended is not progress.ended:
             known.rest_until = {}
-        known.place = place
+        known.progress = progress
         self._runs.move_to_end(run)
         return known
 
@@ -216,8 +219,8 @@ class Insights:
 
     def _let_go(self) -> None:
         """Forget the runs that nobody has looked at for longest, beyond :data:`MOST_RUNS`."""
-        asked = {question.run for question in self._questions}
-        loose = [run for run in self._runs if run not in self._table and run not in asked]
+        questioned = {question.run for question in self._questions}
+        loose = [run for run in self._runs if run not in self._table and run not in questioned]
         for run in loose[: max(0, len(loose) - MOST_RUNS)]:
             del self._runs[run]
 
@@ -239,18 +242,18 @@ class Insights:
                 continue
             self._analyse(*due)
 
-    def _next(self) -> tuple[str, str, Place] | None:
+    def _next(self) -> tuple[str, str, Progress] | None:
         """The run and the kind of analysis that comes next, with how far the run has got; None when nothing is due."""
         now = time.monotonic()
         with self._lock:
-            due = self._asked() or self._watched(now) or self._on_table(now)
-            return None if due is None else (*due, self._runs[due[0]].place)
+            due = self._first_question() or self._watched(now) or self._on_table(now)
+            return None if due is None else (*due, self._runs[due[0]].progress)
 
-    def _asked(self) -> tuple[str, str] | None:
+    def _first_question(self) -> tuple[str, str] | None:
         return (self._questions[0].run, self._questions[0].kind) if self._questions else None
 
     def _watched(self, now: float) -> tuple[str, str] | None:
-        """Of what is watched, what has been due for longest; of a run's two kinds the diagnosis first."""
+        """Of the watched runs, the analysis that has been due for longest; of the two kinds of one run, the diagnosis first."""
         watched = [(run, known) for run, known in self._runs.items() if now - known.watched_at < FORGET_AFTER]
         due = [
             (known.rest_until.get(kind, 0.0), order, run)
@@ -261,34 +264,34 @@ class Insights:
         return (min(due)[2], KINDS[min(due)[1]]) if due else None
 
     def _on_table(self, now: float) -> tuple[str, str] | None:
-        """Between two diagnoses for the table, half of the time is left to those who wait for an answer."""
+        """The next diagnosis for the table. Between two of them, half of the time is left to those who wait for an answer."""
         if now - self._table_seen > FORGET_AFTER or now < self._table_rests_until:
             return None
         run = next((run for run in self._table if self._runs[run].is_due("diagnosis", now)), None)
         return None if run is None else (run, "diagnosis")
 
-    def _analyse(self, run: str, kind: str, place: Place) -> None:
+    def _analyse(self, run: str, kind: str, progress: Progress) -> None:
         began = time.monotonic()
-        record, body = self._analyses.make(run, kind, place.ended)
+        record, body = self._analyses.make(run, kind, progress.ended)
         now = time.monotonic()
         took = now - began
         with self._lock:
             self._table_rests_until = now + min(LONGEST_PAUSE, took)
             known = self._runs.get(run)
-            if known is None or known.place.epoch != place.epoch:
-                return  # who has asked gets what is made next
-            known.made[kind] = place.key
-            if not place.ended and not known.place.ended:  # an end is looked at as soon as it is there
+            if known is None or known.progress.epoch != progress.epoch:
+                return  # the people who have asked get the next analysis
+            known.made[kind] = progress.key
+            if not progress.ended and not known.progress.ended:  # the end of a run is analysed at once
                 known.rest_until[kind] = now + max(self._rests[0], min(self._rests[1], REST * took))
-            if kind == "diagnosis" and (record is not None or place.ended):
-                known.say(None if record is None else headline(record), place.key)
-            self._bodies[run, kind] = place.key, body
+            if kind == "diagnosis" and (record is not None or progress.ended):
+                known.say(None if record is None else headline(record), progress.key)
+            self._bodies[run, kind] = progress.key, body
             self._bodies.move_to_end((run, kind))
             while len(self._bodies) > MOST_BODIES:
                 self._bodies.popitem(last=False)
-            of_this = [one for one in self._questions if (one.run, one.kind) == (run, kind)]
-            ready = [one for one in of_this if one.key == place.key or one.asked_at <= began]
-            self._questions = [one for one in self._questions if one not in ready]
+            of_this = [question for question in self._questions if (question.run, question.kind) == (run, kind)]
+            ready = [question for question in of_this if question.key == progress.key or question.asked_at <= began]
+            self._questions = [question for question in self._questions if question not in ready]
         _answer(ready, body)
 
 

@@ -43,10 +43,10 @@ class _Reader(RunReader):
 
     def config(self) -> StageConfig:
         try:
-            found = os.lstat(self.run_dir / paths.CONFIG)
+            file = os.lstat(self.run_dir / paths.CONFIG)
         except OSError:
-            return super().config()  # it says what is wrong
-        return _settings(self.run_dir, found.st_mtime_ns, found.st_size, found.st_ino)
+            return super().config()  # raises an error that says what is wrong
+        return _settings(self.run_dir, file.st_mtime_ns, file.st_size, file.st_ino)
 
 
 @lru_cache(maxsize=200)
@@ -117,45 +117,47 @@ class Comparing:
         return readers, known
 
     def _compare(self, data: Any) -> bytes:
-        readers, found = self._compared(data)
-        usual = [name for name in _usual({run.stage for run in found.runs}) if name in found.metrics]
-        metrics = [name for name in _metrics(data) if name in found.metrics] or usual
+        readers, comparison = self._compared(data)
+        usual = [name for name in _usual({run.stage for run in comparison.runs}) if name in comparison.metrics]
+        metrics = [name for name in _metrics(data) if name in comparison.metrics] or usual
         words = glossary()
         fields = {name: field for kind in reversed(STAGES.values()) for name, field in walk_fields(kind)}
         body = {
-            "runs": [asdict(run) for run in found.runs],
-            "groups": [asdict(group) for group in found.groups],
+            "runs": [asdict(run) for run in comparison.runs],
+            "groups": [asdict(group) for group in comparison.groups],
             "settings": [
-                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in found.settings
+                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in comparison.settings
             ],
-            "metrics": [{"name": name, **_word(words, name)} for name in found.metrics],
-            "titles": {name: _word(words, name)["title"] for name in found.runs[0].last},
-            "prompts": [prompt.prompt for prompt in found.watched],
-            "verdict": without_secrets(found.verdict),
-            "notes": [without_secrets(note) for note in found.notes],
+            "metrics": [{"name": name, **_word(words, name)} for name in comparison.metrics],
+            "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
+            "prompts": [prompt.prompt for prompt in comparison.watched],
+            "verdict": without_secrets(comparison.verdict),
+            "notes": [without_secrets(note) for note in comparison.notes],
             "quantities": [asdict(quantity) for quantity in QUANTITIES if quantity.name in COLOURS],
             "glossary": {name: asdict(entry) for name, entry in words.items() if name in (*COLOURS, "score", "gold", "sample_kl")},
             "shown": metrics,
         }
-        curves = self._curves(readers, found, metrics)
+        curves = self._curves(readers, comparison, metrics)
         return encode_text(body)[:-1] + b"," + curves[1:]
 
     @staticmethod
-    def _curves(readers: Sequence[RunReader], found: Comparison, metrics: Sequence[str]) -> bytes:
-        places = [run.group for run in found.runs]
-        drawn = [overlay(readers, name, groups=places, points=POINTS) for name in metrics if name in found.metrics]
+    def _curves(readers: Sequence[RunReader], comparison: Comparison, metrics: Sequence[str]) -> bytes:
+        groups = [run.group for run in comparison.runs]
+        drawn = [overlay(readers, name, groups=groups, points=POINTS) for name in metrics if name in comparison.metrics]
         curves = [
-            {"metric": one.metric, "lines": [vars(line) for line in one.lines], "bands": [vars(band) for band in one.bands]}
-            for one in drawn  # asdict would copy every number
+            {"metric": chart.metric, "lines": [vars(line) for line in chart.lines], "bands": [vars(band) for band in chart.bands]}
+            for chart in drawn  # asdict would copy every number
         ]
         return encode_numbers({"curves": curves})
 
     @staticmethod
-    def _answers(found: Comparison, place: Any) -> bytes:
-        if type(place) is not int or not 0 <= place < len(found.watched):
+    def _answers(comparison: Comparison, number: Any) -> bytes:
+        if type(number) is not int or not 0 <= number < len(comparison.watched):
             raise ValueError("There is no such watched prompt.")
-        prompt = found.watched[place]
-        pairs = [{"first": _shown(first), "newest": _shown(newest)} for first, newest in zip(prompt.first, prompt.newest, strict=True)]
+        prompt = comparison.watched[number]
+        pairs = [
+            {"first": _answer_row(first), "newest": _answer_row(newest)} for first, newest in zip(prompt.first, prompt.newest, strict=True)
+        ]
         return encode_text({"prompt": prompt.prompt, "answers": pairs})
 
 
@@ -182,7 +184,7 @@ def _word(words: Any, name: str) -> Json:
     return {"title": title, "unit": entry.unit if entry else ""}
 
 
-def _shown(answer: Any) -> Json | None:
+def _answer_row(answer: Any) -> Json | None:
     if answer is None:
         return None
     plain = asdict(answer)

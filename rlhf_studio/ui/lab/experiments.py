@@ -27,7 +27,7 @@ from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import describe_field, values_of
-from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
@@ -66,7 +66,7 @@ class Experiments:
     ) -> None:
         self._workspace, self._access, self._insights = workspace, access, insights
         self._inspect, self._queued = inspect, queued
-        self._looks = Bounded("experiments", threads=2, waiting=40)  # a form need not wait for a diagnosis
+        self._looks = Bounded("experiments", threads=2, waiting=40)  # so that a form does not wait for a diagnosis
         self._starts = Bounded("start", threads=1, waiting=20)
         self._once = Once(lambda answer: "runs" in answer)
 
@@ -94,7 +94,7 @@ class Experiments:
         """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
-        answer = await self._answer(self._starts, data, lambda asked: self._once.answer(asked, lambda: self._start(asked)))
+        answer = await self._answer(self._starts, data, lambda question: self._once.answer(question, lambda: self._start(question)))
         if "runs" in answer:
             self._queued()
         return answer
@@ -108,8 +108,8 @@ class Experiments:
         try:
             return await where.run(lambda: make(data))
         except ConfigError as error:
-            told = for_page(error.problems, sent.member(data, "changes"))
-            return {"problems": told, "problem": "; ".join(" ".join(filter(None, [one["field"], one["message"]])) for one in told[:5])}
+            rows = for_page(error.problems, sent.member(data, "changes"))
+            return {"problems": rows, "problem": "; ".join(" ".join(filter(None, [row["field"], row["message"]])) for row in rows[:5])}
         except (StoreError, ValueError, TooBusy) as error:
             return {"problem": str(error)}
 
@@ -135,24 +135,26 @@ class Experiments:
         self._workspace.refuse_recording(run)
         status, reader = self._workspace.status(run), self._workspace.reader(run)
         config, over = reader.config(), status.state in ("finished", "stopped")
-        following = [asdict(one) for one in next_stages(reader, self._alike(run, config))] if over else []
+        following = [asdict(stage) for stage in next_stages(reader, self._alike(run, config))] if over else []
         if not isinstance(config, RunConfig):
             return {"ideas": [], "next": following, "kind": "", "state": status.state}
-        kind = self._insights.kind_of(run, Place(status.epoch, status.step, status.state))
+        kind = self._insights.kind_of(run, Progress(status.epoch, status.step, status.state))
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
-        found = suggestions(config, reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
-        ideas = [asdict(idea) for idea in found if idea.how != "more steps" or status.state == "finished"]
+        proposed = suggestions(config, reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
+        ideas = [asdict(idea) for idea in proposed if idea.how != "more steps" or status.state == "finished"]
         for idea in ideas:
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
         return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}
 
     def _alike(self, run: str, config: StageConfig) -> list[RunReader]:
-        """Other finished runs with reward models, where the run is one of them: the newest few, that the answer stays quick."""
+        """Other finished reward model runs, when the run is one itself. Only the newest few, so that the answer stays quick."""
         if not isinstance(config, RewardModelRunConfig):
             return []
-        runs = [one for one in self._workspace.runs() if one.stage == "reward_model" and one.state == "finished" and one.run_id != run]
-        return [self._workspace.reader(one.run_id) for one in runs[:MOST_ALIKE]]
+        runs = [
+            other for other in self._workspace.runs() if other.stage == "reward_model" and other.state == "finished" and other.run_id != run
+        ]
+        return [self._workspace.reader(other.run_id) for other in runs[:MOST_ALIKE]]
 
     # --- what they start ----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ class Experiments:
             made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config, run))]
         else:
             raise StoreError("There is no such experiment.", "missing")
-        return {"runs": made, "names": [self._workspace.status(one).name for one in made]}
+        return {"runs": made, "names": [self._workspace.status(run_id).name for run_id in made]}
 
     def _sweep(self, run: str, axes: Mapping[str, list[Any]], name: str) -> list[str]:
         reader = self._workspace.reader(run)
@@ -199,10 +201,8 @@ class Experiments:
         return [run]
 
     def _checked(self, config: StageConfig, run: str, on_disk: OnDisk = NEW_RUN) -> tuple[int, int] | None:
-        """The memory that a run will need which follows from ``run`` and works in its folder; ``there`` is what it has on its disk.
-
-        Raises ConfigError for what keeps it from starting.
-        """
+        """The memory that a new run will need, which follows from ``run`` and works in its folder; ``there`` is what the run has on its
+        disk. Raises ConfigError with what keeps the new run from starting."""
         report = self._inspect(config, self._workspace.root, folder=self._workspace.reader(run).working_folder(), on_disk=on_disk)
         if report.problems:
             raise ConfigError(report.problems)

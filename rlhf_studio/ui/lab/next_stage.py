@@ -51,13 +51,14 @@ class NextStage:
 
 
 def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[NextStage]:
-    """What the newest model of a run can be used for; nothing where it has kept none, or is another program's.
+    """What the newest model of a run can be used for. Empty when the run has no model, or comes from another program's log.
 
-    Among ``others``, finished runs of the workspace, reward models that differ in their seed alone are offered together with it.
+    ``others`` are finished runs of the workspace. Those whose reward models differ from this one in their seed alone are offered together
+    with it, as an ensemble.
     """
     config = reader.config()
-    kept = reader.policies()
-    folder = _model(Path(kept[-1].path)) if kept and not reader.origin().imported else None
+    checkpoints = reader.policies()
+    folder = _model(Path(checkpoints[-1].path)) if checkpoints and not reader.origin().imported else None
     if folder is None:
         return []
     texts = _texts(config)
@@ -86,23 +87,23 @@ def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[Nex
     if isinstance(config, RunConfig | DPORunConfig):
         if not _is_of_the_world(config):  # the only recipe has the review world's prompts and its reward
             return []
-        found = list_recipes("evaluation")
+        recipes = list_recipes("evaluation")
         values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy, **texts}
-        return [NextStage("Evaluate it", "See its answers beside those of where it began.", found[0].name, values)] if found else []
+        return [NextStage("Evaluate it", "See its answers beside those of where it began.", recipes[0].name, values)] if recipes else []
     return []
 
 
 def _together(config: RewardModelRunConfig, folder: Path, others: Sequence[RunReader], texts: dict[str, str]) -> list[NextStage]:
-    """The reward model with those that the same settings and other seeds made, as one reward; nothing where there is no other one."""
+    """The reward model together with others from the same settings and other seeds, as one reward; empty when there are no others."""
     folders = {config.engine.seed: folder}  # the same seed again gives the same model
     for reader in others:
         try:
             other = reader.config()
             alike = other.engine.seed not in folders and _but_for_the_seed(other) == _but_for_the_seed(config)
-            kept = reader.policies() if alike else []  # whose folders are looked at: dearer than to compare
+            checkpoints = reader.policies() if alike else []  # reads folders, which takes longer than the comparison
         except (StoreError, ConfigError):  # a run that cannot be read is offered for nothing
             continue
-        if kept and (model := _model(Path(kept[-1].path))):
+        if checkpoints and (model := _model(Path(checkpoints[-1].path))):
             folders[other.engine.seed] = model
     if len(folders) == 1:
         return []

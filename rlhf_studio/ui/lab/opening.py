@@ -72,11 +72,11 @@ class Opening:
             file_name = sent.member(data, "file_name")
             return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name, self._tick)
         if isinstance(path, str) and path.strip():
-            return open_log_apart(_own_place(path.strip()), self._workspace.root, name, self._tick)
+            return open_log_apart(_path_of(path.strip()), self._workspace.root, name, self._tick)
         raise ValueError("Choose a file, or give the path of one on the app's machine.")
 
 
-def _own_place(path: str) -> Path:
+def _path_of(path: str) -> Path:
     """The path that a person wrote, with their home folder for ``~``. Raises ValueError for the home of somebody who has none here."""
     try:
         return Path(path).expanduser()

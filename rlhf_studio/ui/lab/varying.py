@@ -23,8 +23,8 @@ Json = dict[str, Any]
 
 
 def handed_over(reader: RunReader) -> Json:
-    """A run's settings as the Train page's form takes them; ``parent`` is its id, empty for a recording and for a run without
-    a model to train: what begins with their settings is a run of its own."""
+    """A run's settings as the Train page's form takes them. ``parent`` is the run's id. It is empty for a recording and for a run without a
+    model to train: a run from their settings is no variation of them."""
     return {**settings_of(reader), "parent": "" if reader.origin().imported or is_recording(reader.run_dir) else reader.run_dir.name}
 
 
@@ -49,8 +49,8 @@ class Source:
         own = self.reader.config()
         return parse_config({**config.model_dump(mode="json"), "recipe": own.recipe, "name": own.name})
 
-    def told(self, config: StageConfig) -> Json:
-        """What the page says beside Start. ``step`` is the checkpoint that the run can go on from with these settings, else None."""
+    def describe(self, config: StageConfig) -> Json:
+        """What the page says beside Start. ``step`` is the checkpoint from which the run can go on with these settings; None for none."""
         if config.stage != self.reader.config().stage:
             return {"name": "", "text": f"These settings are of another stage than {self.name}: a new run.", "step": None, "of": self.name}
         changes = {change.setting: change.new for change in check_settings(self.reader.run_dir, None, self.varied(config))}
@@ -84,11 +84,11 @@ def source_of(workspace: Workspace, data: Any) -> Source | None:
     return Source(workspace.status(run), reader)
 
 
-def told_of(workspace: Workspace, data: Any, config: StageConfig) -> Json | None:
-    """:meth:`Source.told` for the page that sent ``data``; None when its settings came from no run."""
+def description_of(workspace: Workspace, data: Any, config: StageConfig) -> Json | None:
+    """:meth:`Source.describe` for the page that sent ``data``; None when its settings came from no run."""
     try:
         source = source_of(workspace, data)
-        return None if source is None else source.told(config)
+        return None if source is None else source.describe(config)
     except StoreError as error:
         return {"name": "", "text": GONE if error.reason == "missing" else str(error), "step": None, "of": ""}
 

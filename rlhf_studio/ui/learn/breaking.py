@@ -1,6 +1,6 @@
-"""The place "Break it" of the Learn page: pairs of runs from one seed, one of them with a change, and where the change shows.
+""" "Break it" on the Learn page: pairs of runs from one seed, one of them with a fault, and where the fault shows.
 
-The runs are ordinary runs of the workspace: queued, trained and recorded as all others. ``assets/learn/breaking.js`` draws the place.
+The runs are ordinary runs of the workspace: queued, trained and recorded like all others. ``assets/learn/breaking.js`` draws this part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 class Breaking:
-    """What the place can ask and do.
+    """What "Break it" can ask and do.
 
     Args:
         workspace: holds the runs.
@@ -87,39 +87,39 @@ class Breaking:
         runs = own_runs(self._workspace)
         seeds = seeds_done(self._workspace, experiment, runs)
         seed = seed if seed is not None else seeds[-1] if seeds else 0
-        found = both_runs(self._workspace, experiment, seed, runs)
-        told: Json = {
+        pair = both_runs(self._workspace, experiment, seed, runs)
+        news: Json = {
             "show": experiment.name,
             "seed": seed,
             "seeds": seeds,
-            "next_seed": next(one for one in range(MOST_SEED + 1) if one not in seeds),
-            "runs": {which: _told(experiment, which, seed, run) for which, run in found.items()},
+            "next_seed": next(candidate for candidate in range(MOST_SEED + 1) if candidate not in seeds),
+            "runs": {which: _side(experiment, which, seed, run) for which, run in pair.items()},
             "under_way": under_way(self._workspace, runs),
             "recorded": _recorded(experiment),
             **self._access.rights(request, data),
-            "takes": self._takes(experiment, seed, found),
+            "takes": self._takes(experiment, seed, pair),
         }
-        if not all(map(has_ended, found.values())):
-            return told
-        key = " ".join([experiment.name, language_of(data), *(f"{run.run_id}.{run.seq}" for run in found.values() if run is not None)])
-        return {**told, "key": key, **({} if member(data, "known") == key else self._result(key, experiment, found, data))}
+        if not all(map(has_ended, pair.values())):
+            return news
+        key = " ".join([experiment.name, language_of(data), *(f"{run.run_id}.{run.seq}" for run in pair.values() if run is not None)])
+        return {**news, "key": key, **({} if member(data, "known") == key else self._result(key, experiment, pair, data))}
 
     @callable_by(Role.OPERATOR)
     def break_start(self, data: Any, request: gr.Request) -> Json:
-        """Queue the runs of a pair that there are not yet; gives ``seed``, or ``problem`` with nothing queued.
+        """Queue those runs of a pair that do not exist yet. Gives ``seed``, or ``problem`` with nothing queued.
 
         Raises :class:`gradio.Error` for viewers.
         """
         self._access.require_operator(request, data)
         return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
 
-    def _takes(self, experiment: Experiment, seed: int, found: BothRuns) -> str:
-        """How long the runs take that have not ended, as a sentence: going by earlier runs of this workspace, else by the recipe's time."""
-        configs = [experiment.config(which, seed) for which, run in found.items() if not has_ended(run)]
+    def _takes(self, experiment: Experiment, seed: int, pair: BothRuns) -> str:
+        """How long the runs take that have not ended, as a sentence. It uses earlier runs of this workspace, else the recipe's time."""
+        configs = [experiment.config(which, seed) for which, run in pair.items() if not has_ended(run)]
         if not configs:
             return ""
         with self._memory:
-            key = experiment.name, len(configs), tuple(run.run_id for run in found.values() if has_ended(run) and run is not None)
+            key = experiment.name, len(configs), tuple(run.run_id for run in pair.values() if has_ended(run) and run is not None)
             if key not in self._times:
                 self._times[key] = how_long(self._workspace, configs)
             return self._times[key]
@@ -143,12 +143,12 @@ class Breaking:
         self._wake()
         return {"seed": seed}
 
-    def _result(self, key: str, experiment: Experiment, found: BothRuns, data: Any) -> Json:
+    def _result(self, key: str, experiment: Experiment, pair: BothRuns, data: Any) -> Json:
         with self._memory:
             if key in self._results:
                 return self._results[key]
         try:
-            readers = {which: self._workspace.reader(run.run_id) for which, run in found.items() if run is not None}
+            readers = {which: self._workspace.reader(run.run_id) for which, run in pair.items() if run is not None}
             computed: Json = {"result": shelf.result(experiment, readers, language_of(data))}
         except (StoreError, ValueError) as error:
             return {"problem": f"The two runs cannot be compared: {error}"}
@@ -160,9 +160,9 @@ class Breaking:
 
 
 def _recorded(experiment: Experiment) -> Json | None:
-    """The recording that shows the same fault, for who cannot start the runs; None where there is none."""
+    """The recording that shows the same fault, for people who cannot start the runs; None when there is none."""
     run_id = RECORDED.get(experiment.name)
-    return next(({"run": one.run_id, "name": one.name} for one in RECORDINGS if one.run_id == run_id), None)
+    return next(({"run": recording.run_id, "name": recording.name} for recording in RECORDINGS if recording.run_id == run_id), None)
 
 
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
@@ -173,19 +173,19 @@ def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
     if not known or len(known) < len(configs):
         return ""
     what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
-    slower = slower_here(workspace.root, configs[0], {one.name: one for one in list_recipes()})
+    slower = slower_here(workspace.root, configs[0], {listed.name: listed for listed in list_recipes()})
     if slower is not None:
         return f"{what} about {duration(slower * sum(known))}, going by the newest run on this machine."
     return f"{what} about {duration(sum(known))} on two CPU cores that do nothing else."
 
 
-def _told(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:
+def _side(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:
     side = experiment.side(which)
-    told: Json = {"called": side.called, "fault": side.fault, "name": experiment.run_name(which, seed)}
+    facts: Json = {"called": side.called, "fault": side.fault, "name": experiment.run_name(which, seed)}
     if run is None:
-        return {**told, "run": "", "state": "", "step": 0, "steps": experiment.config(which, seed).ppo.steps, "cause": ""}
+        return {**facts, "run": "", "state": "", "step": 0, "steps": experiment.config(which, seed).ppo.steps, "cause": ""}
     return {
-        **told,
+        **facts,
         "run": run.run_id,
         "state": run.state,
         "step": run.step,

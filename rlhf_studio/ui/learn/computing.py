@@ -1,7 +1,7 @@
-"""The numbers of lessons, computed in child processes, and what they have answered.
+"""The numbers of lessons, computed in child processes, and a memory of the answers.
 
-Equal questions have equal answers, and a control has finitely many values: what one reader has asked for, the next one gets from memory.
-Slow scenes have a process of their own, so that nobody waits for another's measurement to move a slider.
+Equal questions have equal answers, and a control has only so many values: what one reader has asked, the next one gets from memory. Slow
+scenes have a process of their own, so that nobody who moves a slider waits for another reader's measurement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 def lessons_service(patience: float = 30.0) -> Service:
     """The process that computes; ``patience``: seconds for one answer. The first one waits for torch."""
-    alone = [("OMP_NUM_THREADS", "1")]  # small tensors: more threads wait more than they work
+    alone = [("OMP_NUM_THREADS", "1")]  # the tensors are small: more threads would only wait
     return Service("lessons", environment=alone, idle=600.0, patience=patience, most_waiting=MOST_WAITING)
 
 
@@ -34,17 +34,17 @@ class Computer:
 
     def __init__(self, service: Service | None = None) -> None:
         self._service = service or lessons_service()
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._asked: dict[str, Job] = {}
+        self._answers: OrderedDict[str, bytes] = OrderedDict()
+        self._jobs: dict[str, Job] = {}
         self._bytes, self._memory = 0, threading.Lock()
 
     @property
     def has_begun(self) -> bool:
-        """Whether the process is there, or about to be."""
+        """Whether the process has started, or starts now."""
         return self._service.pid is not None or self._service.working
 
     def begin(self) -> None:
-        """Start the process, which takes some seconds to load, because a question may come soon."""
+        """Start the process now, because a question may come soon and loading takes some seconds."""
         self._service.begin()
 
     def close(self) -> None:
@@ -55,29 +55,29 @@ class Computer:
         """The answer to a question (see :mod:`rlhf_studio.lessons.server`). Raises :class:`NotComputed`."""
         key = json.dumps(question, sort_keys=True)
         with self._memory:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return json.loads(self._kept[key])
-            job = self._asked.get(key)  # another reader may be waiting for the same
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return json.loads(self._answers[key])
+            job = self._jobs.get(key)  # another reader may be waiting for the same
             if job is None:
                 try:
-                    job = self._asked[key] = self._service.submit(question)
+                    job = self._jobs[key] = self._service.submit(question)
                 except Busy as error:
                     raise NotComputed(str(error)) from None
         job.ended.wait()
         with self._memory:
-            self._asked.pop(key, None)
+            self._jobs.pop(key, None)
             answer = job.last("answer")
             if answer is None:
                 failed = job.last("failed")
                 raise NotComputed("It was not computed. Try again." if failed is None else failed["error"])
-            if key not in self._kept:
+            if key not in self._answers:
                 self._keep(key, json.dumps(answer["answer"]).encode())
         return answer["answer"]
 
     def _keep(self, key: str, answer: bytes) -> None:
-        self._kept[key] = answer
+        self._answers[key] = answer
         self._bytes += len(answer)
-        while len(self._kept) > MOST_KEPT or self._bytes > KEPT_BYTES:
-            _, gone = self._kept.popitem(last=False)
+        while len(self._answers) > MOST_KEPT or self._bytes > KEPT_BYTES:
+            _, gone = self._answers.popitem(last=False)
             self._bytes -= len(gone)

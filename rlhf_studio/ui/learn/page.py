@@ -1,4 +1,4 @@
-"""What the Learn page asks; ``assets/learn/`` draws it. Everyone may read, and move what can be moved."""
+"""The functions of the Learn page; ``assets/learn/`` draws it. Everyone may read, and may move the controls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 OPS = ("describe", "compute", "sweep", "draw")
 LONGEST_NAME, MOST_CONTROLS = 60, 8
-THREADS = {"quick": (4, 60), "slow": (1, 10), "teach": (2, 20)}  # how many work, and how many questions may wait for them
+THREADS = {"quick": (4, 60), "slow": (1, 10), "teach": (2, 20)}  # threads, and questions that may wait for them
 Json = dict[str, Any]
 
 
@@ -51,7 +51,7 @@ class LearnPage:
         self._computer = computer or Computer()
         self._slow = slow_computer or Computer(lessons_service(patience=300.0))
         self.teaching = Teaching(self._computer, self._slow)
-        # threads of their own: who waits for a measurement or a sheet keeps nobody from a slider, and no other page from its answer
+        # threads of their own: whoever waits for a measurement or a sheet delays no slider and no other page
         self._few = {name: Bounded(f"learn-{name}", threads, waiting) for name, (threads, waiting) in THREADS.items()}
 
     def build(self, more: Sequence[Callable[..., Any]] = ()) -> gr.HTML:
@@ -69,7 +69,8 @@ class LearnPage:
         return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *more])
 
     def expect(self) -> None:
-        """Somebody has opened the app, and may come here next: the process that computes loads what it needs, unless a run is at work."""
+        """Somebody has opened the app, and may open this page next. So the process that computes loads what it needs, unless a run
+        works."""
         if self._prepares and not self._computer.has_begun and not self._busy():
             self._computer.begin()
 
@@ -105,7 +106,7 @@ class LearnPage:
     def learn_ask(self, data: Any, request: gr.Request) -> Response:
         """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""
         try:
-            question = {**_question(data), **self._runs.told_of(sent.member(data, "run"))}
+            question = {**_question(data), **self._runs.of_question(sent.member(data, "run"))}
             computer = self._slow if sent.member(data, "slow") is True else self._computer
             return sent.as_json({"answer": computer.ask(question)})
         except (NotComputed, StoreError, ValueError) as error:

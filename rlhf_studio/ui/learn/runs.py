@@ -1,4 +1,4 @@
-"""The runs of a workspace that a lesson can look at: which there are, and where the process that computes finds one.
+"""The runs of a workspace that a lesson can look at: a list of them, and the folder of each one for the process that computes.
 
 The browser names a run by its id and never by a path.
 """
@@ -30,25 +30,26 @@ class RunsOnRecord:
         if self._workspace is None:
             return []
         recordings, _ = self._workspace.recordings.runs()
-        found = (status for status in [*self._workspace.runs(), *recordings] if status.stage == "ppo" and status.step > 0)
-        shown = (
+        candidates = (status for status in [*self._workspace.runs(), *recordings] if status.stage == "ppo" and status.step > 0)
+        rows = (
             {"run": status.run_id, "name": status.name, "steps": status.step, "alive": status.state in ALIVE}
-            for status in found
+            for status in candidates
             if self._with_episodes.of(status)
         )
-        return [one for one, _ in zip(shown, range(MOST_LISTED), strict=False)]
+        return [row for row, _ in zip(rows, range(MOST_LISTED), strict=False)]
 
     def _has_episodes(self, status: RunStatus) -> bool:
-        assert self._workspace is not None  # it has listed the run
+        assert self._workspace is not None  # the workspace has listed the run
         try:
             return bool(self._workspace.reader(status.run_id).episode_arrays(status.step, ["lengths"]))
         except StoreError:
             return False  # damaged, or deleted just now: there is nothing to look at
 
-    def told_of(self, run: Any) -> Json:
-        """What a question to the process says of a run: its ``folder``, and ``as_of``, which changes whenever the run does.
+    def of_question(self, run: Any) -> Json:
+        """The members that name a run in a question to the process: its ``folder``, and ``as_of``, which changes whenever the run does.
 
-        Nothing for no run, which means the bundled one. Raises StoreError where there is no such run, and ValueError for what is no name.
+        Empty when no run is given: the lesson then uses the bundled one. Raises StoreError when there is no such run, and ValueError for
+        something that is no name.
         """
         if run is None or run == "":
             return {}

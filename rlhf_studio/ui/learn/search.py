@@ -26,7 +26,7 @@ from rlhf_studio.ui.learn.search_places import GREEK, OTHER_WORDS, PAGES, plain
 from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
-FEWEST_LETTERS = 3  # of a query that finds names of TRL by a part of them
+FEWEST_LETTERS = 3  # of a query that may be a part of a name of TRL
 WEIGHTS = {"lesson": 1.6, "station": 1.2, "scene": 1.2, "question": 1.0, "term": 1.0, "code": 0.6, "page": 1.2}
 """How much a result of a kind counts beside the others."""
 IGNORED = frozenset(
@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Findable:
-    """Something that can be found: ``to`` are the address's parameters, or nothing; ``where`` names the lesson that it is in."""
+    """One thing that the search can find. ``to`` are the parameters of its address, or empty; ``where`` is the title of its lesson."""
 
     kind: str
     title: str
@@ -59,44 +59,44 @@ class Findable:
 
 @callable_by(Role.VIEWER)
 def learn_search(data: Any, request: gr.Request) -> Json:
-    """What fits the ``query``: a list of ``results``, best first. No query finds nothing; one that is too long is cut."""
+    """What fits the ``query``: a list of ``results``, best first. An empty query finds nothing; a long one is cut."""
     query = sent.member(data, "query")
     if not isinstance(query, str):
         return {"results": []}
-    return {"results": found(query[:LONGEST_QUERY], sent.language_of(data))}
+    return {"results": results_of(query[:LONGEST_QUERY], sent.language_of(data))}
 
 
-def found(query: str, language: str = "en") -> list[Json]:
-    """The best :data:`MOST` results, plain data: ``kind``, ``title``, ``where``, ``extract``, ``to``, and ``answer`` for a name of TRL.
+def results_of(query: str, language: str = "en") -> list[Json]:
+    """The best :data:`MOST` results as plain data: ``kind``, ``title``, ``where``, ``extract``, ``to``, and ``answer`` for a name of TRL.
 
-    A name of TRL comes first when it is what was asked for, or when the query looks like code; names that only contain it come last.
+    A name of TRL comes first when the query is that name, or when the query looks like code. Names that only contain the query come last.
     """
     near = named(query)
     first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
     last = [name for name in near if name not in first]
     best: dict[str, Json] = {}
-    for asked in wanted(query):
-        for entry in index(language).find(asked):
+    for expression in fts_queries(query):
+        for entry in index(language).find(expression):
             address = "" if entry.kind == "code" else entry.to  # a symbol is shown once, however many lessons show it
-            best.setdefault(f"{entry.kind} {entry.title} {address}", _shown(entry, asked))
+            best.setdefault(f"{entry.kind} {entry.title} {address}", _result(entry, expression))
         if len(best) >= MOST:
             break
     return [*map(_named, first), *list(best.values())[: MOST - len(near)], *map(_named, last)]
 
 
-def wanted(query: str) -> Iterator[str]:
-    """A query of a person in the language of FTS5: first for all of its words, then for any of them. The last one may be only begun.
+def fts_queries(query: str) -> Iterator[str]:
+    """A person's query in the language of FTS5: first one for all words, then one for any of them. The last word may be unfinished.
 
-    Each word is a quoted string there, so nothing that a person types is an operator.
+    Each word is a quoted string, so nothing that a person types is an operator.
     """
     words = _WORD.findall(plain(query))
     telling = [word for word in words if word not in IGNORED and not word.isdigit()] or words
     if not telling:
         return
-    *whole, last = [f'"{word}"' for word in telling]
-    yield " ".join([*whole, f"{last}*"])
-    yield " OR ".join([*whole, f"{last}*"])
-    if not whole and len(telling[0]) > SHORTEST_STEM:  # half an ending, as in "whiteni": stems are shorter
+    *finished, last = [f'"{word}"' for word in telling]
+    yield " ".join([*finished, f"{last}*"])
+    yield " OR ".join([*finished, f"{last}*"])
+    if not finished and len(telling[0]) > SHORTEST_STEM:  # an unfinished ending, as in "whiteni": its stem is shorter
         yield " OR ".join(f'"{telling[0][:length]}"*' for length in range(SHORTEST_STEM, len(telling[0])))
 
 
@@ -116,14 +116,14 @@ class Index:
             ),
         )
 
-    def find(self, asked: str) -> list[Findable]:
+    def find(self, expression: str) -> list[Findable]:
         """What fits, best first."""
         with self._turn:
-            return [self.entries[number] for (number,) in self._connection.execute(_FIND, (asked, 3 * MOST))]
+            return [self.entries[number] for (number,) in self._connection.execute(_FIND, (expression, 3 * MOST))]
 
 
 def _weight(entry: Findable) -> float:
-    """How much it counts beside the others; code most where the tour explains it."""
+    """The weight of an entry among the others; code has the largest weight where the tour explains it."""
     return WEIGHTS[entry.kind] * (2 if entry.kind == "code" and "place" in entry.to else 1)
 
 
@@ -148,20 +148,20 @@ def _all(language: str) -> Iterator[Findable]:
         yield Findable("page", title, text, {}, where)
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
-            whole = shelf.text_of(lesson.name, language)
-            other = [*_letters(whole.introduction), OTHER_WORDS.get(lesson.name, "")]
-            yield Findable(kind, whole.title, _prose(whole.introduction), place_of(lesson.name), other=" ".join(other))
-            for scene in whole.scenes:
-                yield from _of_scene(kind, lesson.name, whole.title, scene)
+            lesson_text = shelf.text_of(lesson.name, language)
+            other = [*_letters(lesson_text.introduction), OTHER_WORDS.get(lesson.name, "")]
+            yield Findable(kind, lesson_text.title, _prose(lesson_text.introduction), parameters_of(lesson.name), other=" ".join(other))
+            for scene in lesson_text.scenes:
+                yield from _of_scene(kind, lesson.name, lesson_text.title, scene)
 
 
 def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[Findable]:
-    to = place_of(lesson, scene.name)
+    to = parameters_of(lesson, scene.name)
     heading = next((_prose([block]) for block in scene.blocks if block["kind"] == "heading"), title)
     of_lesson = kind == "lesson"
-    told = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
+    body = [block for block in scene.blocks if block["kind"] not in ("predict", "heading", "code")]
     other = " ".join([*_letters(scene.blocks), OTHER_WORDS.get(f"{lesson}/{scene.name}", "")])
-    yield Findable("scene" if of_lesson else "station", heading if of_lesson else title, _prose(told), to, title, other)
+    yield Findable("scene" if of_lesson else "station", heading if of_lesson else title, _prose(body), to, title, other)
     for block in scene.blocks:
         if block["kind"] == "predict":
             explained = " ".join(_prose(content) for _, content in block["answers"])
@@ -171,7 +171,7 @@ def _of_scene(kind: str, lesson: str, title: str, scene: SceneText) -> Iterator[
             yield Findable("code", block["symbol"], f"{block['path']} {lines}", to, title)
 
 
-def place_of(lesson: str, scene: str = "") -> Json:
+def parameters_of(lesson: str, scene: str = "") -> Json:
     """The address's parameters of a lesson and scene, or of a station of the tour."""
     folder, _, name = lesson.rpartition(".")
     if folder == shelf.TOUR:
@@ -185,7 +185,7 @@ def _prose(piece: Any) -> str:
         return piece
     if isinstance(piece, list):
         joined = " " if piece and isinstance(piece[0], dict) and "kind" in piece[0] and _is_block(piece[0]) else ""
-        return joined.join(_prose(one) for one in piece)
+        return joined.join(_prose(part) for part in piece)
     if piece.get("kind") == "code" and "text" in piece:
         return str(piece["text"])
     if piece.get("kind") in ("slot", "formula"):
@@ -214,14 +214,14 @@ def _leaves(tree: Any) -> Iterator[str]:
             yield from _leaves(child)
 
 
-def _shown(entry: Findable, asked: str) -> Json:
-    """A result; the extract is the piece of the text around the first word that was asked for."""
+def _result(entry: Findable, expression: str) -> Json:
+    """A result for the page. The extract is the part of the text around the first word of the query."""
     text = " ".join(entry.text.split())
-    at = min((place for word in _WORD.findall(asked.lower()) if (place := text.lower().find(word)) >= 0), default=0)
+    at = min((position for word in _WORD.findall(expression.lower()) if (position := text.lower().find(word)) >= 0), default=0)
     first = text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1
     piece = text[first : first + EXTRACT]
-    whole = first + EXTRACT >= len(text)
-    extract = ("… " if first else "") + (piece if whole else piece.rsplit(" ", 1)[0] + " …")
+    reaches_end = first + EXTRACT >= len(text)
+    extract = ("… " if first else "") + (piece if reaches_end else piece.rsplit(" ", 1)[0] + " …")
     return {"kind": entry.kind, "title": entry.title, "where": entry.where, "extract": extract, "to": entry.to}
 
 
@@ -229,22 +229,22 @@ def _shown(entry: Findable, asked: str) -> Json:
 
 
 def named(query: str) -> list[NameAnswer]:
-    """The name that was asked for, whatever its capitals; then names that begin so, then those that contain it."""
-    asked = query.strip().lower()
-    if not asked or " " in asked:
+    """Names of TRL for a query, whatever its capitals: the equal one first, then those that begin with it, then those that contain it."""
+    name_typed = query.strip().lower()
+    if not name_typed or " " in name_typed:
         return []
-    known = {name: answer for name, answer in answers().items() if asked == name.lower() or len(asked) >= FEWEST_LETTERS}
-    order = sorted((_nearness(name.lower(), asked), len(name), name) for name in known)
+    known = {name: answer for name, answer in answers().items() if name_typed == name.lower() or len(name_typed) >= FEWEST_LETTERS}
+    order = sorted((_nearness(name.lower(), name_typed), len(name), name) for name in known)
     return [known[name] for near, _, name in order if near < 3][:MOST_NAMES]
 
 
-def _nearness(name: str, asked: str) -> int:
-    return 0 if name == asked else 1 if name.startswith(asked) else 2 if asked in name else 3
+def _nearness(name: str, typed: str) -> int:
+    return 0 if name == typed else 1 if name.startswith(typed) else 2 if typed in name else 3
 
 
 def _named(answer: NameAnswer) -> Json:
-    shown = {**asdict(answer), "symbols": [_symbol(symbol) for symbol in answer.symbols], "see": _seen(answer.see)}
-    return {"kind": "name", "title": answer.name, "where": "", "extract": "", "to": {}, "answer": shown}
+    answer_fields = {**asdict(answer), "symbols": [_symbol(symbol) for symbol in answer.symbols], "see": _leads_to(answer.see)}
+    return {"kind": "name", "title": answer.name, "where": "", "extract": "", "to": {}, "answer": answer_fields}
 
 
 @cache
@@ -255,11 +255,11 @@ def _symbol(symbol: str) -> Json:
 
 
 @cache
-def _seen(see: str) -> Json | None:
-    """Where an answer leads: the title of a lesson or a station, and its address."""
+def _leads_to(see: str) -> Json | None:
+    """Where to read about a name: the title of a lesson or station, and its address."""
     if not see:
         return None
     kind, _, rest = see.partition(":")
     lesson, _, scene = rest.partition("/")
     name = f"{shelf.TOUR}.{lesson}" if kind == "tour" else lesson
-    return {"title": shelf.text_of(name).title, "to": place_of(name, scene)}
+    return {"title": shelf.text_of(name).title, "to": parameters_of(name, scene)}

@@ -1,4 +1,4 @@
-"""What the Learn page's search knows beside the lessons' own texts: pages outside Learn, and other words for some places."""
+"""What the Learn page's search knows beside the lessons' texts: pages outside Learn, and other words for some lessons."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ OTHER_WORDS = {
 
 
 def plain(text: str) -> str:
-    """Text as it is looked through: Greek letters by their names, capitals inside names as beginnings of words, -ize for -ise."""
+    """Text in the form that is searched: Greek letters by name, names split at their capitals, -ize written -ise."""
     spread = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.translate(_GREEK))
     return _SPELLING.sub("iz", spread.lower())

@@ -1,4 +1,4 @@
-"""What the place "For teachers" of the Learn page asks: plans, sheets of questions, and result codes."""
+"""The functions of "For teachers" on the Learn page: plans, sheets of questions, and result codes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Teaching:
         self._computer, self._slow = computer, slow_computer
 
     def learn_teach(self, data: Any, request: gr.Request) -> Response:
-        """What ``what`` names. Gives ``answer``, or ``error``.
+        """The answer to ``what``. Gives ``answer``, or ``error``.
 
         - ``plans``: the texts, and the largest number of questions of each lesson;
         - ``sheet``: of ``lessons``, ``each`` and ``seed``, with answers or without (:func:`rlhf_studio.lessons.teaching.sheets.sheet`);
-        - ``before``: the lesson two places before ``lesson``, and ``light``, whether no model has to be loaded for its question;
-        - ``opening``: that ``question``; ``asked``: the question of ``lesson`` and ``scene`` with numbers of ``seed``;
-        - ``code``: of the same selection and ``outcomes``;
+        - ``before``: the lesson that comes two before ``lesson``, and ``light``, whether its question needs no model;
+        - ``opening``: the question for that lesson; ``asked``: the question of ``lesson`` and ``scene`` with numbers of ``seed``;
+        - ``code``: the result code of the same selection and ``outcomes``;
         - ``check``: what the codes in ``lines`` say.
         """
         answers: dict[str, Callable[[Any], Any]] = {
@@ -95,7 +95,7 @@ def _selection(data: Any) -> Selection:
 
 def _outcomes(data: Any) -> list[str]:
     outcomes = sent.member(data, "outcomes")
-    if not isinstance(outcomes, list) or not all(isinstance(one, str) for one in outcomes):
+    if not isinstance(outcomes, list) or not all(isinstance(outcome, str) for outcome in outcomes):
         raise ValueError("outcomes must be a list of names")
     return outcomes
 

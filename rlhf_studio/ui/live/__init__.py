@@ -1,1 +1,1 @@
-"""The Live page's side of the server: what it shows of a run, and how it learns of it."""
+"""The server's side of the Live page: what the page shows of a run, and how it gets it."""

@@ -142,8 +142,8 @@ def page_data(metrics: Sequence[Metric] = METRICS) -> dict[str, Any]:
 
 def _lines(chart: str, metrics: Iterable[Metric]) -> list[dict[str, Any]]:
     """The lines of one chart as the page's JavaScript takes them."""
-    found = [(metric, line) for metric in metrics for line in metric.lines if line.chart == chart]
+    drawn = [(metric, line) for metric in metrics for line in metric.lines if line.chart == chart]
     return [
         {"metric": metric.name, "axis": line.axis, "style": line.style, "percent": line.percent, "colour": metric.colour}
-        for metric, line in found
+        for metric, line in drawn
     ]

@@ -1,6 +1,6 @@
-"""What is larger than a poll: a step's samples, a response's tokens, the watched answers, the log.
+"""Answers that are larger than a poll: a step's samples, a response's tokens, the watched answers, the log.
 
-Read once for everybody and kept for those who ask next. What is kept can be looked up from any thread; only the feed's thread reads.
+Each is read once and kept for everybody who asks later. Any thread may look up a kept answer; only the feed's thread reads the disk.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ class Details:
     """Details of all runs that are watched, as complete JSON."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[_Key, bytes] = OrderedDict()
+        self._details: OrderedDict[_Key, bytes] = OrderedDict()
 
     def known(self, run: str, kind: str, step: int, sample: int, at: Moment) -> bytes | None:
-        """A detail that somebody has asked for before, while it holds; looks at memory only."""
-        return self._kept.get(_key(run, kind, step, sample, at))
+        """A detail that was read before and is still true; None when there is none. Reads memory only."""
+        return self._details.get(_key(run, kind, step, sample, at))
 
     def read(self, reader: Any, run: str, kind: str, step: int, sample: int, at: Moment) -> bytes:
-        """The detail as it was kept, or from the disk by ``reader``, a RunReader. Raises StoreError."""
+        """The kept detail, or else the detail from the disk by ``reader``, a RunReader. Raises StoreError."""
         key = _key(run, kind, step, sample, at)
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        found = _KINDS[kind](reader, step, sample)
+        if key in self._details:
+            self._details.move_to_end(key)
+            return self._details[key]
+        detail = _KINDS[kind](reader, step, sample)
         if step <= at.step:  # a later step may be there the next time
-            self._kept[key] = found
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return found
+            self._details[key] = detail
+            while len(self._details) > MOST_KEPT:
+                self._details.popitem(last=False)
+        return detail
 
 
 def _key(run: str, kind: str, step: int, sample: int, at: Moment) -> _Key:

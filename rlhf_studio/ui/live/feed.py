@@ -1,9 +1,9 @@
-"""One reader thread per app that follows the runs being watched and keeps ready-made answers for every viewer.
+"""One thread for each app that follows the watched runs and keeps finished answers for all viewers.
 
-The thread alone touches the disk. A poll looks up a frozen snapshot (:mod:`rlhf_studio.ui.live.snapshot`), takes the bytes that were built
-for the first viewer at the same position, and returns: no disk, no lock, however many people watch. What is larger than a poll
-(:mod:`rlhf_studio.ui.live.details`) is asked for with :meth:`LiveFeed.detail`, and read by the same thread once for everybody. The samples
-of the newest step then come to the other viewers who follow it with their next poll, without a question of their own.
+Only this thread reads the disk. A poll takes a frozen snapshot (:mod:`rlhf_studio.ui.live.snapshot`) and returns the bytes that were built
+for the first viewer at the same position: no disk and no lock, however many people watch. Larger answers
+(:mod:`rlhf_studio.ui.live.details`) are requested with :meth:`LiveFeed.detail`; the same thread reads each of them once for everybody. When
+somebody has asked for the samples of the newest step, all other viewers who follow the run get them with their next poll.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback.held import Held
-from rlhf_studio.ui.insights import Insights, Place
+from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.live import payloads
 from rlhf_studio.ui.live.details import BEST, KINDS, Details
 from rlhf_studio.ui.live.snapshot import Follower, Position, Snapshot
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 MOST_RUNS = 32
 MOST_WAITING = 200
-MOST_ASKED = 2000  # names in the polls of all viewers, whether there are such runs or not
+MOST_ASKED = 2000  # names of runs in the polls of all viewers, also of runs that do not exist
 FORGET_MISSING = 2.0  # seconds after which a name that no run has is forgotten
-MISSING_REST = 1.0  # seconds after which a name that no run has is looked for again
+MISSING_REST = 1.0  # seconds after which the thread looks again for a run that did not exist
 BROKEN_REST = 10.0  # seconds after which a run that could not be followed is looked at again
 BROKEN = "This cannot be shown: {error}. The app's own log has more."
 TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
@@ -63,7 +63,7 @@ class LiveFeed:
         self._forget_after = forget_after
         self.insights, self._held = Insights(workspace), Held(workspace)
         self._boot = secrets.token_hex(4)
-        self._asked: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         self._followers: dict[str, Follower] = {}
         self._answers: dict[str, Snapshot | bytes] = {}
         self._broken: dict[str, tuple[float, str]] = {}  # by run: when it is looked at again, and what was wrong
@@ -77,15 +77,15 @@ class LiveFeed:
         self._thread: threading.Thread | None = None
 
     def poll(self, position: Position) -> bytes:
-        """The inside of the JSON object that answers a poll. Looks at memory only."""
+        """The answer to a poll: the text inside the braces of a JSON object. Reads memory only."""
         self._ensure_thread()
         now = time.monotonic()
         if not position.run:
             self._listing_asked = now
             return self._listing or self._soon()
-        if position.run not in self._asked and len(self._asked) >= MOST_ASKED:
+        if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
             return _problem(TOO_MANY)[1:-1]
-        self._asked[position.run] = now
+        self._asked_at[position.run] = now
         answer = self._answers.get(position.run)
         if not isinstance(answer, Snapshot):
             return answer if answer is not None else self._soon()
@@ -95,17 +95,18 @@ class LiveFeed:
         return time.monotonic() - snapshot.checked_at < 5 + 10 * self._interval
 
     def _samples(self, position: Position, now: Snapshot) -> bytes:
-        """The samples of the newest step for a viewer who follows it, once somebody has asked for them: another part of the answer."""
+        """The samples of the newest step, as another part of the answer, for a viewer who follows the run; empty until somebody asked for
+        them."""
         same = position.epoch == now.epoch and position.follows == now.newest
         if position.follows is None or same or position.version == now.version or now.newest < 0:
             return b""
         known = self._details.known(position.run, "samples", now.newest, BEST, now)
         return b',"samples":' + known if known else b""
 
-    def place(self, run: str) -> Place | None:
-        """How far a watched run has got; None before it was read. Looks at memory only."""
+    def progress(self, run: str) -> Progress | None:
+        """How far a watched run has got; None before it was read. Reads memory only."""
         answer = self._answers.get(run)
-        return answer.place if isinstance(answer, Snapshot) else None
+        return answer.progress if isinstance(answer, Snapshot) else None
 
     def detail(self, run: str, kind: str, step: int = 0, sample: int = 0) -> Future[bytes]:
         """One of :data:`~rlhf_studio.ui.live.details.KINDS` as complete JSON, e.g. the ``samples`` of a step."""
@@ -116,7 +117,7 @@ class LiveFeed:
             return answer
         snapshot = self._answers.get(run)
         known = self._details.known(run, kind, step, sample, snapshot) if isinstance(snapshot, Snapshot) and self._holds(snapshot) else None
-        if known is not None:  # nobody waits for the thread, and it sleeps on
+        if known is not None:  # without waiting for the thread
             answer.set_result(known)
             return answer
         if self._requests.qsize() >= MOST_WAITING:
@@ -156,15 +157,15 @@ class LiveFeed:
 
     def _refresh_runs(self) -> None:
         now = time.monotonic()
-        for run, asked in list(self._asked.items()):
-            if now - asked > (FORGET_MISSING if self._answers.get(run) == MISSING else self._forget_after):
+        for run, asked_at in list(self._asked_at.items()):
+            if now - asked_at > (FORGET_MISSING if self._answers.get(run) == MISSING else self._forget_after):
                 self._forget(run)
                 continue
             self._answers[run] = self._look_at(run, now)
             self._serve_requests()
 
     def _look_at(self, run: str, now: float) -> Snapshot | bytes:
-        """What the viewers of a run get. What is wrong with one run is said to them alone; the other runs go on."""
+        """What the viewers of a run get. When something is wrong with one run, only its viewers get the problem; the other runs go on."""
         if self._broken.get(run, (now, ""))[0] > now:
             return self._answers[run]
         try:
@@ -191,15 +192,15 @@ class LiveFeed:
         return self._followers[run]
 
     def _forget(self, run: str) -> None:
-        for held in (self._asked, self._followers, self._answers, self._broken):
-            held.pop(run, None)
+        for by_run in (self._asked_at, self._followers, self._answers, self._broken):
+            by_run.pop(run, None)
 
     def _refresh_listing(self) -> None:
         now = time.monotonic()
         if now - self._listing_asked < 10 and now - self._listing_read > 1 and self._listing_asked:
             self._listing_read = now
-            found = payloads.listing_payload(self._workspace.runs(), self._workspace.recordings.table)
-            self._listing = payloads.encode_text(found)[1:-1]
+            listing = payloads.listing_payload(self._workspace.runs(), self._workspace.recordings.table)
+            self._listing = payloads.encode_text(listing)[1:-1]
 
     def _serve_requests(self) -> None:
         while not self._requests.empty():
@@ -216,7 +217,7 @@ class LiveFeed:
 
     def _read_detail(self, run: str, kind: str, step: int, sample: int) -> bytes:
         follower = self._follower(run)
-        self._asked.setdefault(run, time.monotonic())
+        self._asked_at.setdefault(run, time.monotonic())
         return self._details.read(follower.reader, run, kind, step, sample, follower.status or follower.reader.status())
 
 

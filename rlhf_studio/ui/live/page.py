@@ -61,11 +61,12 @@ def value_for(run_id: str) -> str:
 def poll_reply(
     position: Position, body: bytes, rights: Mapping[str, Any], now: float, insight: tuple[str, bytes] = ("", b""), owns: bool = False
 ) -> bytes:
-    """A complete poll reply: the bytes that all viewers at this place share, behind what differs per kind of viewer and per second.
+    """A complete reply to a poll: first what differs between viewers, then the bytes that all viewers at the same position share.
 
-    ``rights`` as ``Access.rights``; ``owns``: it is the sender's own run.
-
-    ``insight`` is the newest verdict with its version; it is sent to a viewer who has another one.
+    Args:
+        rights: as ``Access.rights`` gives them.
+        insight: the newest verdict with its version; it is sent to a viewer who has another version.
+        owns: whether it is the sender's own run.
     """
     own = {"now": round(now), "run": position.run, **rights}
     own |= {"owns": True} if owns else {}
@@ -75,7 +76,7 @@ def poll_reply(
 
 
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
-    """Who presses a button of a run, in words. Raises gr.Error for whoever is no operator and did not start the run, and StoreError."""
+    """Who presses a button of a run, in words. Raises gr.Error for a viewer who did not start the run, and StoreError."""
     if not access.is_operator(request, data) and (starter := access.own_starter(request, data, workspace)) is not None:
         return f"the {starter.role} who started it"
     access.require_operator(request, data)
@@ -83,10 +84,16 @@ def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Reques
 
 
 def steer(workspace: Workspace, action: str, data: Any, by: str = "", admission: Admission = FREE) -> None:
-    """Carry out a button, which sent ``data``: the run, ``from_start`` to resume it from step 0, ``changes`` of settings. ``by`` goes on
-    record with a stop; ``admission`` says how many runs whoever resumes one may have.
+    """Do what a button asks. ``data`` is what it sent: the run, ``from_start`` to resume it from step 0, ``changes`` of settings.
 
-    ``stop_run`` on a run that still waits takes it out of the queue. Raises gr.Error with one sentence when the store refuses.
+    ``stop_run`` on a run that still waits takes it out of the queue.
+
+    Args:
+        by: who asked, recorded with a stop.
+        admission: how many runs the person may have who resumes one.
+
+    Raises:
+        gr.Error: the store refuses; the error is one sentence.
     """
     with _refusals():
         run = sent.run_id(data)
@@ -137,7 +144,7 @@ def _refusals() -> Iterator[None]:
 
 
 def about_settings() -> dict[str, Any]:
-    """What the page says of settings: the ``settings``' titles by dotted name, and those that can be ``steered`` as the form has them."""
+    """What the page needs of the settings: their titles by dotted name, and those that can be ``steered`` as the form describes them."""
     fields = dict(walk_fields())
     every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
     titles = {name: info.title for name, info in every.items() if "." in name}
@@ -196,9 +203,9 @@ def build(
     async def poll(data: Any, request: gr.Request) -> Response:
         position = Position.parse(data)
         rights = access.rights(request, data)
-        body, place = feed.poll(position), feed.place(position.run)
-        owns = not rights["operator"] and place is not None and access.owns(request, data, place.starter)
-        insight = insights.watch(position.run, place)
+        body, progress = feed.poll(position), feed.progress(position.run)
+        owns = not rights["operator"] and progress is not None and access.owns(request, data, progress.starter)
+        insight = insights.watch(position.run, progress)
         return sent.as_json(poll_reply(position, body, rights, time.time(), insight, owns))
 
     @callable_by(Role.VIEWER, most_bytes=4_000)
@@ -208,10 +215,10 @@ def build(
             return sent.as_json(page_data)
         position = Position.parse(data)
         if kind in (*KINDS, *ON_DEMAND):
-            asked = insights.detail(position.run, str(kind), feed.place(position.run))
+            reading = insights.detail(position.run, str(kind), feed.progress(position.run))
         else:
-            asked = feed.detail(position.run, str(kind), position.step, position.sample)
-        answer = asyncio.wrap_future(asked)
+            reading = feed.detail(position.run, str(kind), position.step, position.sample)
+        answer = asyncio.wrap_future(reading)
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return sent.as_json(
             answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})

@@ -1,7 +1,7 @@
-"""What the Live page is told, as plain data, and one function per payload.
+"""What the Live page gets, as plain data: one function for each payload.
 
-Everything here is pure: it reads no disk, knows no Gradio, and is tested without a browser. Texts are written as JSON with
-ASCII escapes, because a lone surrogate in a model's text is not valid UTF-8 but must reach the page all the same.
+Everything here is pure: it reads no disk, does not use Gradio, and is tested without a browser. Texts are written as JSON with ASCII
+escapes: half of a surrogate pair in a model's text is not valid UTF-8, but must reach the page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encode_text(data: Any) -> bytes:
     dumps = partial(json.dumps, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     try:
         return dumps(data).encode("ascii")
-    except ValueError:  # seldom: only then is everything looked through
+    except ValueError:  # seldom: only then are all values checked
         return dumps(_without_infinities(data)).encode("ascii")
 
 
@@ -75,7 +75,7 @@ class Series:
         return int(self._steps[self.count - 1]) if self.count else 0
 
     def append(self, rows: Iterable[tuple[int, dict[str, float | None]]]) -> None:
-        """Add (step, metrics) rows in ascending order; what is missing, not finite or beyond float32 is held as NaN."""
+        """Add (step, metrics) rows in ascending order. A value that is missing, not finite or too large for float32 becomes NaN."""
         for step, metrics in rows:
             if self.count == len(self._steps):
                 self._grow()
@@ -95,7 +95,7 @@ class Series:
         self._columns = {name: np.concatenate([column, gap]) for name, column in self._columns.items()}
 
     def freeze(self) -> Series:
-        """A view of the present rows that later appends leave alone: rows are written once and growth makes new arrays."""
+        """A view of the present rows. Later appends do not change it: rows are written once, and a longer series is a new array."""
         frozen = Series()
         frozen.names, frozen.count = list(self.names), self.count
         frozen._steps = self._steps[: self.count]
@@ -114,28 +114,29 @@ class Series:
         column = self._columns.get(name)
         return np.full(self.count - first, np.nan, np.float32) if column is None else column[first : self.count]
 
-    def payload(self, after: int = -1, limit: int = MAX_POINTS, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
+    def payload(self, after: int = -1, limit: int = MAX_POINTS, accepts: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
         """``{names, x, at, y}``: series i has the values y[i] at the steps x[at[i]]; equal step lists are sent once.
 
-        Only the metrics that ``wanted`` accepts are in it.
+        Only the metrics that ``accepts`` lets through are in it.
         """
         steps = self.steps(after)
-        names = [name for name in self.names if wanted(name)]
+        names = [name for name in self.names if accepts(name)]
         rows = {name: thin_rows(self.column(_rows_from(name), after), limit) for name in names}
         payload: dict[str, Any] = {"names": names, "x": [], "at": [], "y": []}
-        places: dict[bytes, int] = {}
+        positions: dict[bytes, int] = {}
         for name in names:
-            kept = steps[rows[name]]
-            place = places.setdefault(kept.tobytes(), len(places))
-            if place == len(payload["x"]):
-                payload["x"].append(kept)
-            payload["at"].append(place)
+            thinned = steps[rows[name]]
+            position = positions.setdefault(thinned.tobytes(), len(positions))
+            if position == len(payload["x"]):
+                payload["x"].append(thinned)
+            payload["at"].append(position)
             payload["y"].append(rounded(self.column(name, after)[rows[name]]))
         return payload
 
 
 def _rows_from(name: str) -> str:
-    """Whose rows a series keeps when it is thinned: the phases of a step are stacked, so they must keep the same ones."""
+    """The metric whose rows are kept when a series is thinned: the phases of a step are drawn as a stack, so they must keep the same
+    rows."""
     return "time/total" if name.startswith("time/") and name != "time/elapsed" else name
 
 
@@ -147,7 +148,7 @@ def step_seconds(series: Series) -> float | None:
 
 
 def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
-    """From -> to, for each metric that has both; none after a single step."""
+    """The first and the last value of each metric that has both; empty after a single step."""
     return [
         {"name": name, "from": first, "to": last}
         for name, (first, last) in first_and_last.items()
@@ -156,12 +157,12 @@ def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]]
 
 
 def listing_payload(runs: Sequence[RunStatus], recordings: Sequence[Recording]) -> dict[str, Any]:
-    """What a page without a run is told: the ``newest`` run (of those that are alive, if any), and the recordings that it can watch."""
+    """What a page without a run gets: the ``newest`` run (of the runs that are alive, if any), and the recordings that it can show."""
     alive = [run for run in runs if run.state in ALIVE]
     return {
         "newest": (alive or runs)[0].run_id if runs else None,
         "alive": bool(alive),
-        "recordings": [{"run": one.run_id, "name": one.name, "about": one.about} for one in recordings],
+        "recordings": [{"run": recording.run_id, "name": recording.name, "about": recording.about} for recording in recordings],
     }
 
 
@@ -181,7 +182,7 @@ def status_payload(
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty. Its
     ``last`` are what the page then shows of each metric, ``summary`` those by which a run of the stage is summed up.
     """
-    told = {name: ends for name, ends in first_and_last.items() if name in SUMMARIES[stage]}
+    ends_by_name = {name: ends for name, ends in first_and_last.items() if name in SUMMARIES[stage]}
     return {
         "stage": stage,
         "run": status.run_id,
@@ -209,7 +210,7 @@ def status_payload(
         "step_seconds": finite(step_seconds(series)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "summary": summary_rows(told, len(series.steps(0))),
+        "summary": summary_rows(ends_by_name, len(series.steps(0))),
         "last": {name: last for name, (_, last) in first_and_last.items() if last is not None},
     }
 
@@ -269,12 +270,12 @@ def event_rows(events: Sequence[StoredEvent]) -> list[dict[str, Any]]:
 
 
 def before_training(events: Sequence[StoredEvent]) -> list[tuple[int, dict[str, float | None]]]:
-    """The row of step 0: what the newest event ``start`` tells of the model as it was before training; none without that event.
+    """The row of step 0: the measurements of the untrained model in the newest event ``start``. Empty without such an event.
 
-    A run that began again from step 0 has one for each beginning.
+    A run that began again from step 0 has one such event for each beginning.
     """
-    told = next((event.data for event in reversed(events) if event.kind == "start"), {})
-    measured = {name: value for name, value in told.items() if isinstance(value, int | float) and "/eval_" in name}
+    facts = next((event.data for event in reversed(events) if event.kind == "start"), {})
+    measured = {name: value for name, value in facts.items() if isinstance(value, int | float) and "/eval_" in name}
     return [(0, {**measured, "episode": 0.0, "time/elapsed": 0.0})] if measured else []
 
 

@@ -1,4 +1,4 @@
-"""What the Live page is told about texts and tokens: the samples of a step, one response's numbers, and the watched answers.
+"""What the Live page gets about texts and tokens: the samples of a step, the numbers of one response, and the watched answers.
 
 As pure as :mod:`rlhf_studio.ui.live.payloads`: records go in, JSON comes out.
 """
@@ -32,20 +32,20 @@ def samples(reader: Any, step: int, sample: int) -> bytes:
         rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
     config = reader.config()
     ppo = config.ppo if isinstance(config, RunConfig) else None
-    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, kept=kept_of(reader, step))
+    return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, on_record=on_record_of(reader, step))
 
 
 def tokens(reader: Any, step: int, sample: int) -> bytes:
     """Every number of one response, as :func:`tokens_payload`; ``reader`` is a RunReader."""
-    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader), kept=kept_of(reader, step))
+    return tokens_payload(step, reader.rollout(step, sample), ppo_of(reader), on_record=on_record_of(reader, step))
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is on record of all episodes of a step.
+class OnRecord:
+    """What a step has recorded of all its episodes.
 
     Attributes:
-        numbers: whether there is what token numbers follow from.
+        numbers: whether it has recorded what the numbers of tokens can be computed from.
         reading: as in :class:`~rlhf_studio.runs.records.StepEpisodes`.
     """
 
@@ -53,17 +53,17 @@ class Kept:
     reading: np.ndarray | None = None
 
     def cut(self, sample: int) -> list[int] | None:
-        """Tokens that the reward read of a response's text, and all that it has; None where it read all of them."""
+        """[tokens of a response's text that the reward read, all tokens of it]; None when the reward read all of them."""
         if self.reading is None or sample >= len(self.reading):
             return None
-        read, whole = self.reading[sample].tolist()
-        return [read, whole] if read < whole else None
+        read, total = self.reading[sample].tolist()
+        return [read, total] if read < total else None
 
 
-def kept_of(reader: Any, step: int) -> Kept:
+def on_record_of(reader: Any, step: int) -> OnRecord:
     """What is on record of a step's episodes; ``reader`` is a RunReader."""
     arrays = reader.episode_arrays(step, ["lengths", "reading"])
-    return Kept("lengths" in arrays, arrays.get("reading"))
+    return OnRecord("lengths" in arrays, arrays.get("reading"))
 
 
 def ppo_of(reader: Any) -> PPOConfig | None:
@@ -73,26 +73,37 @@ def ppo_of(reader: Any) -> PPOConfig | None:
 
 
 def samples_payload(
-    step: int, rollouts: Sequence[RolloutRecord], sample: int, in_pairs: bool = False, ppo: PPOConfig | None = None, *, kept: Kept = Kept()
+    step: int,
+    rollouts: Sequence[RolloutRecord],
+    sample: int,
+    in_pairs: bool = False,
+    ppo: PPOConfig | None = None,
+    *,
+    on_record: OnRecord = OnRecord(),
 ) -> bytes:
     """The sample table of one step, the scale of its colours, and as ``chosen`` every number of one response (:func:`tokens_payload`).
 
-    ``pairs`` says that the rows are chosen and rejected responses in turn; ``in_pairs`` is whether the run's stage records such.
+    A page that shows a new step so needs one question only. The reply's ``pairs`` says that the rows are chosen and rejected responses in
+    turn.
 
-    That is ``sample``, or where the step has no such sample the response with the best score of those whose tokens were recorded, if any
-    were; null in a step without responses. One question then gets what a page shows of a new step. ``kept`` is as in
-    :func:`tokens_payload`.
+    Args:
+        step: the step of all ``rollouts``.
+        rollouts: its responses.
+        sample: which response is ``chosen``. Where the step has no such sample, it is the response with the best score, of those with
+            recorded tokens if there are any. In a step without responses, ``chosen`` is null.
+        in_pairs: whether the run's stage records chosen and rejected responses.
+        ppo, on_record: as in :func:`tokens_payload`.
     """
     arrays = [record.tokens.arrays for record in rollouts if record.tokens is not None]
     head = {"step": step, "rows": [_row(record) for record in rollouts], "scales": scales(arrays)}
     table = encode_text({**head, "pairs": in_pairs and sides(rollouts)})
     best = max(rollouts, key=_worth, default=None)
     chosen = next((record for record in rollouts if record.sample == sample), best)
-    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo, kept=kept) if chosen else b"null") + b"}"
+    return table[:-1] + b',"chosen":' + (tokens_payload(step, chosen, ppo, on_record=on_record) if chosen else b"null") + b"}"
 
 
 def _worth(record: RolloutRecord) -> tuple[bool, bool, float, int]:
-    """By which a response is shown first: that its tokens were recorded, then its score, then its place."""
+    """The order in which responses are shown: those with recorded tokens first, then by score, then by number."""
     score = finite(record.score)
     return record.tokens is not None, score is not None, score or 0.0, -record.sample
 
@@ -123,7 +134,7 @@ def run_scales(reader: Any) -> dict[str, Any]:
 
 
 def _spread(steps: Sequence[int]) -> list[int]:
-    return sorted({steps[int(place)] for place in np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS_READ))})
+    return sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS_READ))})
 
 
 def _recorded(reader: Any, step: int) -> list[tuple[int, Mapping[str, np.ndarray]]]:
@@ -139,13 +150,13 @@ def clearest_move(reader: Any) -> dict[str, Any]:
     Looked at are the steps of :func:`run_scales`. A token counts when its probability changed by :data:`CLEAR_MOVE` or more from when it
     was sampled to the update's last pass, the way its advantage asked for. Of these it is the one with the largest product of both.
     """
-    best, found = 0.0, None
+    best, move = 0.0, None
     for step in _spread(reader.rollout_steps()):
         for sample, arrays in _recorded(reader, step):
             moves = _moves(arrays)
             if len(moves) and moves.max() > best:
-                best, found = float(moves.max()), {"step": step, "sample": sample, "token": int(moves.argmax())}
-    return {"token": found}
+                best, move = float(moves.max()), {"step": step, "sample": sample, "token": int(moves.argmax())}
+    return {"token": move}
 
 
 def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -165,36 +176,36 @@ class Spans:
     """The span of the finite numbers of each quantity that colours tokens, over any number of responses."""
 
     def __init__(self) -> None:
-        # by the quantity, and whether a response that counts had one value everywhere: lowest, highest, sum, how many
-        self._found: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
+        # (quantity, whether the response had one value everywhere) -> (lowest, highest, sum, count)
+        self._spans: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
 
     def add(self, arrays: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Take in the token arrays of some responses."""
         for quantity in charts.QUANTITIES:
             if quantity.scale == "flag":
                 continue
-            parts = [np.asarray(values, np.float64) for one in arrays if (values := _values(one, quantity.name)) is not None]
+            parts = [np.asarray(values, np.float64) for by_name in arrays if (values := _values(by_name, quantity.name)) is not None]
             for part in parts:
                 numbers = part[np.isfinite(part)]
                 if len(numbers):
                     self._take(quantity.name, numbers, quantity.centred and _is_flat(numbers, quantity.noise))
 
     def _take(self, name: str, numbers: np.ndarray, flat: bool) -> None:
-        low, high, total, count = self._found.get((name, flat), (np.inf, -np.inf, 0.0, 0))
+        low, high, total, count = self._spans.get((name, flat), (np.inf, -np.inf, 0.0, 0))
         span = min(low, numbers.min()), max(high, numbers.max()), total + numbers.sum(), count + len(numbers)
-        self._found[name, flat] = span
+        self._spans[name, flat] = span
 
     def scales(self) -> dict[str, dict[str, float]]:
         """As :func:`scales`."""
-        found = {}
+        result = {}
         for quantity in charts.QUANTITIES:
-            span = self._found.get((quantity.name, False)) or self._found.get((quantity.name, True))
+            span = self._spans.get((quantity.name, False)) or self._spans.get((quantity.name, True))
             if span is not None:
                 low, high, total, count = span
                 middle = total / count if quantity.centred else 0.0
                 centre, limit = rounded(np.array([middle, max(high - middle, middle - low)]))
-                found[quantity.name] = {"centre": float(centre), "limit": float(limit)}
-        return found
+                result[quantity.name] = {"centre": float(centre), "limit": float(limit)}
+        return result
 
 
 def _is_flat(numbers: np.ndarray, noise: float) -> bool:
@@ -221,7 +232,7 @@ def sides(rollouts: Sequence[RolloutRecord]) -> bool:
     if not rejected or len(chosen) != len(rejected):
         return False
     pairs = zip(chosen, rejected, strict=True)
-    return all(one.sample % 2 == 0 and other.sample == one.sample + 1 and one.prompt == other.prompt for one, other in pairs)
+    return all(first.sample % 2 == 0 and other.sample == first.sample + 1 and first.prompt == other.prompt for first, other in pairs)
 
 
 def _sample(record: RolloutRecord) -> dict[str, Any]:
@@ -237,16 +248,20 @@ def _sample(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None, *, kept: Kept = Kept()) -> bytes:
-    """Every number of one response, for the inspector. Without token records the page is told so (``tokens`` null), and whether a lesson
-    can compute them, because the step's episodes are ``kept``. ``cut`` says how much of its text the reward read, if not all of it.
+def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = None, *, on_record: OnRecord = OnRecord()) -> bytes:
+    """Every number of one response, for the inspector.
 
-    ``ppo`` are the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`. ``chances`` are
-    probabilities: of the sampled tokens by the name of the log-probability, of the likeliest ones as ``top`` and ``ref_top``.
+    Without token records, ``tokens`` is null, and ``kept`` says whether a lesson can compute the numbers, because the step has recorded its
+    episodes. ``cut`` says how much of the text the reward read, if not all of it. ``chances`` are probabilities: of the sampled tokens by
+    the name of the log-probability, of the likeliest tokens as ``top`` and ``ref_top``.
+
+    Args:
+        ppo: the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`.
+        on_record: what the step has recorded of its episodes.
     """
-    text = {"step": step, **_sample(record), "cut": kept.cut(record.sample)}
+    text = {"step": step, **_sample(record), "cut": on_record.cut(record.sample)}
     if record.tokens is None:
-        return encode_text({**text, "tokens": None, "kept": kept.numbers})
+        return encode_text({**text, "tokens": None, "kept": on_record.numbers})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"
 
 
@@ -295,7 +310,7 @@ MEASURED = "reward_model_measured"
 
 
 def measures(reader: Any) -> dict[str, Any]:
-    """How good a reward model is by its newest measurement, and the step of it; both None in a run without one.
+    """How good a reward model is: its newest measurement, and the step of that; both None for a run without one.
 
     ``reader`` is a RunReader. Raises ValueError for a record that is no measurement.
     """
@@ -343,8 +358,8 @@ def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> b
     if pair is None:
         return encode_text({"problem": "This prompt is not watched in this run."})
     both = {name: _answer(*answer) | {"tokens": _answer_tokens(answer[1])} for name, answer in zip(("before", "now"), pair, strict=True)}
-    found = scales([answer[1].arrays for answer in pair])
-    return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": found})
+    both_scales = scales([answer[1].arrays for answer in pair])
+    return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": both_scales})
 
 
 def _answer(step: int, record: WatchRecord) -> dict[str, Any]:
@@ -362,8 +377,8 @@ def _answer_tokens(record: WatchRecord) -> dict[str, Any] | None:
     """Pieces and arrays of one answer; None in a run that an earlier version recorded."""
     if not record.pieces:
         return None
-    found = {name: _values(record.arrays, name) for name in ANSWER_ARRAYS}
-    arrays = {name: rounded(values, 4) for name, values in found.items() if values is not None}
+    columns = {name: _values(record.arrays, name) for name in ANSWER_ARRAYS}
+    arrays = {name: rounded(values, 4) for name, values in columns.items() if values is not None}
     return {
         "response_pieces": record.pieces,
         "arrays": {name: [finite(value) for value in values] for name, values in arrays.items()},

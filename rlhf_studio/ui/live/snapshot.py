@@ -1,4 +1,4 @@
-"""What the viewers of a run are told: where a viewer stands, the run at one moment, and how that is read.
+"""What the viewers of a run get: the position of a viewer, the run at one moment, and how that is read.
 
 :mod:`rlhf_studio.ui.live.feed` reads and keeps them.
 """
@@ -13,7 +13,7 @@ from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.feedback.held import Held
-from rlhf_studio.ui.insights import Place
+from rlhf_studio.ui.insights import Progress
 from rlhf_studio.ui.live import charts, payloads
 from rlhf_studio.ui.sent import member
 
@@ -23,10 +23,10 @@ MOST_EVENTS = 200
 
 @dataclass(frozen=True)
 class Position:
-    """Where a viewer stands: what the page sends with every poll. A member of another type counts as missing.
+    """The position of a viewer, as the page sends it with every poll. A member of a wrong type counts as missing.
 
-    ``sample`` is whose tokens are wanted, ``insight`` the version of the verdict that the page shows. ``follows`` is the step whose samples
-    it shows (-1: none yet) while it goes on to each newest one; None while it does not.
+    ``sample`` is the response whose tokens the page needs, ``insight`` the version of the verdict that it shows. ``follows`` is the step
+    whose samples it shows while it goes on to each newest step (-1: none yet); None while it shows a chosen step.
     """
 
     run: str = ""
@@ -67,7 +67,7 @@ class Snapshot:
     """
 
     version: str
-    place: Place
+    progress: Progress
     seq: int
     newest: int
     status: bytes
@@ -81,20 +81,20 @@ class Snapshot:
 
     @property
     def epoch(self) -> int:
-        return self.place.epoch
+        return self.progress.epoch
 
     @property
     def step(self) -> int:
-        return self.place.step
+        return self.progress.step
 
     def answer(self, position: Position) -> bytes:
         """The inside of the reply's JSON object for a viewer at ``position``."""
         if position.version == self.version:
             return b'"same":true'
         full = (
-            position.epoch != self.place.epoch
+            position.epoch != self.progress.epoch
             or not 0 <= position.step <= self.series.last_step
-            or position.step == 0 in self.series.steps()[:1]  # what was measured before training may be news
+            or position.step == 0 in self.series.steps()[:1]  # the measurements before training may be new
             or len(self.series.steps(position.step)) > MOST_DELTA_ROWS
         )
         key = (-1, 0) if full else (position.step, position.event)
@@ -105,17 +105,17 @@ class Snapshot:
         return self._answers[key]
 
     def touched(self, now: float) -> Snapshot:
-        """The same snapshot, seen to be still true at ``now``; it keeps the answers that were built."""
+        """The same snapshot, which is still true at ``now``. It keeps the answers that were built."""
         return replace(self, checked_at=now)
 
     def _build(self, full: bool, step: int, event: int) -> bytes:
         events = [row for row in self.events if row["id"] > event][-MOST_EVENTS:]
-        head = {"version": self.version, "epoch": self.place.epoch, "full": full, "last_step": self.series.last_step, "events": events}
+        head = {"version": self.version, "epoch": self.progress.epoch, "full": full, "last_step": self.series.last_step, "events": events}
         parts = [
             payloads.encode_text(head)[1:-1],
             b'"status":' + self.status,
             b'"sample_steps":' + self.sample_steps,
-            b'"series":' + payloads.encode_numbers(self.series.payload(step, wanted=charts.is_shown)),
+            b'"series":' + payloads.encode_numbers(self.series.payload(step, accepts=charts.is_shown)),
         ]
         if full or step < self.settings_since:
             parts.append(b'"settings":' + self.settings)
@@ -141,13 +141,13 @@ class Follower:
         self._sample_steps, self._newest = b"[]", -1
         self._checkpoints: list[Any] = []
         self._first_and_last: dict[str, tuple[float | None, float | None]] = {}
-        self._seen: tuple[int, int, str] | None = None
+        self._read_at: tuple[int, int, str] | None = None
 
     def _read_settings(self) -> bytes:
         return payloads.encode_text(payloads.settings_payload(self._config, self.reader.changes()))
 
     def refresh(self, now: float) -> Snapshot:
-        """Read what is new. One small read when nothing changed; the data only when the run's sequence number moved."""
+        """Read what is new: one small read when nothing has changed, and the data only when the run's sequence number has."""
         with self.reader.snapshot():
             return self._refresh(now)
 
@@ -155,10 +155,10 @@ class Follower:
         status = self.reader.status()
         if self.status is not None and status.epoch != self.status.epoch:
             self._start_over()
-        seen = (status.epoch, status.seq, status.state)
-        if moved := seen != self._seen:
+        state_now = (status.epoch, status.seq, status.state)
+        if moved := state_now != self._read_at:
             self._read(status)
-            self._seen = seen
+            self._read_at = state_now
         self.status = status
         known = (self._series, self._checkpoints, self._first_and_last, self._config.stage)
         encoded = payloads.encode_text(payloads.status_payload(status, *known, self._held.by(status) if self._held else ""))
@@ -166,7 +166,7 @@ class Follower:
             self._changes += 1
             self.snapshot = Snapshot(
                 version=f"{self._boot}-{self._changes}",
-                place=Place(status.epoch, self._series.last_step, status.state, status.starter),
+                progress=Progress(status.epoch, self._series.last_step, status.state, status.starter),
                 seq=status.seq,
                 newest=self._newest,
                 status=encoded,
@@ -192,7 +192,11 @@ class Follower:
         self._events = (self._events + new_events)[-5 * MOST_EVENTS :]
         with_samples = self.reader.rollout_steps()
         self._sample_steps, self._newest = payloads.encode_numbers(payloads.step_ranges(with_samples)), max(with_samples, default=-1)
-        if self._seen is None or status.state != self._seen[2] or any(event["kind"] in ("checkpoint", "resume") for event in new_events):
+        if (
+            self._read_at is None
+            or status.state != self._read_at[2]
+            or any(event["kind"] in ("checkpoint", "resume") for event in new_events)
+        ):
             self._checkpoints = self.reader.checkpoints()
         if any(event["kind"] == "setting" for event in new_events):
             self._settings, self._settings_since = self._read_settings(), self._series.last_step

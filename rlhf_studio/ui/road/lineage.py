@@ -1,4 +1,4 @@
-"""What each part of a road was made from, checked by its hashes against what lies there now."""
+"""What each part of a road was made from. Hashes show whether the files are still the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def lineage_of(road: Road, workspace: Workspace, hash_of: Callable[[Path], str]) -> Json:
-    """``rows``, one for each part that has something to tell, and ``again``: whether another look may find more."""
+    """``rows``, one for each part with sources, and ``again``: whether the page should ask again because hashes are still computed."""
     titles = {part.run: part.title for part in road.parts if part.run}
     rows: list[Json] = []
     again = False

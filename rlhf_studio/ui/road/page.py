@@ -55,7 +55,9 @@ class RoadPage:
     @callable_by(Role.VIEWER)
     def road_news(self, data: Any, request: gr.Request) -> Json:
         """The newest roads and the requested one (``road``), how many ``older`` ones are not among them, and the parts of a new road."""
-        self._started = {road: process for road, process in self._started.items() if process.poll() is None}  # an ended one is no zombie
+        self._started = {
+            road: process for road, process in self._started.items() if process.poll() is None
+        }  # poll() also clears away ended child processes
         roads, requested = list_roads(self._workspace.root), _requested(data)
         listed = [road for index, road in enumerate(roads) if index < MOST_ROADS or road.id == requested]
         parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
@@ -176,5 +178,5 @@ def _requested(data: Any) -> str:
 
 
 def _readable(text: str) -> str:
-    """Written one way, whatever wrote it: percent signs after a narrow space, and neither they nor arrows begin a line."""
+    """The same typography everywhere: a narrow space before each percent sign, and no line break before a percent sign or an arrow."""
     return re.sub(r"(?<=\d)\s*%", "\u202f%", text).replace(" \u2192 ", "\u00a0\u2192\u00a0")

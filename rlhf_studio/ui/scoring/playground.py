@@ -27,7 +27,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.scoring.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, model_request
-from rlhf_studio.ui.talk.sent import Refused
+from rlhf_studio.ui.talk.sent import QuestionRefused
 
 BUNDLED = "bundled/world-reward"
 MOST_RUNS = 40  # that are looked into
@@ -75,34 +75,34 @@ class RewardPlayground:
         why = self._access.rights(request, data)["why_not"]
         return {"why_not": why, "models": self._models(sent.member(data, "run")), **static}
 
-    def _models(self, asked: Any) -> list[Json]:
+    def _models(self, run_id: Any) -> list[Json]:
         """The bundled reward model, then those that runs have trained, then what else runs have used, each once.
 
         ``kind`` is bundled, trained or used; ``from`` says which run, and of a trained one its step; ``run`` is the id of the run that
         trained it, else empty.
         """
-        found = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": "the review world", "run": ""}}
+        models = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": "the review world", "run": ""}}
         try:
             runs = self._workspace.runs()
         except StoreError:
-            runs = []  # the list of runs itself says so on its page
+            runs = []  # the Runs page shows this problem
         trained = [run for run in runs if run.stage == "reward_model"]
-        for run in [*trained[:MOST_RUNS], *(run for run in trained[MOST_RUNS:] if run.run_id == asked)]:
+        for run in [*trained[:MOST_RUNS], *(run for run in trained[MOST_RUNS:] if run.run_id == run_id)]:
             for name, step in self._trained.of(run):
-                told = f"{run.name or run.run_id}, step {step:,}"
-                found.setdefault(name, {"name": name, "kind": "trained", "from": told, "run": run.run_id})
+                source = f"{run.name or run.run_id}, step {step:,}"
+                models.setdefault(name, {"name": name, "kind": "trained", "from": source, "run": run.run_id})
         for run in [run for run in runs if run.stage == "ppo"][:MOST_RUNS]:
             for name in self._used.of(run):
-                found.setdefault(name, {"name": name, "kind": "used", "from": run.name or run.run_id, "run": ""})
-        return list(found.values())[:MOST_MODELS]
+                models.setdefault(name, {"name": name, "kind": "used", "from": run.name or run.run_id, "run": ""})
+        return list(models.values())[:MOST_MODELS]
 
     def _trained_by(self, run: RunStatus) -> list[tuple[str, int]]:
         """The newest reward model of a run, and its step."""
         try:
-            kept = self._workspace.reader(run.run_id).policies()[-1:]  # a checkpoint or a snapshot
+            policies = self._workspace.reader(run.run_id).policies()[-1:]  # a checkpoint or a snapshot
         except (StoreError, ValueError, OSError):
             return []  # a run that cannot be read offers no model
-        return [(str(Path(info.path) / "reward_model"), info.step) for info in kept]
+        return [(str(Path(info.path) / "reward_model"), info.step) for info in policies]
 
     def _used_by(self, run: RunStatus) -> list[str]:
         try:
@@ -122,12 +122,12 @@ class RewardPlayground:
             return {"error": self._access.why_not(request, data)}
         try:
             name, label = model_of(data if isinstance(data, dict) else {})
-            told, folder = describe_reward_model(name, label=label), Path(resolve(name))
+            description, folder = describe_reward_model(name, label=label), Path(resolve(name))
             measured = read_measured(folder) if folder.is_dir() else None
             report = None if measured is None else reward_report(measured).as_data()
-        except (Refused, ModelError, ValueError) as error:
+        except (QuestionRefused, ModelError, ValueError) as error:
             return {"error": str(error)}
-        return {"model": asdict(told), "report": report}
+        return {"model": asdict(description), "report": report}
 
     @callable_by(Role.OPERATOR)
     def playground_ask(self, data: Any, request: gr.Request) -> Json:
@@ -136,7 +136,7 @@ class RewardPlayground:
             return {"error": self._access.why_not(request, data), "field": ""}
         try:
             return {"key": self._service.submit(model_request(data if isinstance(data, dict) else {})).key}
-        except Refused as error:
+        except QuestionRefused as error:
             return {"error": str(error), "field": error.field}
         except Busy as error:
             return {"error": str(error), "field": ""}

@@ -1,4 +1,4 @@
-"""What the pages that score a text send, checked: which rewards or which reward model, which text, and what to try with it."""
+"""Checks what the pages that score a text send: the rewards or the reward model, the text, and the words to try."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlhf_studio.config.stages import PROMPT_WRITING
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
 from rlhf_studio.ui.form import nested
-from rlhf_studio.ui.talk.sent import Refused
+from rlhf_studio.ui.talk.sent import QuestionRefused
 
 LONGEST_TEXT = 20_000  # characters, of which the playground shows every token
 LONGEST_TRIED = 50_000  # characters, for rewards that may read long texts
@@ -21,42 +21,42 @@ Json = dict[str, Any]
 
 
 def model_of(sent: Json) -> tuple[str, str]:
-    """The model that is named, and its label where it has several. Raises :class:`Refused`."""
+    """The model that is named, and its label where it has several. Raises :class:`QuestionRefused`."""
     name, label = sent.get("model"), sent.get("label") or ""
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise Refused("Name a reward model: a folder, a Hugging Face hub id, or bundled/world-reward.", "model")
+        raise QuestionRefused("Name a reward model: a folder, a Hugging Face hub id, or bundled/world-reward.", "model")
     if not isinstance(label, str) or len(label) > 200:
-        raise Refused("The label must be the name or number of one of the model's outputs.", "model")
+        raise QuestionRefused("The label must be the name or number of one of the model's outputs.", "model")
     return name.strip(), label
 
 
 def model_request(sent: Json) -> Json:
-    """The playground's request to the process, but for its number. Raises :class:`Refused`."""
+    """The playground's request to the process, without its number. Raises :class:`QuestionRefused`."""
     name, label = model_of(sent)
     texts = {}
     for part in ("prompt", "response"):
         text = sent.get(part)
         if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
-            raise Refused(f"The {part} must be a text of at most {LONGEST_TEXT:,} characters.", part)
+            raise QuestionRefused(f"The {part} must be a text of at most {LONGEST_TEXT:,} characters.", part)
         texts[part] = None if text is None else text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
     if texts["response"] is None:
         texts["prompt"] = None  # the model is only loaded
     elif not texts["response"].strip():
-        raise Refused("Type a response: a text without one has nothing to score.", "response")
+        raise QuestionRefused("Type a response: a text without one has nothing to score.", "response")
     else:
         texts["prompt"] = texts["prompt"] or ""
     try:
-        told = describe_reward_model(name, label=label)
+        description = describe_reward_model(name, label=label)
     except ModelError as error:
-        said = str(error)
-        begin = said[:1] if said.startswith(name) else said[:1].upper()  # a model's name keeps its case
-        raise Refused(f"{begin}{said[1:]}.", "model") from None
+        message = str(error)
+        begin = message[:1] if message.startswith(name) else message[:1].upper()  # a model's name keeps its case
+        raise QuestionRefused(f"{begin}{message[1:]}.", "model") from None
     return {
         "op": "model",
         "model": name,
         "revision": "main",
         "label": label,
-        "append_eos": told.append_eos,
+        "append_eos": description.append_eos,
         **texts,
         "candidates": _candidates(sent.get("candidates")),
         "words": sent.get("words") is not False,
@@ -65,13 +65,15 @@ def model_request(sent: Json) -> Json:
 
 
 def _candidates(sent: Any) -> list[str]:
-    found = [] if sent is None else sent
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise Refused("The words to put in must be texts.", "candidates")
-    words = list(dict.fromkeys(" ".join(one.encode("utf-8", "replace").decode().split()) for one in found))
+    texts = [] if sent is None else sent
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise QuestionRefused("The words to put in must be texts.", "candidates")
+    words = list(dict.fromkeys(" ".join(text.encode("utf-8", "replace").decode().split()) for text in texts))
     words = [word for word in words if word]
     if len(words) > MOST_CANDIDATES or any(len(word) > LONGEST_CANDIDATE for word in words):
-        raise Refused(f"Give at most {MOST_CANDIDATES} words to put in, each of at most {LONGEST_CANDIDATE} characters.", "candidates")
+        raise QuestionRefused(
+            f"Give at most {MOST_CANDIDATES} words to put in, each of at most {LONGEST_CANDIDATE} characters.", "candidates"
+        )
     return words
 
 

@@ -33,23 +33,23 @@ class TryReward:
     @callable_by(Role.OPERATOR)
     def try_reward(self, data: Any, request: gr.Request) -> Json:
         """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
-        asked = data if isinstance(data, dict) else {}
+        question = data if isinstance(data, dict) else {}
         if not self._access.is_operator(request, data):
             return {"state": "failed", "error": self._access.why_not(request, data)}
-        if asked.get("op") == "start":
-            return self._start(asked)
-        job = self._service.find(asked.get("key"))
+        if question.get("op") == "start":
+            return self._start(question)
+        job = self._service.find(question.get("key"))
         if job is None:
             return {"state": "failed", "error": "This text is no longer being scored; try again."}
-        if asked.get("op") == "cancel":
+        if question.get("op") == "cancel":
             self._service.cancel(job)
         return _view(job)
 
-    def _start(self, asked: Json) -> Json:
+    def _start(self, question: Json) -> Json:
         try:
-            message = rewards_request(asked)
+            message = rewards_request(question)
         except ConfigError as error:
-            wrong = problems.for_page(error.problems, asked.get("values"))
+            wrong = problems.for_page(error.problems, question.get("values"))
             return {"state": "failed", "error": "The settings must be in order first.", "problems": wrong}
         if self._service.working:
             return {"state": "failed", "error": "Another text is being scored at the moment; try again when it is done."}

@@ -1,6 +1,6 @@
-"""Requests with a body, before Gradio sees them: read within bounds, checked for shape, and written anew with nothing else in them.
+"""Requests with a body, before Gradio gets them: read within limits, checked, and written again with nothing else in them.
 
-What is passed on is what was checked: a member that is given twice, or one that we do not know, does not reach Gradio.
+Gradio gets exactly what was checked: a member that is given twice, or that we do not know, does not reach it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.types import Receive
 
 DEEPEST = 32  # lists and objects inside each other; the form's values need 7
 SECONDS = 15.0  # to send a body
-REST_SECONDS = 3  # before somebody who was told that there is too much to do asks again
+REST_SECONDS = 3  # after which a page asks again that was refused because of too much work
 LONGEST_WHOLE = 23  # characters of a whole number; JavaScript gives those of 1e21 and more an exponent
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -26,7 +26,7 @@ _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _OF_FILES = ("path", "meta")  # an object with one of these members is a file to Gradio
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not answered by the app: HTTP ``status`` and one sentence; with 503, pages rest for some seconds."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -36,17 +36,17 @@ class Refused(Exception):
 
 
 async def read_body(headers: Headers, receive: Receive, most: int) -> bytes:
-    """The JSON body of a request. Raises :class:`Refused` for another type, more than ``most`` bytes, and one that comes too slowly."""
+    """The JSON body of a request. Raises :class:`RequestRefused` for another type, more than ``most`` bytes, and a slow sender."""
     if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "The body must be application/json.")
-    told = headers.get("content-length", "0")
-    if not told.isdecimal() or int(told[:20]) > most:
-        raise Refused(413, f"The body may have {most} bytes at most.")
+        raise RequestRefused(415, "The body must be application/json.")
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > most:
+        raise RequestRefused(413, f"The body may have {most} bytes at most.")
     try:
         async with asyncio.timeout(SECONDS):
             return await _all_of(receive, most)
     except TimeoutError:
-        raise Refused(408, "The body did not arrive in time.") from None
+        raise RequestRefused(408, "The body did not arrive in time.") from None
 
 
 async def _all_of(receive: Receive, most: int) -> bytes:
@@ -55,28 +55,28 @@ async def _all_of(receive: Receive, most: int) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "The body ended early.")
+            raise RequestRefused(400, "The body ended early.")
         body += message.get("body", b"")
         if len(body) > most:
-            raise Refused(413, f"The body may have {most} bytes at most.")
+            raise RequestRefused(413, f"The body may have {most} bytes at most.")
         more = message.get("more_body", False)
     return bytes(body)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object that a body holds. Raises :class:`Refused` for anything else and for one that is nested too deeply."""
+    """The JSON object that a body holds. Raises :class:`RequestRefused` for anything else and for one that is nested too deeply."""
     if _depth(body) > DEEPEST:
-        raise Refused(400, "The body is nested too deeply.")
+        raise RequestRefused(400, "The body is nested too deeply.")
     try:
         data = _JSON.decode(body.decode())  # from bytes it would also read UTF-16 and UTF-32, whose brackets _depth does not count
         if rb"\u" in body:
             json.dumps(data, ensure_ascii=False).encode()  # fails for half of a surrogate pair, which could not be sent back
     except (ValueError, RecursionError):
-        raise Refused(400, "The body is not JSON.") from None
+        raise RequestRefused(400, "The body is not JSON.") from None
     except OverflowError as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
     if not isinstance(data, dict):
-        raise Refused(400, "The body must be an object.")
+        raise RequestRefused(400, "The body must be an object.")
     return data
 
 
@@ -99,10 +99,10 @@ _JSON = json.JSONDecoder(parse_float=_finite, parse_int=_whole, parse_constant=_
 
 
 def _depth(body: bytes) -> int:
-    """How many lists and objects of a JSON text lie inside each other at most.
+    """The largest number of lists and objects of a JSON text that lie inside each other.
 
-    Without escaped quotes, a cut at every quote leaves pieces that are in turn outside and inside of strings; brackets inside of
-    strings do not count. Each step reads the text once, so that no text takes long.
+    The escaped quotes are removed, and the text is split at every quote: the pieces are in turn outside and inside of strings, and brackets
+    inside of strings do not count. Each step reads the text once, so no text takes long.
     """
     pieces = body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
     brackets = b"".join(pieces[::2]).translate(None, _NOT_BRACKETS)
@@ -110,32 +110,32 @@ def _depth(body: bytes) -> int:
 
 
 def session_of(value: Any) -> str:
-    """The name of a page's session. Raises :class:`Refused` for anything that no page sends."""
+    """The name of a page's session. Raises :class:`RequestRefused` for anything that no page sends."""
     if not isinstance(value, str) or not _SESSION.fullmatch(value):
-        raise Refused(400, "The session is not valid.")
+        raise RequestRefused(400, "The session is not valid.")
     return value
 
 
 def component_call(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """A call of a server function, with ``component_id`` and ``fn_name`` of the right types. Raises :class:`Refused`."""
+    """A call of a server function, with ``component_id`` and ``fn_name`` of the right types. Raises :class:`RequestRefused`."""
     component, name = sent.get("component_id"), sent.get("fn_name")
     if type(component) is not int or not isinstance(name, str):
-        raise Refused(400, "There is no such function.")
+        raise RequestRefused(400, "There is no such function.")
     return {"component_id": component, "fn_name": name, "session_hash": session_of(sent.get("session_hash")), "data": sent.get("data")}
 
 
 def event_call(sent: Mapping[str, Any], inputs: Mapping[int, int]) -> dict[str, Any]:
-    """An event of the page. ``inputs`` is how many inputs the handler of each index takes. Raises :class:`Refused`."""
+    """An event of the page. ``inputs`` is how many inputs the handler of each index takes. Raises :class:`RequestRefused`."""
     index, data, trigger = sent.get("fn_index"), sent.get("data"), sent.get("trigger_id")
     if type(index) is not int or index not in inputs:
-        raise Refused(404, "There is no such event.")
+        raise RequestRefused(404, "There is no such event.")
     if not isinstance(data, list) or len(data) != inputs[index] or not (trigger is None or type(trigger) is int):
-        raise Refused(400, "The event is not valid.")
-    told = sent.get("event_data")
-    if not (told is None or isinstance(told, dict)) or _names_a_file([data, told]):
-        raise Refused(400, "The event is not valid.")
+        raise RequestRefused(400, "The event is not valid.")
+    event = sent.get("event_data")
+    if not (event is None or isinstance(event, dict)) or _names_a_file([data, event]):
+        raise RequestRefused(400, "The event is not valid.")
     session = session_of(sent.get("session_hash"))
-    return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": told, "session_hash": session}
+    return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": event, "session_hash": session}
 
 
 def _names_a_file(value: Any) -> bool:
@@ -146,13 +146,13 @@ def _names_a_file(value: Any) -> bool:
 
 
 def cancel_call(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """A page that gives up an event. Raises :class:`Refused`."""
+    """A page that gives up an event. Raises :class:`RequestRefused`."""
     index = sent.get("fn_index")
     if type(index) is not int:
-        raise Refused(400, "There is no such event.")
+        raise RequestRefused(400, "There is no such event.")
     return {"fn_index": index, "session_hash": session_of(sent.get("session_hash")), "event_id": session_of(sent.get("event_id"))}
 
 
 def reset_call(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """A page that starts an event anew. Raises :class:`Refused`."""
+    """A page that starts an event anew. Raises :class:`RequestRefused`."""
     return {"event_id": session_of(sent.get("event_id"))}

@@ -1,4 +1,4 @@
-"""Work that is too long for the loop that answers everyone: a few pieces at once, and a limit to how much may wait."""
+"""Work that takes too long for the event loop: a few pieces run at the same time, and only so many may wait."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ class Turns:
                 self._free.release()
         finally:
             self._of[whose] -= 1
-            self._of += Counter()  # without those of whom nothing is left
+            self._of += Counter()  # forget people who have nothing left

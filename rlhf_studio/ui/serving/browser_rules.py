@@ -62,7 +62,7 @@ class BrowserRules:
 
     def _with_rules(self, start: Message, page: bytes) -> Message:
         headers = MutableHeaders(raw=list(start["headers"]))
-        hashes = "".join(f" 'sha256-{base64.b64encode(hashlib.sha256(one).digest()).decode()}'" for one in _SCRIPT.findall(page))
+        hashes = "".join(f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in _SCRIPT.findall(page))
         whom = (f"connect-src 'self' {self._hub}".rstrip(), f"frame-ancestors {self._hub}" if self._hub else "frame-ancestors 'none'")
         scripts = f"script-src 'self' 'unsafe-eval'{hashes}"
         headers.setdefault(POLICY, "; ".join([*_RULES, scripts, *whom]))

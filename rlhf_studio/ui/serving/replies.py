@@ -1,4 +1,4 @@
-"""What functions reply, on its way out: for whoever watches without the place of the workspace, and compressed."""
+"""Replies of functions on their way out: without the workspace's path for people who are no operators, and compressed."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from starlette.types import Message, Scope, Send
 from rlhf_studio.ui.sent import as_json
 
 FUNCTIONS = "/gradio_api/"  # where all functions are asked for
-FILES = "/gradio_api/file="  # scripts and styles: they name no place, and a long one is not held for those who read slowly
+FILES = "/gradio_api/file="  # scripts and styles: they contain no path, and a long one is not held for slow readers
 COMPRESSION_LEVEL = 1  # a quarter of the time of level 9, for almost the same size
 SMALLEST = 1000  # bytes; what fits one packet anyway is not compressed
 LARGEST_CACHED = 200_000  # bytes of a reply that is kept compressed
 
 
-class WithoutPlaces:
-    """Takes the workspace's place out of what functions tell people who are no operators: where it lies on this machine is none of their
-    business, and sentences of the store, causes of failures and settings name files in it.
+class WithoutRoot:
+    """Removes the workspace's path from replies to people who are no operators. Sentences of the store, causes of failures and settings
+    name files in the workspace; where it lies on this machine concerns operators only.
 
     Args:
-        root: the workspace. What is left of a file's path begins there.
+        root: the workspace. The rest of a file's path begins there.
     """
 
     def __init__(self, root: Path) -> None:
         self._written = _as_json_writes(str(root))
-        place = b"|".join(map(re.escape, sorted(self._written, key=len, reverse=True)))
-        # not in the middle of another path, and with the name's end: a folder beside it may begin like it
-        self._place = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt])|(?<=file://))(?:" + place + rb")(?:/|(?![\w~-]|\.\w|\\+u))")
+        root_pattern = b"|".join(map(re.escape, sorted(self._written, key=len, reverse=True)))
+        # not in the middle of another path, and only the whole name: a folder beside it may begin with the same letters
+        self._root = re.compile(rb"(?:(?<![\w.~/-])|(?<=\\[nrt])|(?<=file://))(?:" + root_pattern + rb")(?:/|(?![\w~-]|\.\w|\\+u))")
 
-    def told(self, scope: Scope, send: Send) -> Send:
-        """How somebody who is no operator is told the answer to this request.
+    def sender(self, scope: Scope, send: Send) -> Send:
+        """A ``send`` that removes the path from the answer to this request.
 
-        A stream is told message by message; any other answer is held until it is whole, because its length may change.
+        A stream is changed message by message. Any other answer is held until it is complete, because its length may change.
         """
         if FUNCTIONS not in scope["path"] or FILES in scope["path"]:
             return send
@@ -57,18 +57,18 @@ class WithoutPlaces:
             else:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False):
-                    whole, start = self.shortened(bytes(body)), held.pop()
-                    kept = [(name, value) for name, value in start["headers"] if name != b"content-length"]
-                    await send({**start, "headers": [*kept, (b"content-length", str(len(whole)).encode())]})
-                    await send({"type": "http.response.body", "body": whole})
+                    shortened, start = self.shortened(bytes(body)), held.pop()
+                    other_headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+                    await send({**start, "headers": [*other_headers, (b"content-length", str(len(shortened)).encode())]})
+                    await send({"type": "http.response.body", "body": shortened})
 
         return tell
 
     def shortened(self, body: bytes) -> bytes:
-        """A body without the place: paths in the workspace begin in it, and itself is a dot."""
-        if not any(place in body for place in self._written):
+        """A body without the workspace's path: paths in the workspace begin below it, and the workspace itself is a dot."""
+        if not any(written in body for written in self._written):
             return body
-        return self._place.sub(lambda match: b"" if match[0].endswith(b"/") else b".", body)
+        return self._root.sub(lambda match: b"" if match[0].endswith(b"/") else b".", body)
 
 
 def _as_json_writes(text: str) -> set[bytes]:
@@ -79,25 +79,25 @@ def _as_json_writes(text: str) -> set[bytes]:
     return {inner.encode() for inner in written}
 
 
-def reply_of(answer: Any, asked: Headers, places: WithoutPlaces | None) -> Response:
-    """What a function gave, as it is sent to whoever asked with these headers; with ``places`` without the place of the workspace.
+def reply_of(answer: Any, headers_sent: Headers, without_root: WithoutRoot | None) -> Response:
+    """A function's answer as a response to the sender of these request headers. With ``without_root``, the workspace's path is removed.
 
-    A long reply is compressed for those who read gzip. The same bytes are compressed once, however many ask for them: all who follow a run
-    get the same, see :meth:`rlhf_studio.ui.live.feed.LiveFeed.poll`.
+    A long reply is compressed for browsers that read gzip. The same bytes are compressed once, however many people ask for them: everybody
+    who follows a run gets the same, see :meth:`rlhf_studio.ui.live.feed.LiveFeed.poll`.
     """
     reply = answer if isinstance(answer, Response) else _as_json(answer)
-    body = places.shortened(bytes(reply.body)) if places is not None else bytes(reply.body)
+    body = without_root.shortened(bytes(reply.body)) if without_root is not None else bytes(reply.body)
     headers = {name: value for name, value in reply.headers.items() if name != "content-length"}
     if len(body) >= SMALLEST:
         headers["vary"] = "Accept-Encoding"
-        if reads_gzip(asked):
+        if reads_gzip(headers_sent):
             headers["content-encoding"] = "gzip"
             body = _cached(body) if len(body) <= LARGEST_CACHED else _compressed(body)
     return Response(body, reply.status_code, headers)
 
 
 def _as_json(answer: Any) -> Response:
-    """Where a text holds half of a surrogate pair, which orjson refuses, with escapes."""
+    """The answer as JSON. orjson refuses a text with half of a surrogate pair; such a text is written with escapes."""
     try:
         return Response(orjson.dumps(answer), media_type="application/json")
     except TypeError:

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 PORTS = range(7860, 7960)  # where no port is asked for, the first free one
 MOST_CONNECTIONS = 800  # beyond them requests are answered with status 503
 KEEP_ALIVE_SECONDS = 30  # a connection that rests for longer after an answer is closed
-MOST_HEAD_BYTES = 32_000  # twice what the door takes, so that its own sentence is read
+MOST_HEAD_BYTES = 32_000  # twice the limit of the door, so that people get the sentence of the door
 CLOSING_SECONDS = 1  # for answers that are under way when the app ends
 
 

@@ -26,7 +26,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.roles import Role, callable_by
-from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, Refused, request_of
+from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, QuestionRefused, request_of
 
 MOST_RUNS = 200
 COLOURS = ("kl", "rewards", "logprobs", "entropy")
@@ -80,7 +80,7 @@ class TalkPage:
         """The policies of one run, its watched prompts as examples, and its sampling settings."""
         try:
             reader = self._workspace.reader(sent.run_id(data))
-            config, steps = as_sampled(reader.config()), [kept.step for kept in reader.policies()]
+            config, steps = as_sampled(reader.config()), [info.step for info in reader.policies()]
             watched = reader.watched(ends=True)
             stage = reader.status().stage
         except (StoreError, ValueError) as error:
@@ -101,7 +101,7 @@ class TalkPage:
             return {"error": self._access.why_not(request, data), "field": ""}
         try:
             return {"key": self._service.submit(request_of(data if isinstance(data, dict) else {}, self._workspace)).key}
-        except Refused as error:
+        except QuestionRefused as error:
             return {"error": str(error), "field": error.field}
         except Busy as error:
             return {"error": str(error), "field": ""}
@@ -118,9 +118,9 @@ class TalkPage:
 
 
 def _has_policy(workspace: Workspace, run_id: str) -> bool:
-    for place in (paths.CHECKPOINTS, paths.SNAPSHOTS):
+    for folder in (paths.CHECKPOINTS, paths.SNAPSHOTS):
         try:
-            names = os.listdir(workspace.run_dir(run_id) / place)
+            names = os.listdir(workspace.run_dir(run_id) / folder)
         except FileNotFoundError:
             continue
         except (OSError, StoreError, ValueError):

@@ -1,4 +1,4 @@
-"""What the Talk page sends, checked: whose answers are wanted, to what, and how they are sampled."""
+"""Checks what the Talk page sends: the policies, the prompt, and how to sample."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SAMPLING = ("temperature", "top_k", "top_p", "response_length")
 Json = dict[str, Any]
 
 
-class Refused(Exception):
-    """The question cannot be asked; one sentence for the page, and the setting (``temperature``) that is wrong, or nothing."""
+class QuestionRefused(Exception):
+    """The question cannot be asked: one sentence for the page, and the wrong setting (such as ``temperature``), or an empty text."""
 
     def __init__(self, message: str, field: str = ""):
         self.field = field
@@ -33,47 +33,47 @@ class Side:
 
 
 def sides_of(sent: Json) -> list[Side]:
-    """The one or two policies that are named. Raises :class:`Refused`."""
+    """The one or two policies that are named. Raises :class:`QuestionRefused`."""
     sides = sent.get("sides")
     if not isinstance(sides, list) or not 1 <= len(sides) <= 2:
-        raise Refused("Choose one or two policies.")
+        raise QuestionRefused("Choose one or two policies.")
     return [_side(side) for side in sides]
 
 
 def _side(side: Any) -> Side:
     run, step = (side.get("run"), side.get("step")) if isinstance(side, dict) else (None, None)
     if not isinstance(run, str) or not run or not (step is None or (type(step) is int and 0 <= step <= 10**9)):
-        raise Refused("Choose a run and one of its checkpoints.")
+        raise QuestionRefused("Choose a run and one of its checkpoints.")
     return Side(run, step)
 
 
 def request_of(sent: Json, workspace: Workspace) -> Json:
-    """The request to the process, but for its number. Raises :class:`Refused`."""
+    """The request to the process, without its number. Raises :class:`QuestionRefused`."""
     sides = sides_of(sent)
     prompt = sent.get("prompt")
     if prompt is not None and not isinstance(prompt, str):
-        raise Refused("The prompt must be a text.")
+        raise QuestionRefused("The prompt must be a text.")
     if prompt is not None and len(prompt) > LONGEST_PROMPT:
-        raise Refused(f"The prompt has {len(prompt):,} characters; use at most {LONGEST_PROMPT:,}.")
+        raise QuestionRefused(f"The prompt has {len(prompt):,} characters; use at most {LONGEST_PROMPT:,}.")
     same, seed = sent.get("same_seed") is not False, _seed(sent.get("seed", 0))
     settings = _settings(sent.get("settings"))
-    wanted = []
-    for place, side in enumerate(sides):
+    requests = []
+    for number, side in enumerate(sides):
         try:
             config = as_sampled(workspace.reader(side.run_id).config())
             run_dir = workspace.run_dir(side.run_id)
         except (StoreError, ValueError) as error:
-            raise Refused(str(error)) from None
+            raise QuestionRefused(str(error)) from None
         generation = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **settings}
-        own_seed = seed if same else (seed + place) % 2**31
-        wanted.append({"run": str(run_dir), "step": side.step, "seed": own_seed, "settings": generation})
+        own_seed = seed if same else (seed + number) % 2**31
+        requests.append({"run": str(run_dir), "step": side.step, "seed": own_seed, "settings": generation})
     text = None if prompt is None else prompt.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
-    return {"op": "ask", "prompt": text, "as_read": sent.get("as_read") is True, "sides": wanted}
+    return {"op": "ask", "prompt": text, "as_read": sent.get("as_read") is True, "sides": requests}
 
 
 def _seed(seed: Any) -> int:
     if type(seed) is not int or not 0 <= seed < 2**31:
-        raise Refused(f"The seed must be a whole number from 0 to {2**31 - 1:,}.", "seed")
+        raise QuestionRefused(f"The seed must be a whole number from 0 to {2**31 - 1:,}.", "seed")
     return seed
 
 
@@ -84,9 +84,9 @@ def _settings(sent: Any) -> Json:
     except ConfigError as error:
         problem = error.problems[0]
         field = problem.field.rpartition(".")[2]
-        raise Refused(f"{LABELS.get(field, field)}: {problem.message}.", field) from None
+        raise QuestionRefused(f"{LABELS.get(field, field)}: {problem.message}.", field) from None
     if settings.get("response_length", 1) > MOST_TOKENS:
-        raise Refused(f"Response length: use at most {MOST_TOKENS} tokens here.", "response_length")
+        raise QuestionRefused(f"Response length: use at most {MOST_TOKENS} tokens here.", "response_length")
     return settings
 
 

@@ -1,1 +1,1 @@
-"""The app with people who are no operators: the modes, who a visitor is, what visitors and students may start, and whose a run is."""
+"""The app with people who are no operators: its modes, who a visitor is, and what visitors and students may start."""

@@ -35,7 +35,7 @@ class Budget:
     Attributes:
         most: the largest value of each setting that costs time or room.
         limits: how many runs there may be, for how long, and for how long they are kept.
-        here: where the limits hold, as the first words of a sentence.
+        begins: where the limits hold, as the first words of a sentence.
         who: whom they hold for.
     """
 
@@ -50,32 +50,32 @@ class Budget:
         }
     )
     limits: Limits = Limits()
-    here: str = "Here"
+    begins: str = "Here"
     who: str = "visitors"
 
     def require(self, config: StageConfig, recipe: Recipe, *, follows: bool) -> None:
         """Raises :class:`Capped` for what visitors and students may not start; ``follows``: the settings came from another run."""
-        found = self.problems(config, recipe)
+        refusals = self.problems(config, recipe)
         if follows:
-            found = [Problem("", f"{self.here}, {self.who} start from a recipe, not from the settings of another run.")]
-        if found:
-            raise Capped(found)
+            refusals = [Problem("", f"{self.begins}, {self.who} start from a recipe, not from the settings of another run.")]
+        if refusals:
+            raise Capped(refusals)
 
     def problems(self, config: StageConfig, recipe: Recipe) -> list[Problem]:
         """Why a visitor may not start this, by setting."""
         if recipe.name not in RECIPES or not isinstance(config, RunConfig) or not isinstance(recipe.config, RunConfig):
-            titles = "; ".join(one.title for one in list_recipes() if one.name in RECIPES)
-            return [Problem("", f"{self.here}, {self.who} start the recipes of the bundled world: {titles}{self._elsewhere}.")]
-        found = []
+            titles = "; ".join(allowed.title for allowed in list_recipes() if allowed.name in RECIPES)
+            return [Problem("", f"{self.begins}, {self.who} start the recipes of the bundled world: {titles}{self._elsewhere}.")]
+        refusals = []
         for name, _ in walk_fields(RunConfig):
             value, own = _value(config, name), _value(recipe.config, name)
             if value == own or name in FREE_SETTINGS or name in ("recipe", "stage"):
                 continue
             if name not in self.most:
-                found.append(Problem(name, f"{self.here}, {self.who} cannot change this setting{self._elsewhere}"))
+                refusals.append(Problem(name, f"{self.begins}, {self.who} cannot change this setting{self._elsewhere}"))
             elif value > self.most[name]:
-                found.append(Problem(name, f"{self.here}, {self.who} have at most {self.most[name]:g}{self._elsewhere}"))
-        return found
+                refusals.append(Problem(name, f"{self.begins}, {self.who} have at most {self.most[name]:g}{self._elsewhere}"))
+        return refusals
 
     @property
     def _elsewhere(self) -> str:
@@ -85,7 +85,7 @@ class Budget:
 
 def budget_for(mode: Mode) -> Budget:
     """The budget of visitors or students."""
-    return Budget(here="In this class", who="students") if mode is Mode.CLASSROOM else Budget(here="On this Space")
+    return Budget(begins="In this class", who="students") if mode is Mode.CLASSROOM else Budget(begins="On this Space")
 
 
 def _value(config: RunConfig, name: str) -> Any:

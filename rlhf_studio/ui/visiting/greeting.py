@@ -18,18 +18,18 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
         port = url.rstrip("/").rpartition(":")[2]
         address = address_for(f"localhost:{port}")
         students = class_link(address, access.room.link)
-        shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
+        token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
         lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
-        return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, shown)}"]
+        return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, token)}"]
     if access.read_only:
         return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
     if access.loopback and not access.token_only:
         note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
         return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
     who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
-    shown = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+    token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
     if access.mode is Mode.SPACE:
         lines.append("Visitors may watch, and start small runs of their own. The owner, who may do everything, opens the operator link:")
     else:
         lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
-    return [*lines, f"  {operator_link(url, shown)}"]
+    return [*lines, f"  {operator_link(url, token)}"]

@@ -1,8 +1,8 @@
-"""Who a visitor is: a cookie with a random number and this app's signature of it, so that people may stop what they started, and nobody can
-make up more people than have been given a cookie. It says nothing about the person.
+"""Who a visitor is: a cookie with a random number and this app's signature. With it, people may stop what they started, and nobody can
+pretend to be more people than have got a cookie. It says nothing about the person.
 
-Visitors of a Space get it with the page, students with the class link. In a frame on another website, browsers may refuse cookies. Then all
-people behind one network address count as one.
+Visitors of a Space get the cookie with the page, students with the class link. In a frame on another website, browsers may refuse cookies;
+then all people behind one network address count as one person.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ COOKIE = "rlhf_studio_visitor"
 VALUE = re.compile(r"([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{22})")
 """A random number of 128 bits and its signature, both in base64 without padding."""
 COOKIE_SECONDS = 24 * 3600
-STUDENTS_COOKIE_SECONDS = 30 * 24 * 3600  # who comes back to the next lesson is no other student
+STUDENTS_COOKIE_SECONDS = 30 * 24 * 3600  # a student who comes back for the next lesson is the same student
 _SALT = secrets.token_bytes(16)  # addresses of one start of the app cannot be compared with those of another
 
 
 class Visitors:
-    """Gives visitors their cookies, and knows again whom it has given one.
+    """Gives visitors their cookies, and recognizes the cookies that it has given.
 
     Args:
-        secret: what signs the cookies; another app with the same one knows them too. Empty for a new one.
+        secret: signs the cookies. Another app with the same secret knows them too. Empty: a new secret is made.
     """
 
     def __init__(self, secret: str = "") -> None:
@@ -51,8 +51,8 @@ class Visitors:
         return f"{number}.{self._signature(number)}"
 
     def key_of(self, value: str) -> str:
-        """What is kept of a cookie's value: enough to tell people apart, not enough to be one of them. Empty for a value that was not given
-        by this app."""
+        """What is stored of a cookie's value: enough to tell people apart, not enough to pretend to be one of them. Empty for a value that
+        this app did not give."""
         parts = VALUE.fullmatch(value)
         known = parts is not None and hmac.compare_digest(parts[2], self._signature(parts[1]))
         return key_of(parts[1]) if parts and known else ""
@@ -73,37 +73,37 @@ def key_of(number: str) -> str:
 
 def address_of(mode: Mode, headers: Mapping[str, str], client: str) -> str:
     """A keyed hash of the sender's network address. Only on a Space is a header believed: there, the proxy in front of the app wrote it."""
-    found = forwarded_for(headers) if mode is Mode.SPACE else ""
-    return hmac.new(_SALT, _household(found or client).encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:24]
+    forwarded = forwarded_for(headers) if mode is Mode.SPACE else ""
+    return hmac.new(_SALT, _household(forwarded or client).encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:24]
 
 
 def forwarded_for(headers: Mapping[str, str]) -> str:
-    """The address that the outermost proxy of the Space saw; empty where none was told.
+    """The address that the outermost proxy of the Space saw; empty when there is none.
 
-    Every proxy adds the address of whoever it hears to the end of ``X-Forwarded-For``, and keeps what stood there before. So the end is
-    true, and the beginning is whatever the sender wrote. From the end, addresses of private networks are the Space's own proxies; the first
-    public one is the visitor's.
+    Every proxy adds the address of its sender to the end of ``X-Forwarded-For``, and keeps what stood there before. So the end is true, and
+    the beginning is whatever the visitor wrote. Read from the end: addresses of private networks are the Space's own proxies, and the first
+    public address is the visitor's.
     """
     entries = ",".join(value for name, value in headers.items() if name.lower() == "x-forwarded-for").split(",")
     for entry in reversed(entries):
         try:
             address = ipaddress.ip_address(entry.strip())
         except ValueError:
-            return ""  # no proxy writes that: what stands before it is not true either
+            return ""  # no proxy writes that, so everything before it may be false, too
         if address.is_global:
             return str(address)
     return ""
 
 
 def _household(address: str) -> str:
-    """What is counted as one address: of version 6 the network, because one person has 2^64 addresses of it."""
+    """The part of an address that counts as one person: for version 6 the network, because one person has 2^64 addresses in it."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if found.version == 4:
+    if parsed.version == 4:
         return address
-    return str(found.ipv4_mapped or ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
 def starter_of(mode: Mode, key: str, request: Any) -> Starter:

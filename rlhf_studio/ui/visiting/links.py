@@ -58,14 +58,14 @@ class Links:
         """Answer a request that carries a token; pass on all others."""
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True) if scope["type"] == "http" else []
         # "+" stands for a space in an address, and no token has a space
-        shown = {key: value.replace(" ", "+") for key, value in query if key in LINKS}
-        if not shown or scope["method"] != "GET" or self._access.read_only or not self._access.operator_token:
+        tokens = {key: value.replace(" ", "+") for key, value in query if key in LINKS}
+        if not tokens or scope["method"] != "GET" or self._access.read_only or not self._access.operator_token:
             await self._app(scope, receive, send)
             return
-        name = next(key for key in LINKS if key in shown)
+        name = next(key for key in LINKS if key in tokens)
         link = LINKS[name]
-        rest = [(key, value) for key, value in query if key not in shown]
-        if not await self._is_right(name, shown[name]):
+        rest = [(key, value) for key, value in query if key not in tokens]
+        if not await self._is_right(name, tokens[name]):
             refused = OF_TEACHER if name == QUERY and self._access.mode is Mode.CLASSROOM else link.refused
             response: Any = small_page(refused, [(WITHOUT, _address(rest))], 403)
         else:
@@ -73,17 +73,17 @@ class Links:
                 rest = [("tab", link.tab), *rest]
             response = RedirectResponse(_address(rest), 303)
             secure = scope["scheme"] == "https" or Headers(scope=scope).get("x-forwarded-proto") == "https"
-            kept = {"max_age": link.age, "path": self._access.path, "secure": secure}
-            response.set_cookie(link.cookie, shown[name], httponly=True, samesite="strict", **kept)
+            cookie_options = {"max_age": link.age, "path": self._access.path, "secure": secure}
+            response.set_cookie(link.cookie, tokens[name], httponly=True, samesite="strict", **cookie_options)
             if name == CLASS_QUERY:
-                response = await self._let_in(Headers(scope=scope), shown[name], response, kept)
+                response = await self._let_in(Headers(scope=scope), tokens[name], response, cookie_options)
         await response(scope, receive, send)
 
-    async def _let_in(self, headers: Headers, token: str, response: Response, kept: dict[str, Any]) -> Response:
-        """A student comes: the browser gets the cookie by which students are told apart, where it has none yet."""
+    async def _let_in(self, headers: Headers, token: str, response: Response, cookie_options: dict[str, Any]) -> Response:
+        """Let a student in: a browser without a student's cookie gets one, so that students can be told apart."""
         visitors, key = self._access.visitors, self._access.visitors.key_in(headers)
 
-        def admitted() -> bool:  # there may be a new link by the time that this student's turn comes
+        def admitted() -> bool:  # the link may have been renewed while this student waited
             return self._access.room.admits(token)
 
         value = "" if key else visitors.new_value()
@@ -93,7 +93,7 @@ class Links:
             return small_page(str(error), [], 503)
         if value:
             age = {"max_age": identity.STUDENTS_COOKIE_SECONDS}
-            response.set_cookie(identity.COOKIE, value, httponly=True, samesite="strict", **{**kept, **age})
+            response.set_cookie(identity.COOKIE, value, httponly=True, samesite="strict", **{**cookie_options, **age})
         return response
 
     async def _is_right(self, name: str, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""What whoever looks at the app may do: the line above the pages says it, and Train offers it."""
+"""What the visitor may do: the line above the pages says it, and the Train page offers it."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def where(
         opened()
         role = access.role_of(request, data)
         plays = role < Role.OPERATOR and access.plays(request, data)
-        told: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
-        told |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
-        told["line"] = line_of(access, request, data)
-        told["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
+        facts: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
+        facts |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
+        facts["line"] = line_of(access, request, data)
+        facts["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
         if role < Role.OPERATOR and access.mode in (Mode.SPACE, Mode.READ_ONLY):
-            told["recording"] = RECORDINGS[0].run_id
+            facts["recording"] = RECORDINGS[0].run_id
         if role < Role.OPERATOR and access.duplicate:
-            told["duplicate"] = access.duplicate
+            facts["duplicate"] = access.duplicate
         person = access.person(request)
         if access.mode is Mode.SPACE and login is not None:
-            told |= {"login": login.address + (LOGOUT if person else LOGIN), "login_word": "Log out" if person else "Log in as the owner"}
+            facts |= {"login": login.address + (LOGOUT if person else LOGIN), "login_word": "Log out" if person else "Log in as the owner"}
         if role >= Role.OPERATOR and (problem := kept_problem()):
-            told["notice"] = problem
+            facts["notice"] = problem
         if access.mode is Mode.SPACE and plays and not access.visitors.key_in(request.headers):
-            told |= {"notice": NO_COOKIES, "alone": access.address}
+            facts |= {"notice": NO_COOKIES, "alone": access.address}
         if person and person.lower() not in access.owners:
-            told["notice"] = STRANGER.format(person)
-        return told
+            facts["notice"] = STRANGER.format(person)
+        return facts
 
     return where
 
@@ -116,5 +116,5 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
         "here": list(RECIPES) if starts and not operator else [],
         "elsewhere": ELSEWHERE.get(access.mode, ""),
         "looks": looks,
-        "recordings": [{"run": one.run_id, "name": one.name} for one in RECORDINGS] if looks or operator else [],
+        "recordings": [{"run": recording.run_id, "name": recording.name} for recording in RECORDINGS] if looks or operator else [],
     }

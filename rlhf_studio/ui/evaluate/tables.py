@@ -59,20 +59,21 @@ def _cell(cell: Interval | float | None) -> Json | None:
     return None if cell is None else {"value": cell, "low": None, "high": None}
 
 
-def matrix(policies: Sequence[PolicyAnswers], against: PolicyAnswers | None, places: Sequence[int], draw: int) -> list[Json]:
-    """A row for each prompt: what each policy answered, with what differs from the answer of ``against`` word by word."""
-    others = {} if against is None else _by_place(against, draw)
-    answered = [(policy.name, _by_place(policy, draw)) for policy in policies]
+def matrix(policies: Sequence[PolicyAnswers], against: PolicyAnswers | None, prompt_numbers: Sequence[int], draw: int) -> list[Json]:
+    """A row for each prompt number, with the answer of each policy. Where ``against`` is given, each answer is compared with its answer
+    word by word."""
+    others = {} if against is None else _by_prompt(against, draw)
+    answered = [(policy.name, _by_prompt(policy, draw)) for policy in policies]
     rows = []
-    for place in places:
-        found = [(name, own[place]) for name, own in answered if place in own]
-        if found:
-            cells = [_answer(name, answer, others.get(place)) for name, answer in found]
-            rows.append({"place": place, "prompt": found[0][1].prompt[:LONGEST], "answers": cells})
+    for number in prompt_numbers:
+        answers = [(name, own[number]) for name, own in answered if number in own]
+        if answers:
+            cells = [_answer(name, answer, others.get(number)) for name, answer in answers]
+            rows.append({"place": number, "prompt": answers[0][1].prompt[:LONGEST], "answers": cells})
     return rows
 
 
-def _by_place(policy: PolicyAnswers, draw: int) -> dict[int, Answer]:
+def _by_prompt(policy: PolicyAnswers, draw: int) -> dict[int, Answer]:
     return {record.place: record for record in policy.records if record.draw == draw}
 
 

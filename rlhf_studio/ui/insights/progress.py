@@ -12,7 +12,7 @@ Key = tuple[int, int, bool]
 
 
 @dataclass(frozen=True)
-class Place:
+class Progress:
     """How far a run has got: its epoch, its newest step and its state; and who started it."""
 
     epoch: int
@@ -22,10 +22,10 @@ class Place:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is to come for now."""
+        """Whether no more steps come for now."""
         return self.state in ENDED
 
     @property
     def key(self) -> Key:
-        """What an analysis made here is true of."""
+        """What an analysis at this moment depends on."""
         return self.epoch, self.step, self.ended
