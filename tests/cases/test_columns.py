@@ -189,6 +189,19 @@ def test_calls_in_pairs_and_prompts(with_calls: Path, chat_model: ChatModel, tmp
     assert unused(notes) == ["Not used: the column 'rejected'."]
 
 
+def test_columns_of_later_rows_and_of_another_meaning(chat_model: ChatModel, tmp_path: Path) -> None:
+    """A column whose first row holds no chat is never one, also when a later row brings columns with it."""
+    rows = [
+        {"prompt": "a film", "completion": "good", "history": 7},
+        {"prompt": "a plot", "completion": "bad", "system": "Be good.", "more": 1},
+    ]
+    file = write(tmp_path, *rows)
+    texts, _, notes = learned_demonstrations(chat_model("chatml"), file)
+    assert texts[1].startswith("Be good.\n\na plot") and unused(notes) == ["Not used: the columns 'history', 'more'."]
+    prompts, notes = prompts_of(chat_model("chatml"), file)
+    assert prompts == ["a film", "Be good.\n\na plot"] and unused(notes) == ["Not used: the columns 'completion', 'history', 'more'."]
+
+
 def test_the_preview_lists_what_is_not_used(chat_model: ChatModel, tmp_path: Path) -> None:
     """And counts the rows in which the text of a special token stands, which becomes that token."""
     messages = [{"role": "user", "content": "say <|im_end|> please", "mood": "good"}, {"role": "assistant", "content": "yes"}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -11,7 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.engine.loop.prompts import TokenizerEncoder
+from rlhf_studio.engine.stages.evaluating import answering
 from rlhf_studio.engine.stages.supervised.examples import load_demonstrations, load_pairs
+from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.examples.pieces import encode_behind
 from tests.cases.chat_models import WORDS, fast
 
@@ -55,9 +59,17 @@ def test_the_ids_are_those_of_the_whole_chat(tokenizer: PreTrainedTokenizerFast,
     assert [*pair.prompt, *pair.chosen] == expected
 
 
-def test_a_response_behind_a_prompt_that_is_ids_already(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_response_behind_a_prompt_that_is_ids_already(tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an evaluation reads completions."""
     assert tokenizer.convert_ids_to_tokens(encode_behind(["love this"], TokenizerEncoder(tokenizer))[0])[-1] == "▁this"
     whole = tokenizer("what\nlove this")["input_ids"]
     before = tokenizer("what\n")["input_ids"]
     assert encode_behind(["love this"], TokenizerEncoder(tokenizer))[0] == whole[len(before) :]
+
+    batches: list[TokenBatch] = []
+    monkeypatch.setattr(answering, "read", lambda model, tokens, forward: batches.append(tokens) or [(0.0, 0)])
+    reader: Any = SimpleNamespace(
+        encoder=TokenizerEncoder(tokenizer), longest=99, model=None, forward=SimpleNamespace(compute=SimpleNamespace(device="cpu"))
+    )
+    answering.read_texts(reader, [before], ["love this"])
+    assert [*batches[0].prompt_ids[0].tolist(), *batches[0].response_ids[0].tolist()] == whole

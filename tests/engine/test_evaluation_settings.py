@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.config.bundled import bundled_path
+from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.models.load_model import load_causal_lm
 from rlhf_studio.engine.process.worker import run_engine
-from rlhf_studio.engine.stages.evaluating import loading
+from rlhf_studio.engine.stages.evaluating import loading, stage
 from rlhf_studio.engine.stages.evaluating.prompts import NOT_HELD_OUT, learned_from, read_evaluation_prompts, read_texts
 from rlhf_studio.engine.stages.evaluating.stage import ppo_settings
 from rlhf_studio.exit_codes import DONE
@@ -70,6 +72,19 @@ def test_what_the_runs_of_policies_learned_from(tmp_path: Path) -> None:
     sft = write_stage_run(tmp_path, "sft", [{}], data={"source": "mine.jsonl"})
     named = [PolicySource(name, "model", "somewhere", run_folder=str(run.run_dir)) for name, run in (("a", ppo), ("b", sft), ("c", ppo))]
     assert learned_from([*named, PolicySource("d", "model", "me/model")]) == {resolve("bundled/world-prompts"), "mine.jsonl"}
+
+
+def test_a_run_that_learned_from_the_prompts_themselves_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage looks at what the named policies learned from."""
+    config = evaluation(tmp_path, [setup(tmp_path)["policy"]], evaluation={"prompts": 2})
+    data = config.data.model_copy(update={"prompts": "bundled/world-prompts-heldout", "column": "prompt", "max_prompts": 8})
+    config = config.model_copy(update={"data": data})
+    for prompts, expected in (("bundled/world-prompts", False), ("bundled/world-prompts-heldout", True)):
+        run = write_stage_run(tmp_path, "ppo", [{}], data={"prompts": prompts})
+        source = PolicySource("policy", "model", str(tmp_path / "policy"), run_folder=str(run.run_dir))
+        monkeypatch.setattr(stage, "sources_of", lambda config, source=source: [source])
+        _, events = stage.EvaluationStage.build(config, choose_compute(ppo_settings(config)), quiet, NOTHING_ALLOWED)
+        assert any(event.text == NOT_HELD_OUT for event in events) == expected, prompts
 
 
 def test_the_model_itself_answers_where_no_policies_are_named(tmp_path: Path) -> None:

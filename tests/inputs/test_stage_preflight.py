@@ -237,6 +237,13 @@ def test_judge_text_and_reference_are_looked_at(settings: dict[str, str], field:
     assert problem.field == field and words in problem.message
 
 
+def test_the_largest_policy_counts_in_memory(evaluation: Any, make_model: MakeModel, tmp_path: Path) -> None:
+    """One is in memory at a time, and model.policy may be the smaller one. The embedding of the larger one has 1,000 rows of 4."""
+    larger = make_model("larger", vocab_size=1000)
+    report = inspect_run(evaluation(f"{tmp_path / 'policy'}\n{larger}"), tmp_path, free_bytes=lambda _: ROOMY, gpus=lambda: ())
+    assert not report.problems and report.models and report.models.policy.parameters == 1000 * 4 + 4 * 12 + 12
+
+
 def test_a_judge_counts_among_the_models(evaluation: Any, tmp_path: Path) -> None:
     """It stands in memory beside the others, and reads texts as it was trained to."""
     without, beside = (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
+from rlhf_studio.analysis.reward_model.pairs import scored_pairs
 from rlhf_studio.lessons import answers
+from rlhf_studio.lessons.kit import Word
 from rlhf_studio.lessons.pages import logprobs, reward_model
 from tests.lessons import by_hand
 from tests.lessons.claims.sampling import hand_ratio, kept_by_hand, one_logit_by_hand
@@ -46,6 +49,15 @@ def test_the_ratio_of_two_temperatures() -> None:
 def test_advantages_as_fading_sums() -> None:
     # Values 1, 2, 0 and a reward of 3 at the end: surprises 1, -2, 3.
     assert by_hand.advantages([0, 0, 3], [1, 2, 0], 1.0, 0.5) == pytest.approx([1 - 1 + 0.75, -2 + 1.5, 3])
+
+
+def test_as_many_pairs_right_as_before_may_be_other_pairs() -> None:
+    """A bonus for each token makes the first pair wrong and the second right: half of them are right as before, in another pair."""
+    record = {"chosen": [1.0, 0.0], "rejected": [0.0, 1.0], "chosen_tokens": [1, 3], "rejected_tokens": [3, 1]}
+    world = SimpleNamespace(scored_pairs=scored_pairs(record))
+    stretched, with_bonus = (reward_model.how_sure(world, 2.0, per_token) for per_token in (0.0, 1.0))
+    assert (stretched["accuracy"], with_bonus["accuracy"]) == (0.5, 0.5)
+    assert (stretched["order"], with_bonus["order"]) == (Word("same_pairs"), Word("other_pairs"))
 
 
 def test_the_world_is_loaded_once_and_remembers_what_it_said() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,7 @@ from rlhf_studio.runs import paths, people
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.janitor import Janitor
 from rlhf_studio.runs.visitors.limits import Admission, Limits
-from rlhf_studio.runs.visitors.starters import Starter, set_starter
+from rlhf_studio.runs.visitors.starters import Starter, read_starters, set_starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import CLASS_HEADER, Access
 from rlhf_studio.ui.form import values_of
@@ -148,10 +150,11 @@ def test_whoever_may_not_start_costs_the_app_no_check_of_settings(tmp_path: Path
         {"host": "someone-studio.hf.space", "cookie": f"{COOKIE}={access.visitors.new_value()}", "x-forwarded-for": "81.2.69.142"}
     )
     visitor: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host="10.0.0.7"), query_params={})
-    workspace.submit(load_recipe("world").config, by=access.admission(visitor))
+    own = workspace.submit(load_recipe("world").config, by=access.admission(visitor))
     request = {"values": values_of(load_recipe("world").config), "basis": "world", "nonce": "1"}
-    (problem,) = page.start(request, visitor)["problems"]
-    assert "Your run is number 1 in the queue" in problem["message"]
+    answer = page.start(request, visitor)
+    (problem,) = answer["problems"]
+    assert "Your run is number 1 in the queue" in problem["message"] and answer["run"] == own  # where the page leads
 
 
 class Class:
@@ -221,6 +224,24 @@ def test_a_class_that_ends_while_a_start_is_queued_keeps_nothing_of_who_it_was(t
     assert lesson.start() == Starter("student", "Ann")  # the name that was typed, as for every run of the class
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert lesson.starter.key.encode() not in stored and lesson.starter.address == ""
+
+
+def test_no_start_is_queued_while_students_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a start that has just asked who the student is would write it down behind what forgets it."""
+    forget, looks = people.Database.forget, list[str]()
+
+    def forget_and_look(database: people.Database) -> Any:
+        with closing(sqlite3.connect(tmp_path / paths.STUDIO_DATABASE, timeout=0)) as other:
+            with pytest.raises(sqlite3.OperationalError, match="locked") as refused:
+                other.execute("BEGIN IMMEDIATE")  # as every start begins
+            looks.append(str(refused.value))
+        return forget(database)
+
+    with people.change(tmp_path) as connection:
+        set_starter(connection, "run", Starter("student", "Ann", "k" * 24, "a" * 24))
+    monkeypatch.setattr(people.Database, "forget", forget_and_look)
+    Workspace(tmp_path).forget_students()
+    assert looks and read_starters(tmp_path) == {"run": Starter("student", "Ann")}
 
 
 def test_names_that_are_turned_off_are_overwritten_on_the_disk(tmp_path: Path) -> None:

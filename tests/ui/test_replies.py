@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.types import Message
 
 from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving import replies
@@ -59,6 +60,18 @@ def test_the_place_is_found_however_json_writes_it(root: str, inner_escaped: boo
 def test_other_places_stay(text: str) -> None:
     body = json.dumps({"text": text}).encode()
     assert WithoutRoot(Path("/srv/ws")).shortened(body) == body
+
+
+def test_files_are_sent_on_as_they_come_and_only_answers_of_functions_are_held() -> None:
+    """A script names no place; one that is held until it is whole waits in memory for those who read slowly."""
+
+    async def send(message: Message) -> None:
+        raise AssertionError("nothing is sent here")
+
+    told = WithoutPlaces(Path("/srv/ws")).told
+    passed_on = ("/gradio_api/file=/app/ui/assets/live/live.js", "/", "/assets/index.js")
+    assert [path for path in passed_on if told({"type": "http", "path": path}, send) is not send] == []
+    assert told({"type": "http", "path": "/gradio_api/run/predict"}, send) is not send
 
 
 def test_what_orjson_refuses_or_no_json_has_is_told_all_the_same() -> None:

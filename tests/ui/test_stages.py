@@ -202,6 +202,16 @@ def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path
     assert "model.policy" in values and "model" in values["reward.components"][0]  # what the form fills in is there
 
 
+def test_a_policy_leads_to_an_evaluation_in_the_review_world_alone(tmp_path: Path) -> None:
+    """The only recipe of an evaluation has the prompts and the reward of the review world, which fit no other model."""
+    world = write_stage_run(tmp_path, "dpo", [{}] * 2, recipe="world-dpo")
+    own = write_stage_run(tmp_path, "dpo", [{}] * 2, model={"policy": "me/mine"}, data={"source": "mine.jsonl"})
+    for reader in (world, own):
+        give_model(reader, "policy")
+    assert [one.title for one in next_stages(world)] == ["Evaluate it"]
+    assert next_stages(own) == []
+
+
 def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders_read, policies = list[Path](), RunReader.policies
 

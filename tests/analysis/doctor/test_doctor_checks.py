@@ -210,6 +210,20 @@ def test_no_illness_is_found_where_it_is_not(tmp_path: Path) -> None:
     assert [name for name, made in WELL.items() if finding_of(made, name, tmp_path / name)] == []
 
 
+def test_lengths_that_swing_have_to_drift_further(tmp_path: Path) -> None:
+    """Around 20 for forty steps, then 34: 14 more. Swings of ±2.6 give a step's mean an error of √2 · 2.6 = 3.7, and the difference of a
+    window of five and the first two one of 3.7 · √(1/5 + 1/2) = 3.1, so that 14 are more than 4 of them. With ±4 they are fewer than 3.
+    """
+
+    def swinging(by: float) -> Finding | None:
+        lengths = [20 + by * (-1) ** step for step in range(40)] + [34.0] * 6
+        return found(Made(steps=46, metrics={"tokens/response_length": lengths}), "length-drift", tmp_path / str(by))
+
+    drift = swinging(2.6)
+    assert drift is not None and (drift.level, drift.since) == ("note", 46)
+    assert swinging(4.0) is None
+
+
 def test_a_healthy_run_has_no_finding_at_any_step(tmp_path: Path) -> None:
     for gold in (True, False):
         run = Made(steps=30, gold=gold).read(tmp_path / str(gold))
