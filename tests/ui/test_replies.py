@@ -68,10 +68,10 @@ def test_files_are_sent_on_as_they_come_and_only_answers_of_functions_are_held()
     async def send(message: Message) -> None:
         raise AssertionError("nothing is sent here")
 
-    told = WithoutPlaces(Path("/srv/ws")).told
+    sender = WithoutRoot(Path("/srv/ws")).sender
     passed_on = ("/gradio_api/file=/app/ui/assets/live/live.js", "/", "/assets/index.js")
-    assert [path for path in passed_on if told({"type": "http", "path": path}, send) is not send] == []
-    assert told({"type": "http", "path": "/gradio_api/run/predict"}, send) is not send
+    assert [path for path in passed_on if sender({"type": "http", "path": path}, send) is not send] == []
+    assert sender({"type": "http", "path": "/gradio_api/run/predict"}, send) is not send
 
 
 def test_what_orjson_refuses_or_no_json_has_is_told_all_the_same() -> None:

@@ -217,7 +217,7 @@ def test_lengths_that_swing_have_to_drift_further(tmp_path: Path) -> None:
 
     def swinging(by: float) -> Finding | None:
         lengths = [20 + by * (-1) ** step for step in range(40)] + [34.0] * 6
-        return found(Made(steps=46, metrics={"tokens/response_length": lengths}), "length-drift", tmp_path / str(by))
+        return finding_of(Made(steps=46, metrics={"tokens/response_length": lengths}), "length-drift", tmp_path / str(by))
 
     drift = swinging(2.6)
     assert drift is not None and (drift.level, drift.since) == ("note", 46)
