@@ -108,6 +108,14 @@ def test_full_training_by_hand() -> None:
     assert made.measured_range() == (made.low, made.high)
 
 
+def test_the_parts_of_sampling_are_held_together() -> None:
+    """Many responses at once and small minibatches, so that sampling needs more than learning."""
+    made = estimate(settings(ppo={"batch_size": 64, "mini_batch_size": 1}), facts(parameters=1000))
+    cache, read, odds = 64 * 10 * 2 * 16 * 4, 64 * 6 * (8 * 8 + 4 * 32) * 4 // 4, 2 * 64 * 10 * 4
+    lasting = CPU_FRAMEWORK[0] + 4000 + 4000 + 36 + 4036 + 8072
+    assert made.low == lasting + cache + read + odds
+
+
 PYTHIA_1B = {
     **{"model_type": "gpt_neox", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 8, "intermediate_size": 8192},
     **{"vocab_size": 50304, "hidden_act": "gelu", "tie_word_embeddings": False},
