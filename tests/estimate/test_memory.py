@@ -106,6 +106,8 @@ def test_full_training_by_hand() -> None:
     passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + gaps) * 10
     assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 640 + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
+    on_gpu = estimate(settings(), facts(parameters=1000), GPU)
+    assert on_gpu.measured_range() == (on_gpu.low - 400_000_000, on_gpu.high - 900_000_000)  # tensors alone are measured there
 
 
 def test_the_parts_of_sampling_are_held_together() -> None:
