@@ -22,6 +22,7 @@ def test_what_the_table_allows_is_answered_and_nothing_else_is_or_changes_a_byte
             only_allowed_functions_answer(place, who)
         each_address_is_for_whom_the_table_says(place)
         what_means_something_elsewhere_makes_nobody_more(place)
+        a_page_that_was_opened_to_watch_changes_nothing(place)
         what_browsers_are_told(place)
         where_the_workspace_lies_is_told_to_operators_alone(place)
         no_secret_is_in_any_file(place)
@@ -122,6 +123,15 @@ def what_means_something_elsewhere_makes_nobody_more(place: Place) -> None:
     asked = place.functions["shell-page.where"][1]({})["component_id"]
     twice = f'{{"fn_name": "class_change", "fn_name": "where", "component_id": {asked}, "data": {{"renew": true}}, "session_hash": "s"}}'
     assert b'"mode"' in place.send("POST", "/gradio_api/component_server/", twice.encode(), me)[2]  # what was checked is what is asked
+    assert contents(place.root) == before
+
+
+def a_page_that_was_opened_to_watch_changes_nothing(place: Place) -> None:
+    """It says so with each question (``?view=1``): its person is a viewer then, also an operator."""
+    before = contents(place.root)
+    for function in sorted(table.EVERYTHING - table.WATCH):
+        for data in attempts(place, table.FOREIGN, function):
+            place.call(function, {**data, "view": True}, place.people[table.OPERATOR])
     assert contents(place.root) == before
 
 
