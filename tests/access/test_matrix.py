@@ -22,6 +22,7 @@ def test_what_the_table_allows_is_answered_and_nothing_else_is_or_changes_a_byte
             only_allowed_functions_answer(app, who)
         each_address_is_for_whom_the_table_says(app)
         what_means_something_elsewhere_makes_nobody_more(app)
+        a_page_that_was_opened_to_watch_changes_nothing(app)
         what_browsers_are_told(app)
         where_the_workspace_lies_is_told_to_operators_alone(app)
         no_secret_is_in_any_file(app)
@@ -127,8 +128,17 @@ def what_means_something_elsewhere_makes_nobody_more(app: ServedApp) -> None:
     assert contents(app.root) == before
 
 
+def a_page_that_was_opened_to_watch_changes_nothing(app: ServedApp) -> None:
+    """It says so with each question (``?view=1``): its person is a viewer then, also an operator."""
+    before = contents(app.root)
+    for function in sorted(table.EVERYTHING - table.WATCH):
+        for data in attempts(app, table.FOREIGN, function):
+            app.call(function, {**data, "view": True}, app.people[table.OPERATOR])
+    assert contents(app.root) == before
+
+
 def what_browsers_are_told(app: ServedApp) -> None:
-    """Proxies may not keep the page, because a cookie comes with it. No other website may frame the page or run a script in it."""
+    """Nobody keeps the page for others (with it comes a cookie of one's own), no foreign page frames it or brings a script into it."""
     for path in ("/", "/config"):
         assert app.send("GET", path, None, app.people[table.OPERATOR])[1]["cache-control"] == "no-store"
     hub = ["https://huggingface.co"] if app.mode == table.SPACE else []

@@ -267,6 +267,8 @@ def test_a_second_adapter_as_the_reference(tmp_path: Path, llama: Path) -> None:
         if not beside:
             continue
         torch.testing.assert_close(reference_logits(trainer), expected, atol=5e-5, rtol=0)
+        with pytest.raises(RuntimeError, match="cancelled"), trainer.models.reference.active():
+            raise RuntimeError("cancelled")  # as when a person ends an answer
         policy = trainer.models.policy.model  # trap L3: switching adapters must leave the right one trainable
         assert {name for name, parameter in policy.named_parameters() if parameter.requires_grad} == {
             name for name, _ in policy.named_parameters() if "lora_" in name and ".default." in name

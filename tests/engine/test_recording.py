@@ -201,6 +201,14 @@ def test_records_by_hand(tmp_path: Path) -> None:
     assert tokens.top_pieces == {1: "<eos>", 2: "w0", 3: "w1", 4: "w2"}
 
 
+def test_what_the_last_pass_of_an_update_saw_is_recorded(make_trainer: Callable[..., Trainer]) -> None:
+    """Of two passes of one minibatch each the first sees no change yet: the mean step size is half that of the second."""
+    step = make_trainer(ppo={"mini_batch_size": 8}, engine={"record_samples": 8}).step()
+    tokens = [record.tokens.arrays for record in step.rollouts]
+    changes = np.concatenate([arrays["new_logprobs"] - arrays["logprobs"] for arrays in tokens])
+    assert step.metrics["policy/approxkl_avg"] == pytest.approx(float(np.square(changes).mean()) / 2 / 2, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("ratios", "ppo", "clipped"),
     [

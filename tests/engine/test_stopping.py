@@ -151,4 +151,5 @@ def test_a_follower_leaves_once_the_run_has_ended(monkeypatch: pytest.MonkeyPatc
 
 def test_a_follower_waits_for_a_run_that_was_stopped_before_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watched(monkeypatch, [*[("stopped", 90.0)] * 3, ("loading", None), ("running", None)]) == []
+    assert watched(monkeypatch, [*[("stopped", 101.0)] * 3, ("loading", None)]) == []  # by a clock that is a second ahead of ours
     assert watched(monkeypatch, [("stopped", 90.0)] * 4) == [0]

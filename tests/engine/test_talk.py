@@ -17,8 +17,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.child_process.service import Job, Service
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import NOTHING_ALLOWED, GenerationConfig
+from rlhf_studio.engine.compute import lanes
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.jobs.talk import loaded as loaded_module
 from rlhf_studio.jobs.talk import loaded_policies
 from rlhf_studio.jobs.talk.answer import TypedPrompt, answer, read_prompt
 from rlhf_studio.jobs.talk.loaded import MOVED_REFERENCE
@@ -259,6 +261,17 @@ def test_a_snapshot_is_the_checkpoint_without_its_values(tmp_path: Path, run: Pa
     values = [[event["value"] for event in answer(held.get(folder, 3), ask()) if event["event"] == "token"] for folder in (run, copied)]
     assert None not in values[0] and set(values[1]) == {None}
     assert main(["generate", str(snapshot_dir(copied, 3)), "--prompt", "w1"]) == 0
+
+
+def test_a_small_model_answers_with_one_thread(run: Path, held: LoadedPolicies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded_module, "THREADS", 2)
+    threads = []
+    for step, small_below in ((2, lanes.ONE_THREAD_BELOW), (3, 1)):  # the second is not small
+        monkeypatch.setattr(lanes, "ONE_THREAD_BELOW", small_below)
+        for _ in answer(held.get(run, step), ask(response_length=1)):
+            threads.append(torch.get_num_threads())
+    torch.set_num_threads(1)
+    assert (threads[1], threads[-1]) == (1, 2)
 
 
 def test_the_kl_coefficient_of_a_snapshot_is_the_recorded_one(tmp_path: Path, held: LoadedPolicies) -> None:

@@ -106,6 +106,16 @@ def test_full_training_by_hand() -> None:
     passing = int(1.5 * cache * 10) + read * 6 + 4 * 6 * 6 * 5 + 6 * odds + 5 * logits + (saved + gaps) * 10
     assert made.high == CPU_FRAMEWORK[1] + lasting + prompts[1] + 640 + 2 * matrix + passing
     assert made.measured_range() == (made.low, made.high)
+    on_gpu = estimate(settings(), facts(parameters=1000), GPU)
+    assert on_gpu.measured_range() == (on_gpu.low - 400_000_000, on_gpu.high - 900_000_000)  # tensors alone are measured there
+
+
+def test_the_parts_of_sampling_are_held_together() -> None:
+    """Many responses at once and small minibatches, so that sampling needs more than learning."""
+    made = estimate(settings(ppo={"batch_size": 64, "mini_batch_size": 1}), facts(parameters=1000))
+    cache, read, odds = 64 * 10 * 2 * 16 * 4, 64 * 6 * (8 * 8 + 4 * 32) * 4 // 4, 2 * 64 * 10 * 4
+    lasting = CPU_FRAMEWORK[0] + 4000 + 4000 + 36 + 4036 + 8072
+    assert made.low == lasting + cache + read + odds
 
 
 PYTHIA_1B = {
@@ -136,7 +146,7 @@ def test_adapters_leave_more_gaps_and_prompts_are_kept_on_a_cpu() -> None:
     unknown = PromptTokens(5, (6, 6))  # a hub dataset whose rows nobody has counted
     up_to = settings(data={"max_prompt_tokens": 6, "max_prompts": 30})
     assert table(estimate(up_to, facts(), prompts=unknown))["Prompts"] == (0, 0, 30 * (5 * 24 + 1000))
-    assert "Prompts" not in table(estimate(up_to, facts(), GPU, prompts=unknown))  # they stay in the computer's own memory
+    assert not {"Prompts", "Probes"} & table(estimate(up_to, facts(), GPU, prompts=unknown)).keys()  # kept in the computer's memory
 
 
 @pytest.mark.parametrize(

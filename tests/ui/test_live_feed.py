@@ -220,8 +220,10 @@ def test_a_killed_engine_shows_as_interrupted_and_a_failed_one_with_its_cause(fe
     assert gone["status"]["state"] == "interrupted"
     failing = FakeRun(tmp_path)
     failing.run()
+    failing.step(2)
     failing.fail("It broke. Do this next.")
-    assert ask(feed, Position(run=failing.run_id))["status"]["cause"] == "It broke. Do this next."
+    status = ask(feed, Position(run=failing.run_id))["status"]
+    assert status["cause"] == "It broke. Do this next." and status["summary"], "how far it came"
 
 
 def test_a_queued_run_has_its_position(feed, workspace):

@@ -558,6 +558,12 @@ def test_ones_own_model_brings_its_own_held_out_prompts(bench: Bench) -> None:
     assert any("come from bundled/world-prompts-heldout, not from your data" in note for note in inspected_notes(own))
 
 
+def test_ones_own_model_begins_with_adapters(bench: Bench) -> None:
+    """Whatever its size: all weights of a large one fit on few machines."""
+    (own,) = [card for card in bench.page.boot({}, OPERATOR)["own"] if card["stage"] == "ppo"]
+    assert load_recipe(own["start"]).config.lora.enabled
+
+
 def inspected_notes(data: dict[str, Any]) -> list[str]:
     from rlhf_studio.config.io import parse_config
     from rlhf_studio.inputs.preflight.ppo import ppo_notes
