@@ -134,7 +134,7 @@ def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: s
         if what == "never-started" and entry.attempts + 1 < MAX_ATTEMPTS:
             studio.give_back(connection, entry.run_id)
         elif what == "never-started":
-            cause = f"The app ended {MAX_ATTEMPTS} times while it was starting the engine. Resume tries again."
+            cause = f"The program that starts runs ended {MAX_ATTEMPTS} times while it was starting the engine. Resume tries again."
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=cause)
         elif what == "ended-early":
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))

@@ -1,4 +1,6 @@
-"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs. Written by the app, never by an engine.
+"""``studio.db`` at the workspace's root: the queue, and the names, tags and notes of runs.
+
+Whoever starts runs writes it (the app, a road, a sweep), never an engine.
 
 Each call opens its own short connection. The database keeps a rollback journal: it is written a few times per run, and a
 single file is easy to copy and works on every disk.

@@ -23,14 +23,12 @@ class OptionSection:
         title: its heading on the page.
         release: the release of TRL whose options these are.
         searched_for: the releases for whose files the converter looks options up here.
-        has_defaults: whether TRL gives these options default values.
     """
 
     name: str
     title: str
     release: str
     searched_for: tuple[str, ...]
-    has_defaults: bool = True
 
     def only_in(self, release: str) -> bool:
         """Whether an argument of this section is a sign of that release."""
@@ -38,8 +36,8 @@ class OptionSection:
 
 
 SECTIONS = (
-    OptionSection("constructor", "What you passed to PPOTrainer", "0.11", (), has_defaults=False),
-    OptionSection("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",), has_defaults=False),
+    OptionSection("constructor", "What you passed to PPOTrainer", "0.11", ()),
+    OptionSection("around", "TRL 0.11: what stood around PPOTrainer", "0.11", ("0.11",)),
     OptionSection("classic", "TRL 0.11: PPOConfig with your own loop around `step`", "0.11", ("0.11",)),
     OptionSection("experimental", "TRL 1.12: trl.experimental.ppo.PPOConfig", "1.12", ("1.12",)),
     OptionSection("arguments", "TRL 1.12: inherited training arguments that matter for PPO", "1.12", ("1.12",)),

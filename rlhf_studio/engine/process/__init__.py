@@ -4,7 +4,6 @@ Start reading in :mod:`.worker`: ``run_engine`` takes the run's lock, and ``Work
 the run ended; :mod:`.control` carries out what people ask of it meanwhile. Where a run has several processes, those other than rank 0
 are :mod:`.followers`.
 
-- :mod:`.checkpoint`: writing and reading checkpoints.
 - :mod:`.stopping`: what a request to stop does. :mod:`.trackers`, :mod:`.memory_event`: what is reported beside the run's own record.
 - :mod:`.screen`, :mod:`.console`: what goes into ``engine.log`` and what a person sees on the terminal.
 - :mod:`.unpickling`: a helper of ``convert``, in a process of its own; no engine uses it.

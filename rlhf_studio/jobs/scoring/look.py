@@ -14,7 +14,6 @@ from rlhf_studio.engine.text import token_pieces
 
 Json = dict[str, Any]
 MOST_WORDS = 150
-MOST_CANDIDATES = 8
 AT_ONCE = 32  # changed texts between two reports
 SAME = 1e-3  # the last prefix is the whole text: how far its score may be from the scorer's own
 WORD = re.compile(r"[\w'’-]+|[^\w\s]")
