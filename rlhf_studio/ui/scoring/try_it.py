@@ -29,6 +29,7 @@ class TryReward:
 
     def __init__(self, access: Access, service: Service) -> None:
         self._access, self._service = access, service
+        self._newest: Job | None = None
 
     @callable_by(Role.OPERATOR)
     def try_reward(self, data: Any, request: gr.Request) -> Json:
@@ -51,10 +52,11 @@ class TryReward:
         except ConfigError as error:
             wrong = problems.for_page(error.problems, question.get("values"))
             return {"state": "failed", "error": "The settings must be in order first.", "problems": wrong}
-        if self._service.working:
+        if self._newest is not None and self._newest.state != "done":
             return {"state": "failed", "error": "Another text is being scored at the moment; try again when it is done."}
         try:
-            return _view(self._service.submit(message))
+            self._newest = self._service.submit(message)
+            return _view(self._newest)
         except Busy as error:
             return {"state": "failed", "error": str(error)}
 

@@ -114,17 +114,17 @@ class LearnPage {
     return this.answer(this.server.learn_ask, question);
   }
 
-  /** The same of what teachers and quizzes ask. */
+  /** The same of what teachers and quizzes ask. A problem that the lesson has stays on the page. */
   teach(question) {
-    return this.answer(this.server.learn_teach, question);
+    return this.answer(this.server.learn_teach, question, false);
   }
 
-  async answer(ask, question) {
+  async answer(ask, question, clears = true) {
     const reply = await ask({ ...question, language: this.language() }).catch((error) => {
       console.error(error);
       return { error: "The app did not answer. Is it still running?" };
     });
-    this.tell(reply.error || "");
+    if (reply.error || clears) this.tell(reply.error || "");
     return reply.error ? null : reply.answer;
   }
 

@@ -66,7 +66,8 @@ export class EventPanel {
       fill(this.list);
     }
     for (const event of events) this.add(event);
-    if (!this.rows.length && !this.list.firstChild) this.list.append(el("li", { class: "rs-hint" }, "Nothing yet."));
+    if (!this.rows.length && !this.list.firstChild)
+      this.list.append(el("li", { class: "rs-hint" }, "No events were recorded so far."));
     if (this.tab === "log") this.refreshLog();
   }
 

@@ -20,7 +20,7 @@ export class Changes {
     this.fields = new Map();
     this.grid = el("div", { class: "rs-change-grid" });
     for (const field of common) this.add(field.name, field.title, field.unit);
-    this.other = input({ list: "rs-setting-names", placeholder: "ppo.cliprange", "aria-label": "Another setting" });
+    this.other = input({ list: "rs-setting-names", "aria-label": "Another setting" });
     this.told = el("span", { class: "rs-help", role: "status" });
     this.node = el(
       "fieldset",

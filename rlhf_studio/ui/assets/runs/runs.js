@@ -337,7 +337,12 @@ class RunsPage {
     const answer = await this.wanted(this.server.loss({ run: row.id }));
     if (
       answer &&
-      (await ask(this.host, { title: `Delete ${row.name}?`, text: answer.text, confirm: "Delete run", danger: true }))
+      (await ask(this.host, {
+        title: `Delete \u201c${row.name}\u201d?`,
+        text: answer.text,
+        confirm: "Delete run",
+        danger: true,
+      }))
     )
       this.act("delete", row);
   }

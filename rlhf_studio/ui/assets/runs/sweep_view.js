@@ -40,7 +40,10 @@ export class SweepView {
     const ticket = (this.ticket = Symbol("sweep"));
     const reply = await this.ask(this.metric.value);
     if (ticket !== this.ticket) return;
-    setText(this.said, reply.problem ? "" : "mean of the last tenth, or newest measurement; darker is higher");
+    setText(
+      this.said,
+      reply.problem ? "" : "mean of the last tenth, or newest measurement; a stronger colour is higher",
+    );
     if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
     else fill(this.body, this.table(reply));
   }

@@ -101,11 +101,22 @@ class TalkPage {
     show(this.playground.node, view === "reward");
   }
 
+  /** Show one of the two parts, as if a person had chosen it. */
+  choose(view) {
+    memory.set("talk-view", view);
+    this.viewChoice.show(view);
+    this.turn(view);
+  }
+
+  /** Another page leads to the policies of a run. */
+  openPolicies(run) {
+    this.choose("policies");
+    this.open(run);
+  }
+
   /** Another page leads to the reward model that a run has trained. */
   tryReward(run) {
-    memory.set("talk-view", "reward");
-    this.viewChoice.show("reward");
-    this.turn("reward");
+    this.choose("reward");
     this.playground.choose(run);
   }
 
@@ -253,10 +264,10 @@ export function mount(options) {
   if (reward) page.tryReward(reward);
   address.watch("talk", ({ talk, reward: asked }) => {
     if (asked) page.tryReward(asked);
-    else if (talk && page.runs) page.open(talk);
+    else if (talk && page.runs) page.openPolicies(talk);
   });
   options.watch("value", () => {
     const run = runOf(options.props.value);
-    if (run && page.runs) page.open(run);
+    if (run && page.runs) page.openPolicies(run);
   });
 }
