@@ -288,7 +288,7 @@ def test_any_run_goes_under_the_microscope(open_page: Callable[..., Any], studio
     folder = str(Path(studio.workspace.root) / "runs" / LESSON)
 
     def pieces(scene: str, **values: Any) -> list[dict[str, Any]]:
-        computed = answers.computed("one_sample", scene, values, asked=answers.Asked(folder, "test"))
+        computed = answers.computed("one_sample", scene, values, run=answers.ChosenRun(folder, "test"))
         return list(computed["pictures"]["tokens"]["items"])
 
     # a link restores run, step and sample; all scenes follow the step
