@@ -140,7 +140,7 @@ def evaluate(policy: Path, config: RunConfig, seconds: float) -> Outcome:
     models, prompts = trainer.models, trainer.prompts.next_batch(EVALUATED)
     tokens, _ = generate(models, prompts, moved.generation, torch.Generator().manual_seed(1234))
     responses = decode_responses(models, tokens)
-    episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, models.stop_id).tolist(), tokens.lengths.tolist())
+    episodes = Episodes(prompts.texts, responses, ends_with_stop(tokens, models.stop_ids).tolist(), tokens.lengths.tolist())
     gold = models.scorer.gold(episodes)
     reward = sum(models.scorer.parts(episodes).values())
     start = ResponseModel(load_causal_lm(config.model.policy, config.model.revision, torch.float32, silent).model).eval()
