@@ -15,6 +15,14 @@ from rlhf_studio.runs.feedback.store import NotPossible
 MOST_DIGITS = 15  # of a number; JavaScript does not keep a longer one exactly
 
 
+class QuestionRefused(Exception):
+    """The question cannot be asked: one sentence for the page, and the wrong setting (such as ``temperature``), or an empty text."""
+
+    def __init__(self, message: str, field: str = ""):
+        self.field = field
+        super().__init__(message)
+
+
 class Event(gr.EventData):
     """An event that a page's script sent to one of our handlers, and its ``data``. Gradio makes it for a parameter of this type."""
 

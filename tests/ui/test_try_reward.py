@@ -56,6 +56,21 @@ def follow(page: TryReward, answer: dict[str, Any]) -> dict[str, Any]:
     return answers[-1]
 
 
+def test_a_text_waits_while_the_playground_is_at_work() -> None:
+    """Both share a process; only another text of Try it is refused."""
+    service = Service("score", command=COMMAND)
+    try:
+        page = TryReward(Access(), service)
+        playground = service.submit(rewards_request(sent("hang")))
+        waiting = page.try_reward(sent(), OPERATOR)
+        assert waiting["state"] == "working"
+        assert "scored at the moment" in page.try_reward(sent(), OPERATOR)["error"]
+        service.cancel(playground)
+        assert follow(page, waiting)["state"] == "done"
+    finally:
+        service.close()
+
+
 def test_a_text_is_scored(make: Callable[..., TryReward]) -> None:
     page = make()
     first = page.try_reward(sent(), OPERATOR)

@@ -27,7 +27,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.scoring.sent import LONGEST_TEXT, MOST_CANDIDATES, model_of, model_request
-from rlhf_studio.ui.talk.sent import QuestionRefused
+from rlhf_studio.ui.sent import QuestionRefused
 
 BUNDLED = "bundled/world-reward"
 MOST_RUNS = 40  # that are looked into

@@ -10,7 +10,7 @@ from rlhf_studio.config.stages import PROMPT_WRITING
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
 from rlhf_studio.ui.form import nested
-from rlhf_studio.ui.talk.sent import QuestionRefused
+from rlhf_studio.ui.sent import QuestionRefused
 
 LONGEST_TEXT = 20_000  # characters, of which the playground shows every token
 LONGEST_TRIED = 50_000  # characters, for rewards that may read long texts

@@ -26,7 +26,8 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.roles import Role, callable_by
-from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, QuestionRefused, request_of
+from rlhf_studio.ui.sent import QuestionRefused
+from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, request_of
 
 MOST_RUNS = 200
 COLOURS = ("kl", "rewards", "logprobs", "entropy")

@@ -9,19 +9,12 @@ from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.sent import QuestionRefused
 
 LONGEST_PROMPT = 100_000  # characters
 MOST_TOKENS = 512  # of a response
 SAMPLING = ("temperature", "top_k", "top_p", "response_length")
 Json = dict[str, Any]
-
-
-class QuestionRefused(Exception):
-    """The question cannot be asked: one sentence for the page, and the wrong setting (such as ``temperature``), or an empty text."""
-
-    def __init__(self, message: str, field: str = ""):
-        self.field = field
-        super().__init__(message)
 
 
 @dataclass(frozen=True)
