@@ -80,17 +80,15 @@ export class Arena {
 
   async vote(choice) {
     if (this.busy || !this.key) return;
-    this.busy = true;
+    this.busy = true; // until the next pair is there: a second key must not vote on the pair that was just judged
     const reply = await this.ask("vote", { key: this.key, choice }).catch(() => ({ problem: NO_ANSWER }));
-    this.busy = false;
-    if (reply.problem === NO_ANSWER) {
-      setText(this.told, reply.problem);
-      return;
+    if (reply.problem === NO_ANSWER) setText(this.told, reply.problem);
+    else {
+      await this.next();
+      setText(this.last, reply.problem || voteLine(reply));
+      if (!reply.problem) this.voted();
     }
-    const who = `Last pair: A was ${readable(reply.left, 60)}, B was ${readable(reply.right, 60)}.`;
-    setText(this.last, reply.problem || `${who} ${counted(reply.votes, "vote")} so far.`);
-    await this.next();
-    if (!reply.problem) this.voted();
+    this.busy = false;
   }
 
   press(event) {
@@ -101,3 +99,6 @@ export class Arena {
     this.vote(choice);
   }
 }
+
+const voteLine = ({ left, right, votes }) =>
+  `Last pair: A was ${readable(left, 60)}, B was ${readable(right, 60)}. ${counted(votes, "vote")} so far.`;
