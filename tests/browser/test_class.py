@@ -155,6 +155,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     run.close()
 
 
+@pytest.mark.long
 def test_nothing_is_lost_by_one_click_and_refusals_say_why(server: Server, teacher: Any, student: Any, phone: Any) -> None:
     dialog, room = teacher.locator(".rs-class-ask"), server.access.room
 

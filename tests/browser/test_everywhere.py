@@ -94,6 +94,7 @@ def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(o
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 def test_live_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page(f"?tab=live&run={studio.runs['first']}")
     page.locator("[data-chart=score]").wait_for()  # the page is at work, and can be led
@@ -116,6 +117,7 @@ def test_live_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Calla
     assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"]
 
 
+@pytest.mark.long
 def test_pages_of_learn_are_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Callable[..., Any]) -> None:
     page = open_page("?lesson=clip")
     wrong = faults_of(page, PAGES_OF_LEARN)

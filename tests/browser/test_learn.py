@@ -154,6 +154,7 @@ def test_search_leads_to_scenes_and_along_the_tour(open_page: Callable[..., Any]
     assert code.locator("pre").evaluate("node => node.scrollWidth > node.clientWidth")  # the code scrolls sideways, the page does not
 
 
+@pytest.mark.long
 def test_a_teacher_shows_slides_gives_a_quiz_and_prints_sheets(open_page: Callable[..., Any]) -> None:
     page = open_page("?place=teach")
     page.get_by_role("link", name="four cases").click()  # of the plan
@@ -240,6 +241,7 @@ def test_a_teacher_shows_slides_gives_a_quiz_and_prints_sheets(open_page: Callab
     expect(page.locator("[data-right]")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_reader_breaks_it_predicts_and_follows_the_way_to_the_bug(open_page: Callable[..., Any], tmp_path: Path) -> None:
     app = launch(tmp_path, start=start_stand_in)  # type: ignore[arg-type]
     page = open_page("?place=break", at=app)

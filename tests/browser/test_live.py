@@ -178,6 +178,7 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
     assert viewer.locator(".rs-controls").is_hidden() and viewer.locator(".rs-viewer").inner_text()
 
 
+@pytest.mark.long
 def test_what_was_found_in_one_run_is_not_offered_for_another(
     watch_run: Callable[..., Any], run: FakeRun, live_app: LiveApp, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_person_reads_token_by_token(watch_run: Callable[..., Any], run: FakeR
     assert chosen(page) == {}
 
 
+@pytest.mark.long
 def test_news_change_nothing_that_a_person_is_at(watch_run: Callable[..., Any], run: FakeRun, live_app: LiveApp) -> None:
     page = watch_run(run)
     page.wait_for_selector(".rs-phrases li")

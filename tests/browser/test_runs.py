@@ -35,6 +35,7 @@ def action(page: Any, name: str) -> None:
     page.get_by_role("menuitem", name=name, exact=True).click()
 
 
+@pytest.mark.long
 def test_a_person_sorts_searches_and_hides_columns_and_finds_it_so_again(open_page: Callable[..., Any], studio: Studio) -> None:
     page = the_three(open_page)
     page.get_by_role("button", name="Run", exact=True).click()

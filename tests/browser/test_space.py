@@ -220,6 +220,7 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     expect(lost).not_to_contain_text("goes on")
 
 
+@pytest.mark.long
 def test_the_owner_logs_in_at_the_direct_address_and_a_stranger_stays_a_visitor(
     visitor: Any, other: Any, server: Server, provider: Hub
 ) -> None:

@@ -128,6 +128,7 @@ def test_two_policies_answer_and_a_dead_process_is_replaced(open_page: Callable[
     expect(page.locator(".rs-talk-status")).to_contain_text("You can watch runs, not change them.")
 
 
+@pytest.mark.long
 def test_a_reward_model_is_played_with(open_page: Callable[..., Any], studio: Studio, tmp_path: Path) -> None:
     judge = str(studio.workspace.run_dir(studio.runs["reward_model"]) / "checkpoints" / "step-000002" / "reward_model")
     page = open_page(f"?tab=live&run={studio.runs['reward_model']}")

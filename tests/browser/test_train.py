@@ -220,6 +220,7 @@ def test_changes_are_shown_as_a_command_undone_saved_loaded_and_kept(open_page: 
     assert page.evaluate("window.__pwned") is None
 
 
+@pytest.mark.long
 def test_the_device_is_picked_from_what_the_computer_has(
     open_page: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -346,6 +347,7 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
     expect(page.locator(".rs-train .rs-message")).to_contain_text(f"There is no such setting: {reward}.no.")
 
 
+@pytest.mark.long
 def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Callable[..., Any]) -> None:
     page = open_page("?tab=train")
     section(page, "Reward").click()

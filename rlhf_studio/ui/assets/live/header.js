@@ -1,7 +1,7 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
 import { isAlive, ofTotal } from "./stage.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { bytes, duration, lower, number, percent, readable, signed } from "../shared/format.js";
 import { term } from "../shared/tips.js";
 
@@ -293,7 +293,7 @@ export class Banner {
   /** @param ending  what can be done when a run is over, as rows of buttons */
   constructor(ending) {
     this.ending = ending;
-    this.node = el("div", { class: "rs-banner rs-column", hidden: true });
+    this.node = el("div", { class: "rs-banner rs-column", hidden: true, tabindex: "-1" });
     this.problem = el("p", { role: "alert" });
     this.content = null;
     this.shown = "";
@@ -317,24 +317,26 @@ export class Banner {
         isShare(row) ? null : el("em", {}, signed(row.to - row.from)),
       ),
     );
-    fill(
-      this.node,
-      el(
-        "div",
-        { class: "rs-banner-said rs-wrap" },
-        el("strong", {}, content.title),
-        (content.lines || []).map((line) => el("p", {}, line)),
+    redraw(this.node, this.node, () =>
+      fill(
+        this.node,
+        el(
+          "div",
+          { class: "rs-banner-said rs-wrap" },
+          el("strong", {}, content.title),
+          (content.lines || []).map((line) => el("p", {}, line)),
+        ),
+        rows.length
+          ? el(
+              "div",
+              { class: "rs-banner-said rs-wrap" },
+              el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
+              el("ul", { class: "rs-summary rs-wrap", "aria-labelledby": "rs-summary-title" }, rows),
+            )
+          : null,
+        this.ending.buttons(content.tone, content.operator),
+        this.problem,
       ),
-      rows.length
-        ? el(
-            "div",
-            { class: "rs-banner-said rs-wrap" },
-            el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
-            el("ul", { class: "rs-summary rs-wrap", "aria-labelledby": "rs-summary-title" }, rows),
-          )
-        : null,
-      this.ending.buttons(content.tone, content.operator),
-      this.problem,
     );
   }
 
