@@ -170,8 +170,9 @@ class Door:
             without_root = self._without_root if role < Role.OPERATOR else None
             private_send = without_root.sender(scope, send) if without_root else send
             if scope["method"] != "POST":
+                scope, version = _without_version(scope) if path == roles.FILE_ROUTE else (scope, "")
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, self._with_cache_rule(path, scope, private_send))
+                await self._app(_without(scope, b"range"), receive, self._with_cache_rule(path, scope, version, private_send))
                 return
             request = Request(scope, receive)
             call, function = await self._call(path, role, request, receive)
@@ -189,12 +190,15 @@ class Door:
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
 
-    def _with_cache_rule(self, path: str, scope: Scope, send: Send) -> Send:
+    def _with_cache_rule(self, path: str, scope: Scope, version: str, send: Send) -> Send:
         """Tell browsers and proxies how long they may keep an answer. They may not keep the page itself at all: it comes with the visitor's
-        own cookie, and its text holds the name under which it was requested."""
+        own cookie, and its text holds the name under which it was requested. What an address with the present version leads to never
+        changes."""
         if path in roles.PAGE_ROUTES:
             return _with_rule(send, b"no-store")
-        return _with_rule(send, b"no-cache") if _is_asset(path, scope) else send
+        if not _is_asset(path, scope):
+            return send
+        return _with_rule(send, b"public, max-age=31536000, immutable" if version == html.version() else b"no-cache")
 
     def _is_our_name(self, scope: Scope) -> bool:
         names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
@@ -291,6 +295,13 @@ async def _answer(ask: Ask, data: Any, request: Request) -> Any:
         return PlainTextResponse("Internal Server Error", 500)
 
 
+def _without_version(scope: Scope) -> tuple[Scope, str]:
+    """The request for a script or a style without the version in its address, and that version; see :func:`rlhf_studio.ui.html.version`."""
+    before, at, rest = scope["path"].partition(f"{html.ASSETS.as_posix()}@")
+    version, _, name = rest.partition("/")
+    return ({**scope, "path": f"{before}{html.ASSETS.as_posix()}/{name}"}, version) if at else (scope, "")
+
+
 def _is_asset(path: str, scope: Scope) -> bool:
     """Whether one of our scripts or styles is asked for; Plotly's script is none, it never changes while it is installed."""
     return path == roles.FILE_ROUTE and scope["path"].partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
@@ -303,7 +314,8 @@ def _with_rule(send: Send, rule: bytes) -> Send:
     async def with_rule(message: Message) -> None:
         if message["type"] == "http.response.start":
             other_headers = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
-            message = {**message, "headers": [*other_headers, (b"cache-control", rule)]}
+            kept = rule if message["status"] < 400 else b"no-store"
+            message = {**message, "headers": [*other_headers, (b"cache-control", kept)]}
         await send(message)
 
     return with_rule

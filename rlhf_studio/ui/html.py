@@ -11,6 +11,7 @@ Three rules, because ``gr.HTML`` runs its templates as code (a ``${...}`` in the
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import json
@@ -157,6 +158,15 @@ def static_paths() -> list[Path]:
     return [ASSETS, plotly_script()]
 
 
+@cache
+def version() -> str:
+    """What names the present state of all scripts and styles: a part of their addresses, so that browsers may keep them for ever."""
+    digest = hashlib.sha256()
+    for path in sorted(ASSETS.rglob("*.*s")):
+        digest.update(path.relative_to(ASSETS).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
     """What people see whom an address leads nowhere: a page that says ``text``, with ``links`` to where they can go on; one without an
     address is left out. Of what is given, nothing is markup."""
@@ -192,7 +202,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     The component's value is never shown: it carries news from Python to the script, which watches it.
     """
     constants = {
-        "ASSETS": ASSETS.as_posix(),
+        "ASSETS": f"{ASSETS.as_posix()}@{version()}",
         "PAGE": page,
         "ENTRY": f"{page}/{page}.js",
         "SCRIPTS": scripts(page),

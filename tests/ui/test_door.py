@@ -8,6 +8,7 @@ import json
 import random
 import re
 import socket
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from rlhf_studio.ui import roles
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door, Functions
-from rlhf_studio.ui.html import ASSETS
+from rlhf_studio.ui.html import ASSETS, version
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import RequestRefused
 from tests.ui.raw_http import Raw
@@ -115,6 +116,10 @@ GETS = [
         "/gradio_api/file=/etc/passwd",
     ),
     *(f"/gradio_api/file={ASSETS.as_posix()}/{name}" for name in ("", "../app.py", "nothing.js", "%00", "a" * 300, "./train/train.js")),
+    *(
+        f"/gradio_api/file={ASSETS.as_posix()}@{name}"
+        for name in ("", "/", "x/../app.py", "x/../../app.py", f"{version()}/nothing.js", "x/y@/z")
+    ),
     *("/gradio_api/queue/data", "/gradio_api/queue/data?session_hash=nobody", "/gradio_api/queue/data?session_hash=%00"),
 ]
 HEADERS = [
@@ -140,6 +145,14 @@ def test_garbage_is_a_quiet_refusal(server: Server, raw: Raw, capfd: pytest.Capt
             assert raw.send("GET", path, headers=headers)[0] < 500, (path, headers)
     output = capfd.readouterr()
     assert output.err == "" and "Traceback" not in output.out
+
+
+@pytest.mark.parametrize(
+    ("at", "rule"), [(f"@{version()}", "public, max-age=31536000, immutable"), ("@older", "no-cache"), ("", "no-cache")]
+)
+def test_a_browser_keeps_only_what_never_changes(server: Server, at: str, rule: str) -> None:
+    with urllib.request.urlopen(f"{server.url}gradio_api/file={ASSETS.as_posix()}{at}/shared/dom.js", timeout=30) as answer:
+        assert answer.headers["cache-control"] == rule and answer.read() == (ASSETS / "shared" / "dom.js").read_bytes()
 
 
 def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> None:
