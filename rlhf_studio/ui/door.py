@@ -33,6 +33,7 @@ from rlhf_studio.ui.roles import Role, Rule, rule_of
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import RequestRefused
 from rlhf_studio.ui.serving.bounded import TooBusy, Turns
+from rlhf_studio.ui.serving.caching import CachedAssets, with_rule, without_version
 from rlhf_studio.ui.serving.replies import WithoutRoot, reply_of
 from rlhf_studio.ui.visiting.identity import NewVisitors
 from rlhf_studio.ui.visiting.links import Links
@@ -145,7 +146,7 @@ class Door:
     """
 
     def __init__(self, app: ASGIApp, access: Access, functions: Functions, root: Path, logs_in: bool = False) -> None:
-        linked: ASGIApp = Links(app, access)
+        linked: ASGIApp = Links(CachedAssets(app), access)
         self._app = NewVisitors(linked, access.visitors, access.path) if access.mode is Mode.SPACE else linked
         self._access, self._called, self._without_root = access, functions, WithoutRoot(root)
         self._files = [path.as_posix() for path in html.static_paths()]
@@ -170,9 +171,10 @@ class Door:
             without_root = self._without_root if role < Role.OPERATOR else None
             private_send = without_root.sender(scope, send) if without_root else send
             if scope["method"] != "POST":
-                scope, version = _without_version(scope) if path == roles.FILE_ROUTE else (scope, "")
                 self._check_read(path, scope)
-                await self._app(_without(scope, b"range"), receive, self._with_cache_rule(path, scope, version, private_send))
+                # The page itself is never kept: it comes with the visitor's own cookie, and its text holds the name that was asked for.
+                sender = with_rule(private_send, b"no-store") if path in roles.PAGE_ROUTES else private_send
+                await self._app(_without(scope, b"range"), receive, sender)
                 return
             request = Request(scope, receive)
             call, function = await self._call(path, role, request, receive)
@@ -189,16 +191,6 @@ class Door:
             refused = error if isinstance(error, RequestRefused) else RequestRefused(503, str(error))
             # the connection is closed, so that the rest of the body need not be read
             await JSONResponse({"detail": refused.detail}, refused.status, refused.headers)(scope, receive, send)
-
-    def _with_cache_rule(self, path: str, scope: Scope, version: str, send: Send) -> Send:
-        """Tell browsers and proxies how long they may keep an answer. They may not keep the page itself at all: it comes with the visitor's
-        own cookie, and its text holds the name under which it was requested. What an address with the present version leads to never
-        changes."""
-        if path in roles.PAGE_ROUTES:
-            return _with_rule(send, b"no-store")
-        if not _is_asset(path, scope):
-            return send
-        return _with_rule(send, b"public, max-age=31536000, immutable" if version == html.version() else b"no-cache")
 
     def _is_our_name(self, scope: Scope) -> bool:
         names = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
@@ -233,7 +225,7 @@ class Door:
         if path in roles.PAGE_ROUTES and {"page", "deep_link"} & query.keys():
             raise RequestRefused(404, "There is nothing here.")
         if path == roles.FILE_ROUTE:
-            file_path = scope["path"].partition("file=")[2]
+            file_path = without_version(scope)[0]["path"].partition("file=")[2]
             if posixpath.normpath(file_path) != file_path or not any(f"{file_path}/".startswith(f"{file}/") for file in self._files):
                 raise RequestRefused(403, "This file is not part of the pages.")
         if path == roles.STREAM_ROUTE:
@@ -293,32 +285,6 @@ async def _answer(ask: Ask, data: Any, request: Request) -> Any:
         return await ask(data, request)
     except gr.Error:  # as Gradio answers it; the page says in its own words that something failed
         return PlainTextResponse("Internal Server Error", 500)
-
-
-def _without_version(scope: Scope) -> tuple[Scope, str]:
-    """The request for a script or a style without the version in its address, and that version; see :func:`rlhf_studio.ui.html.version`."""
-    before, at, rest = scope["path"].partition(f"{html.ASSETS.as_posix()}@")
-    version, _, name = rest.partition("/")
-    return ({**scope, "path": f"{before}{html.ASSETS.as_posix()}/{name}"}, version) if at else (scope, "")
-
-
-def _is_asset(path: str, scope: Scope) -> bool:
-    """Whether one of our scripts or styles is asked for; Plotly's script is none, it never changes while it is installed."""
-    return path == roles.FILE_ROUTE and scope["path"].partition("file=")[2].startswith(f"{html.ASSETS.as_posix()}/")
-
-
-def _with_rule(send: Send, rule: bytes) -> Send:
-    """The answer with this rule for caches. With ``no-store`` nobody keeps it; with ``no-cache`` browsers ask whether a file has changed
-    before they use their copy. Without a rule, browsers would guess."""
-
-    async def with_rule(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            other_headers = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
-            kept = rule if message["status"] < 400 else b"no-store"
-            message = {**message, "headers": [*other_headers, (b"cache-control", kept)]}
-        await send(message)
-
-    return with_rule
 
 
 def _without(scope: Scope, header: bytes) -> Scope:

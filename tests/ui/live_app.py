@@ -12,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 from gradio.context import Context
+from starlette.middleware import Middleware
 
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import theme
@@ -19,6 +20,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.serving.caching import CachedAssets
 from tests.ui import fake_insights
 
 
@@ -68,6 +70,7 @@ class LiveApp:
             run_history=False,
             enable_monitoring=False,
             show_error=True,
+            app_kwargs={"middleware": [Middleware(CachedAssets)]},
         )
         self.url = self.demo.local_url
         self.port = self.demo.server_port
