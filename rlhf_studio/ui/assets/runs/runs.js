@@ -63,7 +63,11 @@ class RunsPage {
     mountTips(host);
     this.runNews.wake();
     address.watch("runs", (params) => this.follow(params, true));
-    addEventListener("rlhf-studio:compare", () => this.takeTicks());
+    this.looks = 0; // at how many more lists it waits for a run that another page asked for
+    addEventListener("rlhf-studio:compare", () => {
+      this.looks = 2; // an older list may be on its way
+      this.takeTicks();
+    });
     this.follow(address.params("runs"), false);
   }
 
@@ -200,8 +204,12 @@ class RunsPage {
   takeTicks() {
     const asked = memory.get("compare", null);
     if (!Array.isArray(asked) || !this.table.rows.size) return;
-    memory.set("compare", null);
     const ids = asked.filter((id) => this.table.rows.has(id));
+    if (ids.length < asked.length && this.looks-- > 0) {
+      this.runNews.wake(); // a run that has just begun is not in this list yet
+      return;
+    }
+    memory.set("compare", null);
     if (!ids.length) return;
     const ticked = [...new Set([...this.table.ticks, ...ids])];
     const others = ticked.length < 2 ? partners(this.table.rows, ticked).slice(0, 1) : [];

@@ -176,7 +176,8 @@ class TalkPage {
     this.say("");
     this.opened = run;
     address.put("talk", { talk: run });
-    await Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
+    this.opening = Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
+    await this.opening;
     this.changed();
   }
 
@@ -218,14 +219,22 @@ class TalkPage {
     });
   }
 
+  /** The app's reply to a prompt, which may be sent before the policies are known; null when they cannot be read, which is told already. */
+  async send(request) {
+    await this.opening;
+    if (!this.right.known) return null;
+    const question = { ...request, sides: this.sides, view: onlyWatches() };
+    return this.server.ask(question).catch(() => ({ error: NO_ANSWER, field: "" }));
+  }
+
   async ask() {
-    if (this.running || this.locked || !this.right.known) return;
+    if (this.asking || this.running || this.locked) return;
+    this.asking = true;
     const { request } = this.composer;
-    const reply = await this.server
-      .ask({ ...request, sides: this.sides, view: onlyWatches() })
-      .catch(() => ({ error: NO_ANSWER, field: "" }));
-    this.composer.fail(reply.error || "", reply.field);
-    if (!reply.key) return;
+    const reply = await this.send(request);
+    this.asking = false;
+    if (reply) this.composer.fail(reply.error || "", reply.field);
+    if (!reply?.key) return;
     const alone = this.left.run.value === this.right.run.value;
     const names = [this.left.name(alone), this.right.name(alone)];
     const exchange = new Exchange({ prompt: request.prompt, names, line: this.composer.sentence() }, this);
