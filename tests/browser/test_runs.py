@@ -175,7 +175,7 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.get_by_role("dialog").get_by_label("Name").fill("renamed")
     page.get_by_role("dialog").get_by_role("button", name="Rename").click()
     page.get_by_label("Search runs").fill("renamed")
-    expect(row).to_have_count(1)
+    expect(row).to_contain_text("renamed")
     action(page, "Copy settings to Train")
     expect(page.locator("#setting-ppo-steps")).to_have_value("2")
     expect(page.locator(".rs-form > .rs-message")).to_have_text("These are the settings of renamed.")
