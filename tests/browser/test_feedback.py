@@ -201,6 +201,7 @@ def test_no_answer_is_lost_or_counted_twice_when_the_app_does_not_answer(
     assert (verdicts(feedback, task.id), verdicts(feedback, other.id)) == (["tie", "both_bad", "tie", "tie"], ["both_bad"])
 
 
+@pytest.mark.long
 def test_rankings_ratings_and_what_a_run_waits_for(rate: Callable[[str], Any], server: Server, feedback: Feedback) -> None:
     task, _ = feedback.create(NewTask("Order", kind="ranking"), [NewItem("p", ("one", "two", "three"))])
     page = rate(task.id)

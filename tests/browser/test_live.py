@@ -567,6 +567,7 @@ def clearest(run: FakeRun) -> tuple[int, int, int]:
     return max(strengths, key=strengths.__getitem__)
 
 
+@pytest.mark.long
 def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: FakeRun, root: Path, live_app: LiveApp) -> None:
     """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before."""
     page = watch_run(run)

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.browser
 TITLES = ["Fine-tune a new policy", "Sample pairs", "Train a reward model", "Train with PPO", "Compare the policies"]
 
 
+@pytest.mark.long
 def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page(f"?tab=live&run={studio.runs['dpo']}")
     live = page.locator("#live-page")
@@ -124,6 +125,7 @@ def test_an_evaluation_is_looked_at_from_all_sides_and_voted_on_blindly(open_pag
     expect(page.locator(".rs-evaluate-new")).to_be_hidden()  # for who only watches
 
 
+@pytest.mark.long
 def test_one_button_goes_along_all_parts_of_the_road(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,7 @@ def test_the_device_is_picked_from_what_the_computer_has(
     expect(command).to_have_text(COMMAND)
 
 
+@pytest.mark.long
 def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
     wait_for_form(page)
@@ -403,6 +404,7 @@ def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Ca
     expect(page.locator(".rs-command code")).to_contain_text('{"kind": "regex", "weight": -0.5, "pattern": "good$"}')
 
 
+@pytest.mark.long
 def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any]) -> None:
     page = open_page("?tab=train")
     section(page, "Reward").click()

@@ -219,7 +219,7 @@ class TalkPage {
     });
   }
 
-  /** The app's reply to a prompt, which may be sent before the policies are known; null when they cannot be read, which is told already. */
+  /** The reply to a prompt, which may be sent before the policies are known; null when they cannot be read: told already. */
   async send(request) {
     await this.opening;
     if (!this.right.known) return null;
