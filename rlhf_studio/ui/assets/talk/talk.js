@@ -219,7 +219,7 @@ class TalkPage {
     });
   }
 
-  /** The reply to a prompt, which may be sent before the policies are known; null when they cannot be read: told already. */
+  /** The reply to a prompt, which may come before the policies are known; null when they cannot be read. */
   async send(request) {
     await this.opening;
     if (!this.right.known) return null;
