@@ -127,6 +127,10 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
     prompt = page.inner_text(".rs-pair-prompt")
     page.get_by_role("button", name="Next prompt").click()
     page.wait_for_function("(old) => document.querySelector('.rs-pair-prompt').textContent !== old", arg=prompt)
+    count = int(page.inner_text(".rs-answers .rs-turns").split(" of ")[1].split()[0])
+    for shown in (1, count):  # before the first one comes the last
+        page.get_by_role("button", name="Previous prompt").click()
+        page.locator(".rs-answers .rs-turns", has_text=f"{shown} of {count}").wait_for()
 
     # punctuation, and what was common before and after, are no news; a phrase opens the token where it begins
     assert [text.strip("“”") for text in page.locator(".rs-phrase-text").all_inner_texts()][:2] == ["tender", "dull"]

@@ -62,10 +62,7 @@ class Scoring:
         """Send the events of one request. Raises :class:`ComponentError` and :class:`ConfigError` for what cannot be used."""
         self._tell, self._is_cancelled = tell, is_cancelled
         try:
-            if request["op"] == "rewards":
-                self._rewards(request)
-            else:
-                self._model(request)
+            {"rewards": self._rewards, "model": self._model}[request["op"]](request)
         except Cancelled:
             return
 

@@ -26,6 +26,7 @@ class TalkPage {
     this.warmed = "";
     this.listed = [];
     this.awaited = "";
+    this.opened = this.reward = ""; // the runs that the two parts were opened for
     this.known = new Map();
     this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
@@ -88,17 +89,24 @@ class TalkPage {
       { value: "policies", label: "Policies" },
       { value: "reward", label: "Reward model" },
     ];
-    const chosen = memory.get("talk-view", "policies");
+    // a link leads to the policies of a run
+    const chosen = address.params("talk").talk ? "policies" : memory.get("talk-view", "policies");
     this.turn(chosen);
     return new Segments({ class: "rs-segments rs-talk-views", "aria-label": "Talk to" }, options, chosen, (view) => {
       memory.set("talk-view", view);
       this.turn(view);
+      this.tellAddress();
     });
   }
 
   turn(view) {
     show(this.policyView, view === "policies");
     show(this.playground.node, view === "reward");
+  }
+
+  /** The address leads to the part that is shown. */
+  tellAddress() {
+    address.put("talk", this.policyView.hidden ? { reward: this.reward } : { talk: this.opened });
   }
 
   /** Show one of the two parts, as if a person had chosen it. */
@@ -117,6 +125,8 @@ class TalkPage {
   /** Another page leads to the reward model that a run has trained. */
   tryReward(run) {
     this.choose("reward");
+    this.reward = run;
+    this.tellAddress();
     this.playground.choose(run);
   }
 
@@ -175,7 +185,7 @@ class TalkPage {
     }
     this.say("");
     this.opened = run;
-    address.put("talk", { talk: run });
+    this.tellAddress();
     this.opening = Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
     await this.opening;
     this.changed();
