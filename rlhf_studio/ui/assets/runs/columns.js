@@ -25,7 +25,7 @@ function resultCell({ stage, headline, score_first: first, score_last: last }) {
   if (stage === "ppo") return figure(fromTo(first, last));
   if (!headline) return NONE;
   const written = headline.percent ? percent : number;
-  return [figure(fromTo(headline.first, headline.last, written)), el("small", {}, headline.label)];
+  return [figure(fromTo(headline.first, headline.last, written)), " ", el("small", {}, headline.label)];
 }
 
 /** When a run started: the time today, else the day too. */

@@ -1,7 +1,7 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { NONE, counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";
 
@@ -299,7 +299,11 @@ export class RunTable {
   }
 
   row(row) {
-    const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
+    const cell = (label, content) => {
+      const filled = el("td", { "data-label": label }, content);
+      filled.classList.toggle("rs-nothing", filled.textContent === NONE);
+      return filled;
+    };
     const tick = el("input", {
       type: "checkbox",
       "data-action": "tick",
