@@ -9,7 +9,7 @@ The frame:
 :mod:`serving`     below the pages: bodies, replies, caching, the server itself
 :mod:`visiting`    people who are no operators; :mod:`classroom` for a class, :mod:`hosted` for a Space or a container
 :mod:`html`        the one place that makes HTML, and the list of each page's styles; :mod:`theme` is the look
-:mod:`sent`        how what a page sends is read; :mod:`once` starts once what is asked for twice; :mod:`jobs` follows work in a child process
+:mod:`sent`        how what a page sends is read; :mod:`once` starts once what is asked for twice; :mod:`jobs` follows a child process
 
 The pages:
 
