@@ -16,7 +16,7 @@ import importlib.util
 import inspect
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from html import escape
 from pathlib import Path
@@ -159,12 +159,19 @@ def static_paths() -> list[Path]:
 
 
 @cache
-def version() -> str:
-    """What names the present state of all scripts and styles: a part of their addresses, so that browsers may keep them for ever."""
-    digest = hashlib.sha256()
-    for path in sorted(ASSETS.rglob("*.*s")):
+def assets_at_start() -> tuple[str, Mapping[str, tuple[int, int]]]:
+    """A short hash of all scripts and styles, which is part of their addresses; and when each was changed (nanoseconds), with its bytes."""
+    digest, states = hashlib.sha256(), {}
+    for path in sorted(path for path in ASSETS.rglob("*") if path.is_file()):
         digest.update(path.relative_to(ASSETS).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+        states[path.as_posix()] = state_of(path)
+    return digest.hexdigest()[:12], states
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """When a file was changed, and its bytes. Raises OSError."""
+    now = path.stat()
+    return now.st_mtime_ns, now.st_size
 
 
 def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
@@ -202,7 +209,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     The component's value is never shown: it carries news from Python to the script, which watches it.
     """
     constants = {
-        "ASSETS": f"{ASSETS.as_posix()}@{version()}",
+        "ASSETS": f"{ASSETS.as_posix()}@{assets_at_start()[0]}",
         "PAGE": page,
         "ENTRY": f"{page}/{page}.js",
         "SCRIPTS": scripts(page),

@@ -16,11 +16,11 @@ import pytest
 from starlette.datastructures import Headers
 
 from rlhf_studio.ui import door as door_module
-from rlhf_studio.ui import roles
+from rlhf_studio.ui import html, roles
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.door import UNKNOWN_NAME, VIEWERS_AT_ONCE, VIEWERS_WAITING, Door, Functions
-from rlhf_studio.ui.html import ASSETS, version
+from rlhf_studio.ui.html import ASSETS, assets_at_start
 from rlhf_studio.ui.serving import bodies
 from rlhf_studio.ui.serving.bodies import RequestRefused
 from tests.ui.raw_http import Raw
@@ -116,10 +116,7 @@ GETS = [
         "/gradio_api/file=/etc/passwd",
     ),
     *(f"/gradio_api/file={ASSETS.as_posix()}/{name}" for name in ("", "../app.py", "nothing.js", "%00", "a" * 300, "./train/train.js")),
-    *(
-        f"/gradio_api/file={ASSETS.as_posix()}@{name}"
-        for name in ("", "/", "x/../app.py", "x/../../app.py", f"{version()}/nothing.js", "x/y@/z")
-    ),
+    *(f"/gradio_api/file={ASSETS.as_posix()}@{name}" for name in ("", "/", "x/../app.py", "x/../../app.py", "x/nothing.js", "x/y@/z")),
     *("/gradio_api/queue/data", "/gradio_api/queue/data?session_hash=nobody", "/gradio_api/queue/data?session_hash=%00"),
 ]
 HEADERS = [
@@ -148,11 +145,18 @@ def test_garbage_is_a_quiet_refusal(server: Server, raw: Raw, capfd: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("at", "rule"), [(f"@{version()}", "public, max-age=31536000, immutable"), ("@older", "no-cache"), ("", "no-cache")]
+    ("at", "rule"), [(f"@{assets_at_start()[0]}", "public, max-age=31536000, immutable"), ("@older", "no-cache"), ("", "no-cache")]
 )
 def test_a_browser_keeps_only_what_never_changes(server: Server, at: str, rule: str) -> None:
     with urllib.request.urlopen(f"{server.url}gradio_api/file={ASSETS.as_posix()}{at}/shared/dom.js", timeout=30) as answer:
         assert answer.headers["cache-control"] == rule and answer.read() == (ASSETS / "shared" / "dom.js").read_bytes()
+
+
+def test_a_script_that_changed_since_the_start_is_not_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "state_of", lambda path: (0, 0))
+    address = f"{server.url}gradio_api/file={ASSETS.as_posix()}@{assets_at_start()[0]}/shared/dom.js"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert answer.headers["cache-control"] == "no-cache"
 
 
 def test_what_does_not_exist_is_said_to_be_missing(server: Server, raw: Raw) -> None:

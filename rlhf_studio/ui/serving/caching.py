@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlhf_studio.ui import html
@@ -11,15 +13,23 @@ _ASSETS = html.ASSETS.as_posix()
 
 
 def without_version(scope: Scope) -> tuple[Scope, str]:
-    """The request for a script or a style without the version in its address, and that version; see :func:`rlhf_studio.ui.html.version`."""
-    before, at, rest = scope["path"].partition(f"{_ASSETS}@")
+    """The request for a script or a style without the version in its address, and that version (:func:`.html.assets_at_start`)."""
+    before, at, rest = scope["path"].partition(f"/file={_ASSETS}@")
     version, _, name = rest.partition("/")
-    return ({**scope, "path": f"{before}{_ASSETS}/{name}"}, version) if at else (scope, "")
+    return ({**scope, "path": f"{before}/file={_ASSETS}/{name}"}, version) if at else (scope, "")
+
+
+def _never_changes(path: str, version: str) -> bool:
+    """Whether an address with this version always leads to what this file holds now: not when it was changed since the app's start."""
+    now, states = html.assets_at_start()
+    try:
+        return version == now and states.get(path) == html.state_of(Path(path))
+    except OSError:
+        return False
 
 
 class CachedAssets:
-    """Middleware that finds scripts and styles by their addresses with a version. Of another version than the present one, and of none,
-    browsers ask whether the file has changed before they use their copy."""
+    """Middleware that answers addresses with a version. With an old version or none, browsers ask before they use their copy."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -28,8 +38,9 @@ class CachedAssets:
         """Pass on the request; tell the browser how long it may keep the answer."""
         if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
             scope, version = without_version(scope)
-            if scope["path"].partition("/file=")[2].startswith(f"{_ASSETS}/"):
-                send = with_rule(send, FOR_EVER if version == html.version() else b"no-cache")
+            path = scope["path"].partition("/file=")[2]
+            if path.startswith(f"{_ASSETS}/"):
+                send = with_rule(send, FOR_EVER if _never_changes(path, version) else b"no-cache")
         await self._app(scope, receive, send)
 
 

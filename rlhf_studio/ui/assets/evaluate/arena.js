@@ -81,14 +81,19 @@ export class Arena {
   async vote(choice) {
     if (this.busy || !this.key) return;
     this.busy = true; // until the next pair is there: a second key must not vote on the pair that was just judged
-    const reply = await this.ask("vote", { key: this.key, choice }).catch(() => ({ problem: NO_ANSWER }));
-    if (reply.problem === NO_ANSWER) setText(this.told, reply.problem);
-    else {
-      await this.next();
-      setText(this.last, reply.problem || voteLine(reply));
-      if (!reply.problem) this.voted();
+    await this.send(this.key, choice).finally(() => (this.busy = false));
+  }
+
+  async send(key, choice) {
+    const reply = await this.ask("vote", { key, choice }).catch(() => ({ problem: NO_ANSWER }));
+    if (this.key !== key) return; // another evaluation is shown now
+    if (reply.problem === NO_ANSWER) {
+      setText(this.told, reply.problem);
+      return;
     }
-    this.busy = false;
+    await this.next();
+    setText(this.last, reply.problem || voteLine(reply));
+    if (!reply.problem) this.voted();
   }
 
   press(event) {

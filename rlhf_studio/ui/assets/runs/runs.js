@@ -63,7 +63,7 @@ class RunsPage {
     mountTips(host);
     this.runNews.wake();
     address.watch("runs", (params) => this.follow(params, true));
-    this.looks = 0; // at how many more lists it waits for a run that another page asked for
+    this.looks = 0; // how many more lists to wait for a run that another page asked for
     addEventListener("rlhf-studio:compare", () => {
       this.looks = 2; // an older list may be on its way
       this.takeTicks();

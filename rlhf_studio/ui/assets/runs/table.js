@@ -301,7 +301,7 @@ export class RunTable {
   row(row) {
     const cell = (label, content) => {
       const filled = el("td", { "data-label": label }, content);
-      filled.classList.toggle("rs-nothing", filled.textContent === NONE);
+      filled.classList.toggle("rs-empty-cell", filled.textContent === NONE);
       return filled;
     };
     const tick = el("input", {

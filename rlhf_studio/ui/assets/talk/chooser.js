@@ -16,6 +16,7 @@ export class Chooser {
     this.onchange = onchange;
     this.known = null;
     this.shown = "";
+    this.opening = Promise.resolve();
     const id = `rs-talk-${title.toLowerCase()}`;
     this.run = el("select", { class: "rs-input", id, onchange: () => this.open(this.run.value, null, true) });
     this.step = el("select", {
@@ -40,8 +41,18 @@ export class Chooser {
   }
 
   /** @param wanted "start", "newest", or null: the chosen step stays; in another run it is its newest or its start */
-  async open(run, wanted, told = false) {
+  open(run, wanted, told = false) {
     this.run.value = run;
+    this.opening = this.load(run, wanted, told);
+    return this.opening;
+  }
+
+  /** Whether the checkpoints of the chosen run are known. */
+  get isReady() {
+    return this.known !== null && this.shown === this.run.value;
+  }
+
+  async load(run, wanted, told) {
     const known = await this.policies(run);
     if (!known || this.run.value !== run) return;
     const { steps } = known;

@@ -27,6 +27,7 @@ class TalkPage {
     this.listed = [];
     this.awaited = "";
     this.opened = this.reward = ""; // the runs that the two parts were opened for
+    this.asked = address.params("talk").talk || "";
     this.known = new Map();
     this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
@@ -90,7 +91,7 @@ class TalkPage {
       { value: "reward", label: "Reward model" },
     ];
     // a link leads to the policies of a run
-    const chosen = address.params("talk").talk ? "policies" : memory.get("talk-view", "policies");
+    const chosen = this.wanted() ? "policies" : memory.get("talk-view", "policies");
     this.turn(chosen);
     return new Segments({ class: "rs-segments rs-talk-views", "aria-label": "Talk to" }, options, chosen, (view) => {
       memory.set("talk-view", view);
@@ -106,7 +107,8 @@ class TalkPage {
 
   /** The address leads to the part that is shown. */
   tellAddress() {
-    address.put("talk", this.policyView.hidden ? { reward: this.reward } : { talk: this.opened });
+    const talk = this.awaited || this.opened || this.wanted();
+    address.put("talk", this.policyView.hidden ? { reward: this.reward } : { talk });
   }
 
   /** Show one of the two parts, as if a person had chosen it. */
@@ -172,7 +174,7 @@ class TalkPage {
 
   /** The run that the address, or another page, asks for. */
   wanted() {
-    return runOf(this.props.value) || address.params("talk").talk || "";
+    return runOf(this.props.value) || address.params("talk").talk || this.asked;
   }
 
   /** Show a run, once it is in the list: its start on the left, its newest checkpoint on the right. */
@@ -186,9 +188,8 @@ class TalkPage {
     this.say("");
     this.opened = run;
     this.tellAddress();
-    this.opening = Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
-    await this.opening;
-    this.changed();
+    await Promise.all([this.left.open(run, "start"), this.right.open(run, "newest")]);
+    if (this.isReady) this.changed();
   }
 
   async policies(run) {
@@ -208,6 +209,10 @@ class TalkPage {
     if (this.right.known) this.composer.setRun(this.right.known);
     if (this.locked) this.composer.lock(this.locked);
     this.composer.fail("");
+  }
+
+  get isReady() {
+    return this.left.isReady && this.right.isReady;
   }
 
   get sides() {
@@ -231,8 +236,10 @@ class TalkPage {
 
   /** The reply to a prompt, which may come before the policies are known; null when they cannot be read. */
   async send(request) {
-    await this.opening;
-    if (!this.right.known) return null;
+    if (!this.isReady) setText(this.composer.status, "Waiting for the policies");
+    await Promise.all([this.left.opening, this.right.opening]);
+    setText(this.composer.status, "");
+    if (!this.isReady) return null;
     const question = { ...request, sides: this.sides, view: onlyWatches() };
     return this.server.ask(question).catch(() => ({ error: NO_ANSWER, field: "" }));
   }
@@ -241,8 +248,7 @@ class TalkPage {
     if (this.asking || this.running || this.locked) return;
     this.asking = true;
     const { request } = this.composer;
-    const reply = await this.send(request);
-    this.asking = false;
+    const reply = await this.send(request).finally(() => (this.asking = false));
     if (reply) this.composer.fail(reply.error || "", reply.field);
     if (!reply?.key) return;
     const alone = this.left.run.value === this.right.run.value;
@@ -283,10 +289,10 @@ export function mount(options) {
   if (reward) page.tryReward(reward);
   address.watch("talk", ({ talk, reward: asked }) => {
     if (asked) page.tryReward(asked);
-    else if (talk && page.runs) page.openPolicies(talk);
+    else if (talk) page.openPolicies(talk);
   });
   options.watch("value", () => {
     const run = runOf(options.props.value);
-    if (run && page.runs) page.openPolicies(run);
+    if (run) page.openPolicies(run);
   });
 }
