@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 from starlette.responses import HTMLResponse
@@ -158,18 +158,30 @@ def static_paths() -> list[Path]:
     return [ASSETS, plotly_script()]
 
 
+class AssetsAtStart(NamedTuple):
+    """The scripts and styles as they were when the app started.
+
+    Attributes:
+        version: a short hash of all of them, which is part of their addresses.
+        states: when each file was changed, and its size: see :func:`state_of`.
+    """
+
+    version: str
+    states: Mapping[str, tuple[int, int]]
+
+
 @cache
-def assets_at_start() -> tuple[str, Mapping[str, tuple[int, int]]]:
-    """A short hash of all scripts and styles, which is part of their addresses; and when each was changed (nanoseconds), with its bytes."""
+def assets_at_start() -> AssetsAtStart:
+    """Read once, when the first page is built."""
     digest, states = hashlib.sha256(), {}
     for path in sorted(path for path in ASSETS.rglob("*") if path.is_file()):
         digest.update(path.relative_to(ASSETS).as_posix().encode() + b"\0" + path.read_bytes())
         states[path.as_posix()] = state_of(path)
-    return digest.hexdigest()[:12], states
+    return AssetsAtStart(digest.hexdigest()[:12], states)
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """When a file was changed, and its bytes. Raises OSError."""
+    """When a file was changed (nanoseconds), and its size in bytes. Raises OSError."""
     now = path.stat()
     return now.st_mtime_ns, now.st_size
 
@@ -209,7 +221,7 @@ def panel(page: str, events: Sequence[str], functions: Sequence[Callable[..., An
     The component's value is never shown: it carries news from Python to the script, which watches it.
     """
     constants = {
-        "ASSETS": f"{ASSETS.as_posix()}@{assets_at_start()[0]}",
+        "ASSETS": f"{ASSETS.as_posix()}@{assets_at_start().version}",
         "PAGE": page,
         "ENTRY": f"{page}/{page}.js",
         "SCRIPTS": scripts(page),

@@ -145,7 +145,7 @@ def test_garbage_is_a_quiet_refusal(server: Server, raw: Raw, capfd: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("at", "rule"), [(f"@{assets_at_start()[0]}", "public, max-age=31536000, immutable"), ("@older", "no-cache"), ("", "no-cache")]
+    ("at", "rule"), [(f"@{assets_at_start().version}", "public, max-age=31536000, immutable"), ("@older", "no-cache"), ("", "no-cache")]
 )
 def test_a_browser_keeps_only_what_never_changes(server: Server, at: str, rule: str) -> None:
     with urllib.request.urlopen(f"{server.url}gradio_api/file={ASSETS.as_posix()}{at}/shared/dom.js", timeout=30) as answer:
@@ -154,7 +154,7 @@ def test_a_browser_keeps_only_what_never_changes(server: Server, at: str, rule: 
 
 def test_a_script_that_changed_since_the_start_is_not_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "state_of", lambda path: (0, 0))
-    address = f"{server.url}gradio_api/file={ASSETS.as_posix()}@{assets_at_start()[0]}/shared/dom.js"
+    address = f"{server.url}gradio_api/file={ASSETS.as_posix()}@{assets_at_start().version}/shared/dom.js"
     with urllib.request.urlopen(address, timeout=30) as answer:
         assert answer.headers["cache-control"] == "no-cache"
 

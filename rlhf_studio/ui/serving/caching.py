@@ -20,10 +20,10 @@ def without_version(scope: Scope) -> tuple[Scope, str]:
 
 
 def _never_changes(path: str, version: str) -> bool:
-    """Whether an address with this version always leads to what this file holds now: not when it was changed since the app's start."""
-    now, states = html.assets_at_start()
+    """Whether the address names the present version, and the file is still as it was at the app's start."""
+    start = html.assets_at_start()
     try:
-        return version == now and states.get(path) == html.state_of(Path(path))
+        return version == start.version and start.states.get(path) == html.state_of(Path(path))
     except OSError:
         return False
 

@@ -27,7 +27,7 @@ class TalkPage {
     this.listed = [];
     this.awaited = "";
     this.opened = this.reward = ""; // the runs that the two parts were opened for
-    this.asked = address.params("talk").talk || "";
+    this.asked = address.params("talk").talk || ""; // by the first address, which may change before the runs are known
     this.known = new Map();
     this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.noTalk = el("p", { class: "rs-muted" });
@@ -211,6 +211,7 @@ class TalkPage {
     this.composer.fail("");
   }
 
+  /** Whether both sides know their run's checkpoints. */
   get isReady() {
     return this.left.isReady && this.right.isReady;
   }
