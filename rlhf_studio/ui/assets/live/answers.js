@@ -52,9 +52,9 @@ export class Answers {
     show(this.node, false);
   }
 
-  /** Fetch again when a new answer can be there: `key` changes with it. */
-  async update(key) {
-    if (key === this.key) return;
+  /** Called with all news: fetch again when a new answer can be there, for which `key` changes. */
+  async follow(key) {
+    if (!key || key === this.key) return;
     const before = this.key;
     this.key = key;
     if (!(await this.load()) && this.key === key) this.key = before;

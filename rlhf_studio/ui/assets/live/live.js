@@ -262,7 +262,9 @@ class LivePage {
     this.steers = reply.operator || Boolean(reply.owns);
     this.header.limit = reply.owns ? Number(document.body.dataset.limit || 0) : 0;
     this.header.whyNot(reply.why_not);
-    if (!reply.same) this.takeIn(reply);
+    if (reply.same) this.work.retry();
+    else this.takeIn(reply);
+    this.answers.follow(this.watched);
     if (reply.insight !== undefined) {
       this.insight = reply.insight;
       this.verdict.update(reply.verdict);
@@ -329,9 +331,13 @@ class LivePage {
       alive: isAlive(this.status.state),
       waiting: this.status.state === "paused" ? this.position.version : "",
     });
-    const watched = Math.floor(this.status.step / (this.settings?.watch_every || 1));
-    const known = `${this.run}:${this.position.epoch}:${watched}:${this.status.step > 0}:${this.status.state}`;
-    if (this.status.state !== "queued") this.answers.update(known);
+  }
+
+  /** What the watched answers depend on: empty while there are none. */
+  get watched() {
+    const { state, step } = this.status;
+    const watched = Math.floor(step / (this.settings?.watch_every || 1));
+    return state === "queued" ? "" : `${this.run}:${this.position.epoch}:${watched}:${step > 0}:${state}`;
   }
 
   showStatus() {

@@ -79,6 +79,7 @@ export class WorkArea {
   }
 
   reset(choice) {
+    this.failed = false; // whether the last question for samples or tokens got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
@@ -113,6 +114,7 @@ export class WorkArea {
     this.waiting = waiting;
     const reply = waiting ? await this.fetch({ kind: "scratch", sample: this.choice.sample ?? -1 }) : null;
     if (this.waiting !== waiting) return;
+    this.failed = Boolean(waiting) && (!reply || Boolean(reply.problem));
     if (this.scratch || reply?.phase) this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = reply?.phase ? reply : null;
     show(this.node, this.picker.count > 0 || Boolean(this.scratch));
@@ -169,6 +171,14 @@ export class WorkArea {
     else await this.showSample();
   }
 
+  /** An answer of the app without news: what could not be fetched is asked for again. */
+  retry() {
+    if (!this.failed) return;
+    this.failed = false;
+    if (this.waiting && !this.scratch) this.look(this.waiting);
+    else this.refresh();
+  }
+
   async loadStep(step) {
     const ticket = (this.stepTicket = Symbol("step"));
     const { epoch } = this;
@@ -177,7 +187,8 @@ export class WorkArea {
     const here = sample < 0 && brought?.step === step && brought.epoch === epoch;
     const reply = here ? brought : await this.fetch({ kind: "samples", step, sample });
     if (ticket !== this.stepTicket || step !== this.wanted()) return;
-    if (!reply || reply.problem) {
+    this.failed = !reply || Boolean(reply.problem);
+    if (this.failed) {
       setText(
         this.hint,
         reply?.problem || "The samples of this step could not be fetched; trying again with the next news.",
@@ -206,7 +217,8 @@ export class WorkArea {
     const { step } = this.shown;
     const reply = fetched?.sample === wanted ? fetched : await this.fetch({ kind: "tokens", step, sample: wanted });
     if (ticket !== this.sampleTicket || this.shown.step !== step) return undefined;
-    if (!reply || reply.problem)
+    this.failed = !reply || Boolean(reply.problem);
+    if (this.failed)
       return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
     this.shown.sample = wanted;
     this.findPhrase(reply);
