@@ -1,6 +1,7 @@
 """What 0.2.0 has left goes on opening: run folders, their checkpoints, votes, and a class. The numbers are those that 0.2.0 showed.
 
-``python -m tools.frozen make-archive`` made the archive with the checkout of that version.
+The archive was made by a checkout of that version: a small run of each stage, one that was stopped, a sweep, the runs of a student and of a
+visitor, votes, and a class.
 """
 
 from __future__ import annotations
