@@ -17,6 +17,8 @@ from rlhf_studio.config.io import ConfigError, apply_overrides, config_from_yaml
 from rlhf_studio.engine.loop import build
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process import worker
+from rlhf_studio.engine.process.console import Console
+from rlhf_studio.engine.process.screen import Screen, output_in_log
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
@@ -97,6 +99,24 @@ def test_an_output_that_is_the_log_already_stays(tmp_path: Path) -> None:
     with open(tmp_path / "run" / "engine.log", "a") as log:
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], cwd=ROOT, stdout=log, stderr=log, check=True)
     assert (tmp_path / "run" / "engine.log").read_text() == "None\n"
+
+
+def test_a_terminal_that_is_gone_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = os.pipe()
+    os.close(ends[0])
+    with os.fdopen(ends[1], "w", buffering=1) as closed:
+        console = Console(3, Screen(closed, closed))
+        console.say("first")
+        console.say("second")
+        assert capsys.readouterr().out == "first\nsecond\n"  # the log
+        os.dup2(os.open(os.devnull, os.O_WRONLY), closed.fileno())
+
+
+def test_an_error_at_the_door_is_in_the_log_too(settings: Path, tmp_path: Path) -> None:
+    create_run(tmp_path / "run", RunConfig(), name="run")
+    with pytest.raises(ConfigError), output_in_log(tmp_path / "run"):
+        raise ConfigError([])
+    assert "ConfigError" in RunReader(tmp_path / "run").log_tail()
 
 
 # --- one line that helps -------------------------------------------------------------------------------------------------------

@@ -50,9 +50,12 @@ def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
 
 
 def test_a_loop_of_your_own_is_the_run(folder: Path) -> None:
-    """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit."""
-    lora = {"enabled": True, "r": 4}
-    by_hand, in_one_go = build(folder, None, lora=lora), build(folder, lora=lora)
+    """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit.
+
+    Step 2 has another temperature and another coefficient: planned changes are made in a loop of your own too.
+    """
+    settings = {"lora": {"enabled": True, "r": 4}, "ppo": {**PPO, "schedule": "2 generation.temperature 0.5, 2 ppo.kl_coef 0.7"}}
+    by_hand, in_one_go = build(folder, None, **settings), build(folder, **settings)
     own = []
     for _ in range(2):
         rollout = by_hand.sample()
@@ -61,6 +64,8 @@ def test_a_loop_of_your_own_is_the_run(folder: Path) -> None:
     for name in ("objective/scores", "objective/kl", "loss/policy_avg", "policy/approxkl_avg", "val/ratio"):
         assert [stats[name] for stats in own] == [stats[name] for stats in together], name
     assert own[0]["objective/scores"] != own[1]["objective/scores"]
+    assert own[1]["objective/kl_coef"] == together[1]["objective/kl_coef"] == pytest.approx(0.7)
+    assert abs(own[1]["policy/first_log_ratio"]) < 1e-5
     ours, theirs = weights(by_hand), weights(in_one_go)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
