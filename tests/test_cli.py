@@ -138,16 +138,16 @@ def test_a_real_process_stops_on_sigterm_with_code_3(settings: Path, tmp_path: P
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "rlhf_studio", "train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "100000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=Path(__file__).parents[1]
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("step 2/"):
-            process.send_signal(signal.SIGTERM)
-            break
-    rest = process.stdout.read()
-    assert process.wait() == 3, rest
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("step 2/"):
+                process.send_signal(signal.SIGTERM)
+                break
+        rest = process.stdout.read()
+        assert process.wait() == 3, rest
     assert "resume" in rest
     status = RunReader(run_dir).status()
     assert status.state == "stopped"
