@@ -82,7 +82,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.expected_peak)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
-    print_notes(config, preflight.notes)
+    print_notes(config, preflight)
     return run_dir
 
 

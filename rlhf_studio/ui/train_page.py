@@ -161,7 +161,7 @@ class TrainPage:
         return {
             "problems": _rows_of(report_problems, data),
             "notes": report.notes if report and not report_problems else [],  # problems first
-            "risks": outlook.risks(config),
+            "risks": outlook.risks(config, report.weights if report else None),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],
