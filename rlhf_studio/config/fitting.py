@@ -1,7 +1,9 @@
-"""Settings that fit a model and its data: the one rule, with its sources. Recipes of one's own start from it, and warnings measure against it.
+"""Settings that fit a model and its data: the one rule, with its sources.
 
-**Learning rates.** Larger models want smaller steps. Each stage has a rate for a model of a million weights, which falls with a power of the
-number of weights. Adapters (LoRA) take about ten times the rate of full training (Schulman et al. 2025, "LoRA Without Regret").
+Recipes for a model of one's own start from it, and warnings measure against it.
+
+**Learning rates.** Larger models want smaller steps. Each stage has a rate for a model of a million weights, which falls with a power of
+the number of weights. Adapters (LoRA) take about ten times the rate of full training (Schulman et al. 2025, "LoRA Without Regret").
 What the rates were drawn through, as (weights: rate); *measured* means with this program, by ``python -m benchmarks.rates``:
 
 - PPO, full: bundled world 1 M: 2e-4 (measured); GPT-2 124 M: 1.4e-5 (von Werra et al., trl's sentiment example); Pythia 1 B: 3e-6 (Huang

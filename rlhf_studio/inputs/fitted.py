@@ -27,10 +27,13 @@ MOST_TOKENS = {"cpu": 256, "cuda": 1024}
 """Of a prompt, or of an example, by the kind of device: longer ones cost more than they teach in a first run."""
 
 
-def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device, hub: Hub | None = None) -> dict[str, Fitted]:
+def fitted_settings(
+    config: StageConfig, chosen: Collection[str], device: Device, hub: Hub | None = None, *, with_data: bool = True
+) -> dict[str, Fitted]:
     """Values for the settings that follow from the model and the data, by dotted name, without those in ``chosen``.
 
-    Empty where the model cannot be used, which the check before a start says. What follows from data that cannot be read is left out.
+    Empty where the model cannot be used, which the check before a start says. What follows from data that cannot be read, or without
+    ``with_data`` is not to be looked at, is left out.
     """
     if not (isinstance(config, RunConfig) or is_supervised(config)):
         return {}
@@ -41,14 +44,23 @@ def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device
     weights = parameters(facts)
     if weights is None:
         return {}
-    return _Fitting(config, chosen, device, facts, weights).fit()
+    return _Fitting(config, chosen, device, facts, weights, with_data=with_data).fit()
 
 
 class _Fitting:
     """One fitting: ``values`` collects what is fitted, and :meth:`now` gives what holds, chosen or fitted."""
 
-    def __init__(self, config: RunConfig | SupervisedConfig, chosen: Collection[str], device: Device, facts: ModelFacts, weights: int):
+    def __init__(
+        self,
+        config: RunConfig | SupervisedConfig,
+        chosen: Collection[str],
+        device: Device,
+        facts: ModelFacts,
+        weights: int,
+        with_data: bool,
+    ):
         self.config, self.chosen, self.device, self.facts, self.weights = config, chosen, device, facts, weights
+        self.with_data = with_data
         self.values: dict[str, Fitted] = {}
 
     def put(self, name: str, fitted: Fitted | None) -> None:
@@ -111,6 +123,8 @@ class _Fitting:
 
     def _prompts(self, data: DataConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many prompts there are, tokens of the longest that was looked at); None for what is not known."""
+        if not self.with_data:
+            return None, None
         data = data.model_copy(update={"chat_template": self.now("data.chat_template")})
         try:
             prompts = read_once(data)
@@ -139,6 +153,8 @@ class _Fitting:
 
     def _examples(self, config: SupervisedConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""
+        if not self.with_data:
+            return None, None
         data = config.data.model_copy(update={"chat_template": self.now("data.chat_template"), "max_tokens": 32768})
         try:
             measured = measure_examples(data, self.facts.tokenizer, chat if data.chat_template else None)
@@ -149,8 +165,10 @@ class _Fitting:
         return count, max((length.longest for length in lengths), default=None)
 
 
-def with_fitted(config: StageConfig, chosen: Collection[str], device: Device, hub: Hub | None = None) -> tuple[StageConfig, dict[str, Fitted]]:
-    """The settings with those that follow from model and data, and which these are. Raises :class:`ConfigError` where they do not go
-    together with what was chosen."""
-    fitted = fitted_settings(config, chosen, device, hub)
+def with_fitted(config: StageConfig, chosen: Collection[str], device: Device) -> tuple[StageConfig, dict[str, Fitted]]:
+    """The settings with those that follow from model and data, and which these are.
+
+    Raises :class:`ConfigError` where they do not go together with what was chosen.
+    """
+    fitted = fitted_settings(config, chosen, device)
     return with_values(config, {name: value.value for name, value in fitted.items()}), fitted

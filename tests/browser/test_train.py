@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 COMMAND = "python -m rlhf_studio train --recipe world"
 PROMPTS = ("I saw this thriller at a festival and", "The photography of this heist film")
 NOT_NUMBERS = ("nan", "", "5,5", "1e999", "-inf", "true", "0x10")
-STAGES = {"PPO": "own", "Supervised fine-tuning": "own-sft", "Reward model": "own-reward_model", "DPO": "own-dpo"}
+STAGES = {"PPO": "own", "Supervised fine-tuning": "own-sft", "Reward model": "own-reward", "DPO": "own-dpo"}
 
 
 def setting(page: Any, name: str) -> Any:

@@ -57,7 +57,7 @@ def usual_rate(config: RunConfig | SupervisedConfig, learner: Learner | None, hi
 def learning_rate(
     config: RunConfig | SupervisedConfig, learner: Learner | None, highest: float, *, too_high: str, more: str = ""
 ) -> Iterator[Finding]:
-    """A rate far from the usual one (:func:`usual_rate`). ``too_high`` says what such a rate does; ``more`` stands behind the advised rate."""
+    """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
     usual = usual_rate(config, learner, highest)
     section, settings = optimisation(config)
     name, rate, factor = f"{section}.learning_rate", settings.learning_rate, settings.learning_rate / usual.rate

@@ -12,7 +12,7 @@ from rlhf_studio.units import format_bytes
 
 
 def weights_of(model: Any | None) -> int | None:
-    """How many weights a model has, the frozen ones too. None without a model, and for quantized weights, of which several share a number."""
+    """How many weights a model has, the frozen ones too. None without a model, and for quantized ones, of which several share a number."""
     if model is None:
         return None
     whole = all(weight.is_floating_point() for weight in model.parameters())
