@@ -232,7 +232,7 @@ def test_weights_that_find_no_room_are_read_again(tmp_path: Path, monkeypatch: p
     save_policy(tmp_path / "third", "gpt2", scale=6.0, seed=9)
     config = evaluation(tmp_path, [policies["other"], str(tmp_path / "third"), policies["adapter1"], policies["adapter2"]])
     roomy = answers_of(build(config))
-    monkeypatch.setattr(loading, "KEPT", 0.0)
+    monkeypatch.setattr(loading, "WAITING_SHARE", 0.0)
     assert answers_of(build(config)) == roomy
 
 

@@ -238,6 +238,7 @@ def test_stopping_while_all_load_leaves_nothing_behind(tmp_path: Path, how: str)
         assert ("Ended by force" in event.text) is ("suspended" in how)
     finally:
         launcher.kill()
+        launcher.communicate()
         for pid in engine_processes(folder):
             os.kill(pid, signal.SIGKILL)
 

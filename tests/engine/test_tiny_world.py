@@ -51,7 +51,7 @@ def make_trainer(folder: Path, seed: int, *, lora: bool = False, critic: str = "
     save_policy(folder / "policy", "gpt2", WORDS, seed=seed, width=32, layers=1, **start)
     prompts = save_prompts(folder / "prompts.txt", PROMPTS)
     settings: dict[str, object] = {
-        "batch_size": 512, "mini_batch_size": 128, "steps": 100, "learning_rate": 5e-3 if lora else 8e-3, "kl_coef": BETA, "lam": 1.0,
+        "batch_size": 512, "mini_batch_size": 128, "steps": 140, "learning_rate": 5e-3 if lora else 8e-3, "kl_coef": BETA, "lam": 1.0,
         "vf_coef": 0.5, "cliprange_value": 0.0, **ppo,
     }  # fmt: skip
     config = RunConfig.model_validate(

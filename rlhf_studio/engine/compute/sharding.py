@@ -11,13 +11,14 @@ A sharded weight is a ``DTensor``; :func:`local_part` gives this rank's part of 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
@@ -40,10 +41,27 @@ def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dty
     for module in reversed(blocks):
         fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=_block_precision(dtype))
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
+    model.as_forward = MethodType(_called, model)  # type: ignore[assignment]
+    register_fsdp_forward_method(model, "as_forward")
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+
+
+Result = TypeVar("Result", bound=Tensor)
+
+
+def _called(model: nn.Module, compute: Callable[[], Result]) -> Result:
+    return compute()
+
+
+def as_forward(model: nn.Module, compute: Callable[[], Result]) -> Result:
+    """What ``compute`` gives, which calls parts of the model by themselves, such as its trunk and its head.
+
+    Of a sharded model, the weights that are in no block are whole meanwhile, as in its own forward pass; gradients flow back through them.
+    """
+    return model.as_forward(compute) if isinstance(model, FSDPModule) else compute()  # type: ignore[operator,no-any-return]
 
 
 def _block_precision(dtype: torch.dtype) -> MixedPrecisionPolicy:

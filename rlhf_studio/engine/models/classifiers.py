@@ -18,6 +18,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from rlhf_studio.engine.compute.sharding import as_forward
 from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.padding import pad_right
 
@@ -47,9 +48,13 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
     classifier: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     if reads_its_last_token(classifier):  # whatever fills the padding
         ends = torch.tensor([len(row) - 1 for row in rows], device=model.device)
-        states = classifier.base_model(**_padded(model, rows, 0)).last_hidden_state
-        logits: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
-        return logits.float()
+
+        def logits() -> torch.Tensor:
+            states = classifier.base_model(**_padded(model, rows, 0)).last_hidden_state
+            scores: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
+            return scores.float()
+
+        return as_forward(model, logits)
     pad = unused_id(model, rows, preferred)
     if pad is None and len(rows) > 1:
         return torch.cat([last_token_logits(model, [row], None) for row in rows])

@@ -15,6 +15,7 @@ import torch
 
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs
 from rlhf_studio.analysis.reward_model.report import RewardReport, most_wrong, reward_report
+from rlhf_studio.engine.compute.sharding import as_forward
 from rlhf_studio.engine.models.classifiers import last_token_logits
 from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.stages.reward_model.finish import score_rows
@@ -180,7 +181,7 @@ def padding_difference(model: Any, rows: Sequence[Sequence[int]]) -> float:
         together = [last_token_logits(model, rows, None)[:, 0]]
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         if hasattr(inner, "score"):
-            together.append(_left_padded(inner, rows))
+            together.append(as_forward(model, lambda: _left_padded(inner, rows)))
     finally:
         model.train(was_training)
     return max(float((alone - scores).abs().max()) for scores in together)
