@@ -32,7 +32,7 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
 from rlhf_studio.inputs.estimate.device import core_count, find_device, processor
 from rlhf_studio.inputs.estimate.disk import OnDisk
-from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples.preview import preview_examples
 from rlhf_studio.inputs.fitted import fitted_settings
 from rlhf_studio.inputs.models.facts import check_causal_lm
@@ -293,27 +293,13 @@ class TrainPage:
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
         """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
         estimate."""
-        timed = forecast.recipe_row(config, recipe, forecast.slower_here(self._runs.root, config, self._recipes))
-        if timed or report is None or not isinstance(config, RunConfig):
-            return timed or outlook.unknown_time(config)
-        pace = known_pace(self._runs.root, config)
-        rough = None if pace else self._estimate(config, report)
-        return forecast.time_row(config.ppo.steps, pace, rough) or outlook.UNKNOWN_TIME
+        return forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._calibration)
 
     def _minutes(self, recipe: Recipe) -> float | None:
         """How long a recipe takes on this machine."""
         if recipe.minutes is None:
             return None
         return recipe.minutes * (forecast.slower_here(self._runs.root, recipe.config, self._recipes) or 1)
-
-    def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
-        """Seconds per step from this machine's rate, once it was measured."""
-        memory = report.memory_estimate
-        rate = self._calibration.rate(memory.device.kind) if memory else None
-        if rate is None or memory is None or report.models is None:
-            return None
-        prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-        return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
 
     def _measuring(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""

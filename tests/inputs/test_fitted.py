@@ -119,3 +119,13 @@ def test_a_file_that_names_a_recipe_inherits_it(data: Path, capsys: pytest.Captu
         path.write_text(text, encoding="utf-8")
         assert main(["train", "--config", str(path)]) == 2
         assert said in capsys.readouterr().err, text
+
+
+def test_a_plan_says_what_a_run_needs_and_starts_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--recipe", "world", "--ppo.learning_rate", "0.1", "--workspace", str(data)]
+    assert main(["plan", *command]) == 0
+    said = capsys.readouterr()
+    assert all(f"\n{label}: " in f"\n{said.out}" for label in ("Time", "Disk", "Memory")) and "Optimizer: " in said.out
+    assert "alarm: Learning rate 0.1 is 500 times the recipe's" in said.err and "Use 0.0002" in said.err
+    assert not (data / "runs").exists()
+    assert main(["plan", "--recipe", "world", "--model.policy", str(data / "nobody")]) == 2
