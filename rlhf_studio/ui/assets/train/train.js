@@ -287,7 +287,8 @@ class TrainPage {
   untouched({ field, lacks }) {
     if (!lacks || this.pressed || this.touched.has(field)) return false;
     const [, place, part] = field.match(/^reward\.components\.(\d+)\.(.+)$/) || [];
-    return (part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field)) === "";
+    const value = part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field);
+    return value === "" || value?.length === 0;
   }
 
   show(answer) {
