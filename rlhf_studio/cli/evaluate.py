@@ -102,7 +102,7 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
         create_run(run_dir, config, name=config.name or "evaluation", state="loading", memory=checked.expected_peak)
     except StoreError as error:
         raise ConfigError([Problem("--run-dir", str(error))]) from error
-    print_notes(config, checked.notes)
+    print_notes(config, checked)
     say(f"run folder: {run_dir}", sys.stderr)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):

@@ -124,7 +124,7 @@ def _checked(config: StageConfig, target: Path, permissions: Permissions, folder
     preflight = inspect_run(config, target, folder=folder, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
-    print_notes(config, preflight.notes)
+    print_notes(config, preflight)
     return preflight.expected_peak
 
 

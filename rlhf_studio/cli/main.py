@@ -10,7 +10,23 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli import (
+    completions,
+    doctor,
+    ensemble,
+    evaluate,
+    export,
+    fork,
+    lessons,
+    logs,
+    plan,
+    prepare,
+    road,
+    score,
+    show,
+    talk,
+    train,
+)
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
 from rlhf_studio.config.io import ConfigError, Problem
@@ -19,7 +35,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate")
+TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("app", help="open the app in the browser")
     commands.add_parser("world", help="rebuild or check the bundled review world")
     train.add_train(commands)
+    plan.add_commands(commands)
     train.add_resume(commands)
     fork.add_commands(commands)
     score.add_commands(commands)

@@ -6,15 +6,29 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
-from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, config_from_file, parse_config
+from rlhf_studio.config.io import (
+    ConfigError,
+    Problem,
+    apply_overrides,
+    config_from_file,
+    mapping_from_file,
+    merged,
+    names_given,
+    parse_config,
+    stage_class,
+)
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
+
+if TYPE_CHECKING:
+    from rlhf_studio.config.recipes import Recipe
+    from rlhf_studio.inputs.preflight import Preflight
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What argparse gives for adding commands to a parser; it has no public name for it."""
@@ -73,26 +87,64 @@ def _configuration_of(options: argparse.Namespace) -> StageConfig:
     if options.recipe and options.config:
         raise ConfigError([Problem("", "give --recipe or --config, not both")])
     if options.recipe:
-        base = load_recipe(options.recipe).config
-    elif options.config:
-        return config_from_file(options.config, options.overrides)
-    elif options.overrides:
+        return _from_recipe(load_recipe(options.recipe), {}, options.overrides)
+    if options.config:
+        return _from_file(options.config, options.overrides)
+    if options.overrides:
         given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in list(options.overrides.items())[:3])
         message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"
         raise ConfigError([Problem("", message)])
-    else:
-        folder = ", or a prepared run folder" if options.command == "train" else ""
-        raise ConfigError([Problem("", f"give --recipe NAME or --config FILE{folder}")])
-    return parse_config(apply_overrides(base.model_dump(mode="json"), options.overrides))
+    folder = ", or a prepared run folder" if options.command == "train" else ""
+    raise ConfigError([Problem("", f"give --recipe NAME or --config FILE{folder}")])
 
 
-def print_notes(config: StageConfig, notes: Sequence[str]) -> None:
+def _from_file(path: Path, overrides: Mapping[str, str]) -> StageConfig:
+    """The settings of a file. What a file that names a recipe leaves out is as in that recipe; one with all sections needs none."""
+    from rlhf_studio.config.recipes import load_recipe
+
+    given = mapping_from_file(path)
+    name = given.get("recipe")
+    if not name or set(stage_class(given).sections) <= given.keys():
+        return config_from_file(path, overrides)
+    if not isinstance(name, str):
+        raise ConfigError([Problem("recipe", "should be the name of a recipe; see 'recipes list'")])
+    return _from_recipe(load_recipe(name), given, overrides)
+
+
+def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[str, str]) -> StageConfig:
+    """The recipe with what a file and the command line give. Of a recipe for a model of one's own, the other settings are fitted."""
+    if given.get("stage", recipe.stage) != recipe.stage:
+        raise ConfigError([Problem("stage", f"should be {recipe.stage}, as in the recipe {recipe.name}; or leave the recipe out")])
+    settings = merged(recipe.config.model_dump(mode="json"), dict(given))
+    if not recipe.asks:
+        return parse_config(apply_overrides(settings, overrides))
+    from rlhf_studio.inputs.estimate.device import find_device
+    from rlhf_studio.inputs.fitted import with_fitted
+
+    chosen = {*names_given(given), *overrides}
+    missing = [name for name in recipe.asks if not any(f"{one}.".startswith(f"{name}.") for one in chosen)]
+    if missing:
+        raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
+    config = parse_config(apply_overrides(settings, overrides))
+    config, fitted = with_fitted(config, chosen, find_device(config.engine))
+    for name, value in fitted.items():
+        guess = ", a guess" if value.guess else ""
+        say(f"rlhf-studio: {name} {text_of(value.value)}: {value.why}{guess}", sys.stderr)
+    return config
+
+
+def text_of(value: Any) -> str:
+    """A setting's value as in a file: ``true``, ``0.0003``, ``16``."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def print_notes(config: StageConfig, preflight: Preflight) -> None:
     """Say on stderr what is unusual about a run that is going to start, and what the doctor thinks of its settings."""
     from rlhf_studio.analysis.doctor import examine_settings
 
-    for note in notes:
+    for note in preflight.notes:
         say(f"rlhf-studio: note: {note}", sys.stderr)
-    for finding in examine_settings(config):
+    for finding in examine_settings(config, preflight.weights):
         say(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", sys.stderr)
 
 

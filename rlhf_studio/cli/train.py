@@ -30,6 +30,7 @@ def add_train(commands: Subcommands) -> None:
     train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
     train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
     train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
+    train.add_argument("--plan", action="store_true", help="only say what the run would need and what is risky; see 'plan'")
     add_permission_flags(train)
     train.set_defaults(run=_train)
 
@@ -52,6 +53,10 @@ def add_stop(commands: Subcommands) -> None:
 def _train(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import run_folder
 
+    if options.plan:
+        from rlhf_studio.cli.plan import plan
+
+        return plan(options)
     if options.folder is not None:
         if options.recipe or options.config or options.run_dir or options.overrides:
             raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
@@ -82,7 +87,7 @@ def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
         create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.expected_peak)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
-    print_notes(config, preflight.notes)
+    print_notes(config, preflight)
     return run_dir
 
 

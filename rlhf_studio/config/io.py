@@ -240,23 +240,37 @@ def config_from_file(path: Path, overrides: Mapping[str, str] | None = None) -> 
 
     Raises :class:`ConfigError` also when the file cannot be read.
     """
+    if not overrides:
+        return _understood(_text_of(path))
+    data = mapping_from_file(path)
+    return parse_config(apply_overrides(merged(stage_class(data).model_validate({}).model_dump(mode="json"), data), overrides))
+
+
+def mapping_from_file(path: Path) -> dict[str, Any]:
+    """A YAML file as a plain mapping, without checking the settings themselves. Raises :class:`ConfigError`."""
+    return mapping_from_yaml(_text_of(path))
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = read_regular(path, MAX_YAML_BYTES).decode("utf-8")
+        return read_regular(path, MAX_YAML_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"cannot read {path}: {error}")]) from None
-    if not overrides:
-        return _understood(text)
-    data = mapping_from_yaml(text)
-    return parse_config(apply_overrides(_merged(stage_class(data).model_validate({}).model_dump(mode="json"), data), overrides))
 
 
-def _merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+def merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """``data`` with the defaults of what it leaves out, section by section; lists are taken as they are."""
-    merged = {**defaults, **data}
+    both = {**defaults, **data}
     for name, default in defaults.items():
-        if isinstance(default, dict) and isinstance(merged[name], dict):
-            merged[name] = _merged(default, merged[name])
-    return merged
+        if isinstance(default, dict) and isinstance(both[name], dict):
+            both[name] = merged(default, both[name])
+    return both
+
+
+def names_given(data: Mapping[str, Any]) -> set[str]:
+    """The dotted names of the settings that a plain mapping gives: ``{"ppo": {"steps": 5}}`` gives ``{"ppo.steps"}``."""
+    sections = {name: values for name, values in data.items() if isinstance(values, Mapping)}
+    return {f"{section}.{name}" for section, values in sections.items() for name in values} | (data.keys() - sections.keys())
 
 
 def config_to_yaml(config: StageConfig) -> str:
@@ -305,7 +319,7 @@ def apply_overrides(data: dict[str, Any], overrides: Mapping[str, str]) -> dict[
     """Set dotted names to values given as text, e.g. ``{"ppo.kl_coef": "0.2"}``; returns a new mapping.
 
     Text settings take the value as it stands, but ``null`` clears one that may be empty; all others are read as YAML. A name such as
-    ``reward.components.0.weight`` reaches into lists.
+    ``reward.components.0.weight`` reaches into lists; another ``kind`` of a component begins it anew, so name it first.
     Raises :class:`ConfigError` for a name that leads nowhere.
     """
     result: dict[str, Any] = _deep_copy(data)
@@ -381,5 +395,8 @@ def _set(target: Any, name: str, path: list[str], value: Any, kind: type[StageCo
         raise ConfigError([Problem(name, _elsewhere(head) or "there is no such setting" + _did_you_mean(name, kind))])
     if rest:
         _set(target[key], name, rest, value, kind)
+    elif key == "kind" and name.startswith("reward.components.") and target.get(key) != value:
+        target.clear()  # another kind has other settings
+        target[key] = value
     else:
         target[key] = value

@@ -43,7 +43,7 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind == "string_type":
         quoted = "" if isinstance(value, (Mapping, list)) else " (text stands in quotes)"
         return f"input should be text, not {shortened(value)}{quoted}"
-    if kind == "string_too_short" and value == "":
+    if kind in ("string_too_short", "too_short") and not value:
         return NEEDS_VALUE
     field = field_at(finding["loc"], model)
     expected = _EXPECTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")

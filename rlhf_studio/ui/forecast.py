@@ -12,8 +12,10 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
-from rlhf_studio.runs.pace import Pace, slowness
-from rlhf_studio.ui.outlook import duration, recipe_minutes
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
+from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.runs.pace import Pace, known_pace, slowness
+from rlhf_studio.ui.outlook import UNKNOWN_TIME, duration, recipe_minutes, unknown_time
 from rlhf_studio.units import format_byte_range, format_bytes
 
 Json = dict[str, Any]
@@ -71,6 +73,28 @@ def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) 
         return None if recipe is None else recipe_minutes(earlier, recipe)
 
     return slowness(root, expected, config)
+
+
+def whole_time(
+    config: StageConfig, report: Preflight | None, recipe: Recipe, root: Path, recipes: Mapping[str, Recipe], speed: SpeedMeasurement
+) -> dict[str, str]:
+    """The time of the whole run: as on the recipe's card; else, with a ``report``, from an earlier run or this machine's measured rate."""
+    timed = recipe_row(config, recipe, slower_here(root, config, recipes))
+    if timed or report is None or not isinstance(config, RunConfig):
+        return timed or unknown_time(config)
+    pace = known_pace(root, config)
+    rough = None if pace else _by_rate(config, report, speed)
+    return time_row(config.ppo.steps, pace, rough) or UNKNOWN_TIME
+
+
+def _by_rate(config: RunConfig, report: Preflight, speed: SpeedMeasurement) -> tuple[float, float] | None:
+    """Seconds per step from this machine's rate, once it was measured."""
+    memory = report.memory_estimate
+    rate = speed.rate(memory.device.kind) if memory else None
+    if rate is None or memory is None or report.models is None:
+        return None
+    prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
+    return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
 
 
 def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:

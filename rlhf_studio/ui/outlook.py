@@ -112,13 +112,15 @@ def _learned_from(config: StageConfig) -> object:
     return config.model.policy, source
 
 
-def risks(config: StageConfig) -> list[dict[str, Any]]:
+def risks(config: StageConfig, weights: int | None = None) -> list[dict[str, Any]]:
     """Settings that are likely to spoil the run, the worst first. The run may start all the same.
+
+    ``weights``: how many the model has that learns; None where that is not known.
 
     Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
     (settings that would cure it, empty when only a person can tell) and ``use``, the words of the button that fills them in.
     """
-    return [_risk(finding) for finding in examine_settings(config)]
+    return [_risk(finding) for finding in examine_settings(config, weights)]
 
 
 def _risk(finding: Finding) -> dict[str, Any]:

@@ -30,10 +30,11 @@ from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
-from rlhf_studio.inputs.estimate.device import core_count, processor
+from rlhf_studio.inputs.estimate.device import core_count, find_device, processor
 from rlhf_studio.inputs.estimate.disk import OnDisk
-from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples.preview import preview_examples
+from rlhf_studio.inputs.fitted import fitted_settings
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
@@ -61,15 +62,6 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 PREVIEW_ROWS = 5
 MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
-BLANK = {"model.policy": "", "data.prompts": "", "data.source": "", "data.text_column": "", "data.eval": "", "reward.gold": "none"}
-"""What a person's own model and data leave open."""
-OWN: Json = {
-    "ppo": ("world-lora", "Your own model", "Your model, prompts and reward: folders, files or Hugging Face ids."),
-    "sft": ("gpt2-sft", "Your own texts", "Your model and your texts, answers or chats: folders, files or Hugging Face ids."),
-    "reward_model": ("gpt2-reward", "Your own pairs", "Your model and pairs, rankings or ratings: folders, files or Hugging Face ids."),
-    "dpo": ("gpt2-dpo", "Your own pairs", "Your model and your pairs of responses: folders, files or Hugging Face ids."),
-}
-"""Of each stage the recipe that a person's own model starts from, and the words of its card."""
 
 
 class TrainPage:
@@ -125,16 +117,9 @@ class TrainPage:
             "forms": {stage: describe_form(permissions, stage) for stage in stages},
             "devices": self._devices(operator),
             "recipes": cards,
-            "own": [self._own(stage) for stage in OWN if OWN[stage][0] in self._recipes],
+            "own": [_own(recipe) for recipe in self._recipes.values() if recipe.asks],
             **offered(self._access, data, request),
         }
-
-    def _own(self, stage: str) -> Json:
-        """The card of a person's own model and data."""
-        start, title, summary = OWN[stage]
-        values = values_of(self._recipes[start].config)
-        blank = {name: empty for name, empty in BLANK.items() if name in values}
-        return {"stage": stage, "start": start, "title": title, "summary": summary, "blank": blank}
 
     @callable_by(Role.VIEWER)
     def check(self, data: Any, request: gr.Request) -> Json:
@@ -155,13 +140,14 @@ class TrainPage:
         wrong = [*wrong, *capped]
         report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
+        fitted = self._fitted(config, recipe, data, bad) if operator or (plays and not capped) else {}
         report_problems = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
-            return {**_only_problems(_rows_of(wrong + report_problems, data)), **self._duplicate(bool(capped))}
+            return {**_only_problems(_rows_of(wrong + report_problems, data)), **fitted, **self._duplicate(bool(capped))}
         return {
             "problems": _rows_of(report_problems, data),
             "notes": report.notes if report and not report_problems else [],  # problems first
-            "risks": outlook.risks(config),
+            "risks": outlook.risks(config, report.weights if report else None),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],
@@ -170,7 +156,18 @@ class TrainPage:
             "command": command_line(config, recipe.name, recipe.config),
             "waiting": self._waiting(),
             "origin": description_of(self._runs, data, config),
+            **fitted,
         }
+
+    def _fitted(self, config: StageConfig, recipe: Recipe, data: Any, bad: Container[str]) -> Json:
+        """What fits a person's own model and data, as ``fitted``: value, why and whether it is a guess, by setting. Empty for a recipe that
+        runs as it is, and as long as the model is in a section that is ``bad``."""
+        chosen = member(data, "chosen")
+        if not recipe.asks or not isinstance(chosen, list) or "model" in bad:
+            return {}
+        device = find_device(config.engine)
+        fitted = fitted_settings(config, [name for name in chosen if isinstance(name, str)], device, with_data="data" not in bad)
+        return {"fitted": {name: asdict(value) for name, value in fitted.items()}}
 
     @callable_by(Role.VIEWER)
     def preview(self, data: Any, request: gr.Request) -> Json:
@@ -296,27 +293,13 @@ class TrainPage:
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
         """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
         estimate."""
-        timed = forecast.recipe_row(config, recipe, forecast.slower_here(self._runs.root, config, self._recipes))
-        if timed or report is None or not isinstance(config, RunConfig):
-            return timed or outlook.unknown_time(config)
-        pace = known_pace(self._runs.root, config)
-        rough = None if pace else self._estimate(config, report)
-        return forecast.time_row(config.ppo.steps, pace, rough) or outlook.UNKNOWN_TIME
+        return forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._calibration)
 
     def _minutes(self, recipe: Recipe) -> float | None:
         """How long a recipe takes on this machine."""
         if recipe.minutes is None:
             return None
         return recipe.minutes * (forecast.slower_here(self._runs.root, recipe.config, self._recipes) or 1)
-
-    def _estimate(self, config: RunConfig, report: Preflight) -> tuple[float, float] | None:
-        """Seconds per step from this machine's rate, once it was measured."""
-        memory = report.memory_estimate
-        rate = self._calibration.rate(memory.device.kind) if memory else None
-        if rate is None or memory is None or report.models is None:
-            return None
-        prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-        return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
 
     def _measuring(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""
@@ -379,6 +362,12 @@ class TrainPage:
         """
         own = [self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
         return panel("train", ["start", "measure"], [*own, *functions])
+
+
+def _own(recipe: Recipe) -> Json:
+    """The card of a person's own model and data."""
+    blank = {name: [] if name == "reward.components" else "" for name in recipe.asks}
+    return {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary, "blank": blank}
 
 
 def _passed(report: Preflight) -> Preflight:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 COMMAND = "python -m rlhf_studio train --recipe world"
 PROMPTS = ("I saw this thriller at a festival and", "The photography of this heist film")
 NOT_NUMBERS = ("nan", "", "5,5", "1e999", "-inf", "true", "0x10")
-STAGES = {"PPO": "own", "Supervised fine-tuning": "own-sft", "Reward model": "own-reward_model", "DPO": "own-dpo"}
+STAGES = {"PPO": "own", "Supervised fine-tuning": "own-sft", "Reward model": "own-reward", "DPO": "own-dpo"}
 
 
 def setting(page: Any, name: str) -> Any:
@@ -395,7 +395,7 @@ def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Ca
     page.get_by_role("button", name="Reset the components").click()
     expect(page.locator(".rs-component")).to_have_count(1)
     page.get_by_role("button", name="Remove component 1", exact=True).click()
-    expect(page.locator(".rs-composer > .rs-problem")).to_contain_text("at least 1 item")
+    expect(page.locator(".rs-composer > .rs-problem")).to_contain_text("eeds a value")
     page.get_by_role("button", name="Reset the components").click()
     expect(page.locator(".rs-component")).to_have_count(1)
     add(page, "Pattern")

@@ -56,11 +56,11 @@ def test_the_peak_is_read_from_the_status_file_or_asked_of_the_system(tmp_path: 
 
 
 def test_the_event_after_the_first_step() -> None:
-    event = memory_event((438_000_000, 1_635_000_000), 543_210_000.0)
+    event = memory_event((438_000_000, 1_635_000_000), 543_210_000.0, 1_000)
     limit = event.data.pop("limit")
     assert limit == float(psutil.virtual_memory().total) or torch.cuda.is_available()
     assert event.data == {"peak": 543_210_000.0, "low": 438_000_000, "high": 1_635_000_000}
     assert event.text == "After the first step the most memory held was 543 MB; the estimate was 438 MB to 1.6 GB."
-    event = memory_event(None, 5.2e9)
+    event = memory_event(None, 5.2e9, None)
     assert event.data == {"peak": 5.2e9, "limit": limit}
     assert event.text == "After the first step the most memory held was 5.2 GB; nothing was estimated before the start."

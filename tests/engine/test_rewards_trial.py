@@ -202,4 +202,4 @@ def test_the_process_of_the_app(tmp_path: Path) -> None:
         service.close()
     assert scored.events[0]["text"].startswith("Loading the reward model")
     assert [row["name"] for row in scored.last("result")["result"]["components"]] == ["reward_model", "length"]
-    assert refused.last("failed")["error"].startswith("reward.components: input should have at least 1 item")
+    assert refused.last("failed")["error"].startswith("reward.components: needs a value")

@@ -10,7 +10,7 @@ import pytest
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import recipes
-from rlhf_studio.config.io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config
+from rlhf_studio.config.io import ConfigError, config_from_yaml, config_to_yaml, mapping_from_yaml, parse_config, walk_fields
 from rlhf_studio.config.recipes import FOLDER, list_recipes, load_recipe, recipe_from_mapping
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.runs.workspace import Workspace
@@ -25,6 +25,7 @@ def test_the_first_recipe_is_the_tiny_world_and_all_are_complete() -> None:
     assert [recipe.name for recipe in found][:2] == ["world", "world-lora"]
     assert len({recipe.title for recipe in found}) == len({recipe.order for recipe in found}) == len(found)
     for recipe in found:
+        assert set(recipe.asks) <= dict(walk_fields(type(recipe.config))).keys()
         assert recipe.title and recipe.summary.endswith(".") and len(recipe.summary) <= 100
         assert recipe.config.recipe == recipe.name
         assert config_from_yaml(config_to_yaml(recipe.config)) == recipe.config
@@ -81,7 +82,7 @@ def test_an_incomplete_head(key: str) -> None:
 
 
 def test_a_head_with_an_entry_that_means_nothing() -> None:
-    takes = "order, title, summary, estimate, first, writes, watch and config"
+    takes = "order, title, summary, estimate, first, writes, watch, asks and config"
     with pytest.raises(ConfigError, match=f"^frist: recipe mine has no such entry; it takes {takes}"):
         recipe_from_mapping("mine", {**HEAD, "frist": "Convert it."})
 

@@ -116,7 +116,7 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
     assert [(json.loads(line)["chosen"], json.loads(line)["confidence"]) for line in lines] == [("good", 0.75)] * 3
     handed = operator.ask("train_on", task=task)
     path = Path(handed["values"]["data.source"])
-    assert handed["recipe"] == "own-reward_model" and path.read_text("ascii").splitlines() == lines
+    assert handed["recipe"] == "own-reward" and path.read_text("ascii").splitlines() == lines
     path.with_suffix(".part").mkdir()  # what another operator writes at this moment is in nobody's way
     assert operator.ask("train_on", task=task) == handed and len(list(path.parent.iterdir())) == 2
     pairs = read_pairs(PairsConfig(source=str(path))).rows

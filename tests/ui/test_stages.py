@@ -105,7 +105,7 @@ def test_every_stage_is_checked_started_saved_and_loaded(tmp_path: Path) -> None
     assert [stage["name"] for stage in boot["stages"]][:4] == ["ppo", "sft", "reward_model", "dpo"]
     assert set(boot["forms"]) == {stage["name"] for stage in boot["stages"]}
     for own in boot["own"]:
-        start = next(card for card in boot["recipes"] if card["name"] == own["start"])
+        start = next(card for card in boot["recipes"] if card["name"] == own["name"])
         assert start["stage"] == own["stage"] and set(own["blank"]) <= set(start["values"]) and own["blank"]["model.policy"] == ""
     for stage, name in (("sft", "world-sft"), ("reward_model", "world-reward"), ("dpo", "world-dpo")):
         answer = bench.page.check(sent(name, **{f"{stage}__max_steps": 7}), OPERATOR)
@@ -186,9 +186,9 @@ def test_a_result_leads_to_the_next_stage(tmp_path: Path) -> None:
     assert values_by_recipe == {name: {"model.policy": policy} for name in ("world-reward", "world", "world-dpo")}
     own = write_stage_run(tmp_path, "sft", rows, model={"policy": "me/mine"}, data={"source": "mine.jsonl", "prompt_format": "Q: {prompt}"})
     give_model(own, "policy")
-    assert {stage.recipe for stage in next_stages(own)} == {"own-reward_model", "own", "own-dpo"}
+    assert {stage.recipe for stage in next_stages(own)} == {"own-reward", "own", "own-dpo"}
     forms = {stage.recipe: stage.values.get("data.prompt_format") for stage in next_stages(own)}
-    assert forms == dict.fromkeys(("own-dpo", "own-reward_model", "own"), "Q: {prompt}")  # the same in every stage
+    assert forms == dict.fromkeys(("own-dpo", "own-reward", "own"), "Q: {prompt}")  # the same in every stage
 
 
 def test_a_reward_model_leads_to_ppo_with_the_policy_it_grew_from(tmp_path: Path) -> None:
@@ -234,8 +234,7 @@ def test_reward_models_of_several_seeds_lead_to_an_ensemble(tmp_path: Path, monk
 def test_every_card_that_a_result_leads_to_is_on_the_train_page(tmp_path: Path) -> None:
     boot = Bench(tmp_path).page.boot({}, OPERATOR)
     cards = {card["name"] for card in boot["recipes"]}
-    cards |= {"own" if own["stage"] == "ppo" else f"own-{own['stage']}" for own in boot["own"]}
-    assert {"world", "world-reward", "world-dpo", "own", "own-sft", "own-reward_model", "own-dpo"} <= cards
+    assert {"world", "world-reward", "world-dpo", "own", "own-sft", "own-reward", "own-dpo"} <= cards
 
 
 def test_a_run_of_a_stage_is_handed_to_the_form(tmp_path: Path) -> None:

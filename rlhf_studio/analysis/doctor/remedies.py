@@ -7,24 +7,24 @@ from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, SupervisedConfig, TrainingConfig
-from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.config.recipes import Recipe, list_recipes
 
 USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
 FAR = 3.0  # a learning rate within this factor of the recipe's counts as the recipe's
 
 
 @lru_cache(maxsize=1)
-def _recipes() -> dict[str, StageConfig]:
-    return {recipe.name: recipe.config for recipe in list_recipes()}
+def _recipes() -> dict[str, Recipe]:
+    return {recipe.name: recipe for recipe in list_recipes()}
 
 
 _Config = TypeVar("_Config", bound=StageConfig)
 
 
 def recipe_of(config: _Config) -> _Config | None:
-    """The settings of the recipe that a configuration started from; None if it names no recipe of its stage."""
+    """The settings of the recipe that a configuration started from; None if it names no recipe of its stage that runs as it is."""
     recipe = _recipes().get(config.recipe)
-    return recipe if isinstance(recipe, type(config)) else None
+    return recipe.config if recipe is not None and not recipe.asks and isinstance(recipe.config, type(config)) else None
 
 
 @overload

@@ -10,18 +10,23 @@ from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.stages import evaluation, ppo_settings, supervised_settings
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
+from rlhf_studio.config.fitting import Learner
 
 
-def examine_settings(config: StageConfig) -> list[Finding]:
-    """What is risky in a configuration of any stage, the gravest first; empty for the recipes as they are."""
-    return sorted(_risks(config), key=lambda finding: -LEVELS.index(finding.level))
+def examine_settings(config: StageConfig, weights: int | None = None) -> list[Finding]:
+    """What is risky in a configuration of any stage, the gravest first; empty for the recipes as they are.
+
+    ``weights``: how many the model has that learns; None where that is not known.
+    """
+    return sorted(_risks(config, weights), key=lambda finding: -LEVELS.index(finding.level))
 
 
-def _risks(config: StageConfig) -> Iterable[Finding]:
+def _risks(config: StageConfig, weights: int | None) -> Iterable[Finding]:
     if isinstance(config, RunConfig):
-        return ppo_settings.risks(config)
+        return ppo_settings.risks(config, Learner(weights, config.lora.enabled) if weights else None)
     if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
-        return supervised_settings.risks(config)
+        fresh = isinstance(config, SFTRunConfig) and config.model.fresh
+        return supervised_settings.risks(config, Learner(weights, config.lora.enabled, fresh) if weights else None)
     return evaluation.risks(config) if isinstance(config, EvaluationRunConfig) else []
 
 
@@ -32,9 +37,10 @@ def settings_findings(run: RecordedRun) -> list[Finding]:
     """
     if not run.settings_known:
         return []
+    weights = run.event_data("memory").get("weights")
     by_check: dict[str, Finding] = {}
     for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
-        for finding in examine_settings(run.config_at(begin)):
+        for finding in examine_settings(run.config_at(begin), weights):
             earlier = by_check.get(finding.check)
             graver = earlier is None or LEVELS.index(finding.level) > LEVELS.index(earlier.level)
             gravest = replace(finding, since=begin) if earlier is None or graver else earlier

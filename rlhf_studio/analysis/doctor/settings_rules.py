@@ -6,14 +6,20 @@ Each stage says in its own words what too high a learning rate does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.analysis.doctor.remedies import optimisation, recipe_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
-from rlhf_studio.config import RunConfig, SupervisedConfig
+from rlhf_studio.config import RunConfig, SupervisedConfig, fitting
+from rlhf_studio.config.fitting import Learner
 
-FAR_ABOVE, WILD = 10.0, 100.0  # times the recipe's or the highest usual rate
-FAR_BELOW = 0.01  # times the recipe's
+ABOVE: tuple[tuple[float, Level], ...] = ((30.0, "alarm"), (10.0, "warning"), (3.0, "note"))
+"""How grave a learning rate is that is so many times the one to begin with; a third of it teaches as much in three times the steps."""
+BELOW = 0.03
+"""Below this share of it hardly anything changes."""
+AS_GOOD = 1.001
+"""Rounding of a quotient of two rates."""
 
 
 def settings_finding(
@@ -23,27 +29,50 @@ def settings_finding(
     return Finding(f"{OF_SETTINGS}{name}", level, title, 0, rule, [Evidence(setting)], cause, advice, changes or {})
 
 
-def learning_rate(config: RunConfig | SupervisedConfig, usual: float, *, too_high: str, more: str = "") -> Iterator[Finding]:
-    """A rate far from the recipe's, or far above ``usual`` where the run has no recipe of its kind.
+@dataclass(frozen=True)
+class Usual:
+    """The learning rate that others are measured against.
 
-    ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised.
+    Attributes:
+        rate: of AdamW.
+        whose: for a title: ``the recipe's``.
+        binding: whether a rate far below it is worth a word, and one somewhat above it: not where it is only the highest that people use.
     """
-    section, settings = optimisation(config)
+
+    rate: float
+    whose: str
+    binding: bool = True
+
+
+def usual_rate(config: RunConfig | SupervisedConfig, learner: Learner | None, highest: float) -> Usual:
+    """The recipe's rate for a run with its model; else what fits a model of this size, where that is known; else the ``highest`` usual."""
     recipe = recipe_of(config)
-    same_kind = recipe is not None and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy
-    base, whose = (optimisation(recipe)[1].learning_rate, "the recipe's") if recipe and same_kind else (usual, "the highest usual rate")
-    name, rate, factor = f"{section}.learning_rate", settings.learning_rate, settings.learning_rate / base
-    changes, setting = {name: base}, f"{name} {rate:g}"
-    if factor >= FAR_ABOVE * 0.999:
-        title = f"Learning rate {rate:g} is {_times(factor)} {whose}"
-        rule = f"{FAR_ABOVE:g} times {whose} ({base:g}); alarm: {WILD:g} times"
-        advice = f"Use {base:g}{more}, and change it by factors of 2 or 3 from there."
-        level: Level = "alarm" if factor >= WILD * 0.999 else "warning"
-        yield settings_finding("learning-rate", level, title, rule, too_high, advice, changes, setting=setting)
-    elif same_kind and factor <= FAR_BELOW:
-        title = f"Learning rate {rate:g} is a {1 / factor:,.0f}th of the recipe's"
-        rule, cause = f"below {FAR_BELOW:g} times the recipe's ({base:g})", "In so few steps so small a rate changes hardly anything."
-        yield settings_finding("learning-rate", "warning", title, rule, cause, f"Use {base:g}.", changes, setting=setting)
+    if recipe and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy:
+        return Usual(optimisation(recipe)[1].learning_rate, "the recipe's")
+    if learner is not None:
+        return Usual(fitting.learning_rate(config.stage, learner).value, f"what fits {learner}")
+    return Usual(highest, "the highest usual rate", binding=False)
+
+
+def learning_rate(
+    config: RunConfig | SupervisedConfig, learner: Learner | None, highest: float, *, too_high: str, more: str = ""
+) -> Iterator[Finding]:
+    """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
+    usual = usual_rate(config, learner, highest)
+    section, settings = optimisation(config)
+    name, rate, factor = f"{section}.learning_rate", settings.learning_rate, settings.learning_rate / usual.rate
+    changes, setting = {name: usual.rate}, f"{name} {rate:g}"
+    level = next((level for least, level in ABOVE if factor * AS_GOOD >= least), None)
+    if level is not None and (usual.binding or level != "note"):
+        title = f"Learning rate {rate:g} is {_times(factor)} {usual.whose}"
+        rule = f"at least {', '.join(f'{least:g} times ({grave})' for least, grave in reversed(ABOVE))} {usual.whose} ({usual.rate:g})"
+        cause = "It may learn faster, and may break the run." if level == "note" else too_high
+        advice = f"Use {usual.rate:g}{more}, and change it by factors of 2 or 3 from there."
+        yield settings_finding("learning-rate", level, title, rule, cause, advice, changes, setting=setting)
+    elif usual.binding and factor <= BELOW:
+        title = f"Learning rate {rate:g} is a {1 / factor:,.0f}th of {usual.whose}"
+        rule, cause = f"below {BELOW:g} times {usual.whose} ({usual.rate:g})", "In so few steps so small a rate changes hardly anything."
+        yield settings_finding("learning-rate", "warning", title, rule, cause, f"Use {usual.rate:g}.", changes, setting=setting)
 
 
 def warm_up(config: RunConfig | SupervisedConfig, steps_name: str, steps: int) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from rlhf_studio.config.io import ConfigError, Problem, mapping_from_yaml, parse
 FOLDER = Path(__file__).resolve().parent
 HEAD = ("order", "title", "summary", "estimate")
 """What every recipe says of itself, besides its settings (``config``)."""
-MORE = ("first", "writes", "watch")
+MORE = ("first", "writes", "watch", "asks")
 """What a recipe may say as well."""
 
 
@@ -35,6 +35,8 @@ class Recipe:
         first: what may have to be done before the run can start, one sentence; empty when nothing.
         writes: what the model writes, in the plural: ``film reviews``.
         watch: why the run is worth watching, one sentence; empty when nothing is said.
+        asks: the settings that a person must give, because the recipe is for a model of one's own; its other settings are fitted to them
+            (:mod:`rlhf_studio.inputs.fitted`). Empty for a recipe that runs as it is.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Recipe:
     first: str = ""
     writes: str = "responses"
     watch: str = ""
+    asks: tuple[str, ...] = ()
 
     @property
     def stage(self) -> Stage:
@@ -89,5 +92,6 @@ def recipe_from_mapping(name: str, data: dict[str, Any]) -> Recipe:
     estimate = data["estimate"]
     minutes = float(estimate["minutes"]) if estimate.get("minutes") else None
     download, gpu = (str(estimate.get(key) or "") for key in ("download", "gpu"))
-    first, writes, watch = (str(data.get(key) or "") for key in MORE)
-    return Recipe(name, order, data["title"], data["summary"], minutes, download, gpu, config, first, writes or "responses", watch)
+    first, writes, watch = (str(data.get(key) or "") for key in ("first", "writes", "watch"))
+    asks = tuple(str(setting) for setting in data.get("asks") or ())
+    return Recipe(name, order, data["title"], data["summary"], minutes, download, gpu, config, first, writes or "responses", watch, asks)

@@ -21,7 +21,7 @@ from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
-from rlhf_studio.engine.process.memory_event import memory_event
+from rlhf_studio.engine.process.memory_event import memory_event, weights_of
 from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
@@ -292,7 +292,8 @@ class Worker:
             self.trackers.step(record)
             self.console.step(record)
             if record.step == 1:
-                self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"]), step=1)
+                weights = None if ranks.sharded else weights_of(run.learner)
+                self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"], weights), step=1)
             if snapshot_every and record.step % snapshot_every == 0:
                 self._snapshot(run)
             if every and record.step % every == 0:

@@ -51,6 +51,11 @@ class PPOStage(StageRun):
         refuse_without_permission(config.reward.components, permissions)
 
     @property
+    def learner(self) -> Any:
+        """The policy's model."""
+        return self.trainer.models.policy.model
+
+    @property
     def after_phase(self) -> Callable[[str, StepSoFar], None]:
         """Called at the end of each phase."""
         return self.trainer.after_phase

@@ -72,6 +72,11 @@ class StageRun(ABC):
         """The reward components that ask people for ratings."""
         return ()
 
+    @property
+    def learner(self) -> Any | None:
+        """The model that learns; None in a stage where none does."""
+        return None
+
     def check(self) -> EventRecord | None:
         """Compare the forward pass with the model's own, before training. Returns an event, or None. Raises ParityError."""
         return None

@@ -50,7 +50,7 @@ class SpeedMeasurement:
         if self.running:
             return
         self._root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "rlhf_studio.engine.compute.measure", str(self._file(device)), device]
+        command = measure_command(self._root, device)
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._child = self._start(command, cwd=Path(__file__).parents[3], **quiet)
         # nobody may ever ask whether it is running: an ended process that is not waited for stays in the table as defunct
@@ -59,13 +59,19 @@ class SpeedMeasurement:
     def rate(self, device: str) -> float | None:
         """Operations per second of the device; None before a measurement, or when its file is damaged."""
         try:
-            rate = json.loads(self._file(device).read_text(encoding="utf-8"))["rate"]
+            rate = json.loads(_file(self._root, device).read_text(encoding="utf-8"))["rate"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return float(rate) if isinstance(rate, float) and math.isfinite(rate) and rate > 0 else None
 
-    def _file(self, device: str) -> Path:
-        return self._root / f"machine-{device}.json"
+
+def measure_command(root: Path, device: str) -> list[str]:
+    """The command that measures a device and keeps its rate in the workspace ``root``."""
+    return [sys.executable, "-m", "rlhf_studio.engine.compute.measure", str(_file(root, device)), device]
+
+
+def _file(root: Path, device: str) -> Path:
+    return root / f"machine-{device}.json"
 
 
 def seconds_per_step(config: RunConfig, models: RunModels, prompt: int, device: str, rate: float) -> tuple[float, float] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.examples import ExampleFacts
-from rlhf_studio.inputs.estimate.counts import RunModels
+from rlhf_studio.inputs.estimate.counts import RunModels, parameters
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.models.facts import ModelFacts
@@ -43,6 +43,11 @@ class Preflight:
     prompt_tokens: PromptTokens | None = None
     examples: ExampleFacts | None = None
     steps: int | None = None
+
+    @property
+    def weights(self) -> int | None:
+        """How many weights the model has that learns; None when its files do not tell."""
+        return parameters(self.policy) if self.policy is not None else None
 
     @property
     def expected_peak(self) -> tuple[int, int] | None:

@@ -41,7 +41,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
-        facts = _start(config, look.hub)
+        facts = start_of(config, look.hub)
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
@@ -71,7 +71,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
     )
 
 
-def _start(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
+def start_of(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
     """Facts of what the training starts from. Raises :class:`ModelError`."""
     name, revision = config.model.policy, config.model.revision
     if isinstance(config, RewardModelRunConfig):

@@ -22,7 +22,7 @@ from rlhf_studio.ui.sent import member, run_id
 
 LONGEST_PASTED = 900_000  # characters in one request; the page sends more in several
 FOLDER = "feedback"  # of the workspace, with the answers that were handed to the Train page
-RECIPE = "own-reward_model"  # the card of the Train page for one's own data
+RECIPE = "own-reward"  # the card of the Train page for one's own data
 AT_ONCE = 5000  # rows in one transaction, so that a long file does not keep the people who vote waiting
 Json = dict[str, Any]
 

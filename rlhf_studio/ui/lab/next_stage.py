@@ -29,8 +29,6 @@ from rlhf_studio.runs.reader import RunReader
 MODELS = ("policy", "reward_model")
 """The folders of a checkpoint that hold a model as transformers loads it."""
 WORLD = "world"
-OWN = {"ppo": "own", "sft": "own-sft", "reward_model": "own-reward_model", "dpo": "own-dpo"}
-"""The card of each stage for a person's own model and data."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def _next(config: StageConfig, stage: Stage, title: str, why: str, setting: str,
 def _recipe(config: StageConfig, stage: Stage) -> str:
     """In the review world its recipe of the stage, else the card of one's own model."""
     in_world = next((recipe.name for recipe in list_recipes(stage) if recipe.name.startswith(WORLD)), "")
-    return in_world if in_world and _is_of_the_world(config) else OWN[stage]
+    return in_world if in_world and _is_of_the_world(config) else next(recipe.name for recipe in list_recipes(stage) if recipe.asks)
 
 
 def _is_of_the_world(config: StageConfig) -> bool:

@@ -39,7 +39,11 @@ RISKY: dict[str, tuple[StageConfig, str]] = {
     "discount": (world(ppo={"gamma": 0.9}), "settings-gamma warning"),
     "lambda": (world(ppo={"lam": 0.0}), "settings-lambda warning"),
     "wide clip": (world(ppo={"cliprange": 0.9}), "settings-clip-range warning"),
-    "no gradient clip": (world(ppo={"learning_rate": 1.5e-3, "max_grad_norm": 0.0}), "settings-gradient-clip warning"),
+    "no gradient clip": (
+        RunConfig.model_validate({"ppo": {"learning_rate": 1.5e-3, "max_grad_norm": 0.0}}),
+        "settings-gradient-clip warning",
+    ),
+    "five times the recipe's": (world(ppo={"learning_rate": 1e-3}), "settings-learning-rate note"),
     "two steps": (world(ppo={"steps": 2}), "settings-steps note"),
     "sft: far too high": (of_stage("sft", sft={"learning_rate": 0.5}), "settings-learning-rate alarm"),
     "dpo: too high for it": (of_stage("dpo", dpo={"learning_rate": 2e-3}), "settings-learning-rate warning"),

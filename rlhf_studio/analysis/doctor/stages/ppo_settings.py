@@ -9,6 +9,7 @@ from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig
+from rlhf_studio.config.fitting import Learner
 from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
@@ -22,10 +23,10 @@ HOT, COLD = 1.5, 0.5  # sampling temperature
 SHORT_TEXT = 4  # tokens
 
 
-def risks(config: RunConfig) -> list[Finding]:
-    """What is risky in the settings of a PPO run."""
+def risks(config: RunConfig, learner: Learner | None = None) -> list[Finding]:
+    """What is risky in the settings of a PPO run. ``learner``: the model, where it is known."""
     return [
-        *_learning_rate(config),
+        *_learning_rate(config, learner),
         *_batch(config),
         *_sampling(config),
         *_kl(config),
@@ -36,10 +37,10 @@ def risks(config: RunConfig) -> list[Finding]:
     ]
 
 
-def _learning_rate(config: RunConfig) -> Iterator[Finding]:
+def _learning_rate(config: RunConfig, learner: Learner | None) -> Iterator[Finding]:
     ppo = config.ppo
     too_high = "Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt."
-    yield from settings_rules.learning_rate(config, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
+    yield from settings_rules.learning_rate(config, learner, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
     yield from settings_rules.warm_up(config, "steps", ppo.steps)
     if ppo.critic_warmup_steps >= ppo.steps:
         title, setting = "The policy never learns", f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"

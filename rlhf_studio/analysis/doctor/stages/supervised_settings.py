@@ -10,6 +10,7 @@ from rlhf_studio.analysis.doctor import settings_rules
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig
+from rlhf_studio.config.fitting import Learner
 from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
@@ -22,9 +23,9 @@ MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anythin
 STRONG_CENTERING = 0.1  # ten times what TRL recommends
 
 
-def risks(config: SupervisedConfig) -> Iterator[Finding]:
-    """What is risky in the settings of such a run."""
-    yield from _learning_rate(config)
+def risks(config: SupervisedConfig, learner: Learner | None = None) -> Iterator[Finding]:
+    """What is risky in the settings of such a run. ``learner``: the model, where it is known."""
+    yield from _learning_rate(config, learner)
     yield from _steps(config)
     yield from _held_out(config)
     if isinstance(config, RewardModelRunConfig):
@@ -35,11 +36,11 @@ def risks(config: SupervisedConfig) -> Iterator[Finding]:
         yield from _smoothing(config)
 
 
-def _learning_rate(config: SupervisedConfig) -> Iterator[Finding]:
+def _learning_rate(config: SupervisedConfig, learner: Learner | None) -> Iterator[Finding]:
     fresh = isinstance(config, SFTRunConfig) and config.model.fresh
     usual = HIGHEST_RATE[config.stage] * (LORA_TIMES if config.lora.enabled else FRESH_TIMES if fresh else 1.0)
     too_high = "Such steps usually destroy within a few updates what the model knows; the loss then rises and stays high."
-    yield from settings_rules.learning_rate(config, usual, too_high=too_high, more=" or less")
+    yield from settings_rules.learning_rate(config, learner, usual, too_high=too_high, more=" or less")
 
 
 def _steps(config: SupervisedConfig) -> Iterator[Finding]:

@@ -110,6 +110,11 @@ class SupervisedStage(StageRun):
         return self._config
 
     @property
+    def learner(self) -> Any:
+        """The model that is trained."""
+        return self.model
+
+    @property
     def step_number(self) -> int:
         """The newest step that is done."""
         return self.trainer.step_number

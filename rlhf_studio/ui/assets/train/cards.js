@@ -2,9 +2,8 @@
 import { address } from "../shared/address.js";
 import { each, el, pushButton } from "../shared/dom.js";
 import { nodeByArrow, Segments } from "../shared/segments.js";
-import { ownCard } from "./state.js";
 
-const OWN_TAGS = { ppo: ["LoRA", "the time depends on the model"] };
+const OWN_TAGS = ["settings follow from the model", "so does the time"];
 
 /** Recorded runs: each a button that opens one, a quiet one unless `looks`. Nothing where none are offered. */
 export function recordedRuns({ recordings, looks }) {
@@ -26,14 +25,14 @@ export function recordedRuns({ recordings, looks }) {
 export class Cards {
   /**
    * @param stages  [{name, title}] that have recipes, in their order
-   * @param own     [{stage, title, summary}] of one's own model
+   * @param own     [{stage, name, title, summary}] of one's own model
    * @param here    names of the recipes that this person can start, where not all of them can be started
    * @param elsewhere  what the others need
    * @param onpick  called with the name of the card that a person chooses
    */
   constructor({ stages, recipes, own, here, elsewhere }, onpick) {
-    this.recipes = recipes;
     this.own = own;
+    this.recipes = recipes.filter(({ name }) => !own.some((one) => one.name === name));
     this.here = here;
     this.elsewhere = elsewhere;
     this.onpick = onpick;
@@ -48,11 +47,13 @@ export class Cards {
   /** The cards of a stage: what is bundled, one's own, then what is downloaded. */
   of(stage) {
     const mine = this.recipes.filter((recipe) => recipe.stage === stage);
-    const own = this.own
-      .filter((one) => one.stage === stage)
-      .map((one) => ({ ...one, name: ownCard(stage), tags: OWN_TAGS[stage] || ["the time depends on the model"] }));
+    const own = this.own.filter((one) => one.stage === stage).map((one) => ({ ...one, tags: OWN_TAGS }));
     const all = [...mine.filter((recipe) => recipe.bundled), ...own, ...mine.filter((recipe) => !recipe.bundled)];
     return [...all.filter((card) => this.starts(card)), ...all.filter((card) => !this.starts(card))];
+  }
+
+  ownName(stage) {
+    return this.own.find((one) => one.stage === stage)?.name;
   }
 
   starts({ name }) {
@@ -62,12 +63,12 @@ export class Cards {
   /** Whoever has a model of their own in one stage has it in the next one, too. */
   change(stage) {
     const cards = this.of(stage);
-    const own = this.ofOwn && cards.find(({ name }) => name === ownCard(stage));
+    const own = this.ofOwn && cards.find((card) => card.name === this.ownName(stage));
     this.onpick((own || cards[0]).name);
   }
 
   show(chosen, stage) {
-    if (this.own.some((one) => one.stage === stage)) this.ofOwn = chosen === ownCard(stage);
+    if (this.ownName(stage)) this.ofOwn = chosen === this.ownName(stage);
     this.stages.show(stage);
     each(this.cards, this.of(stage), (recipe) => this.card(recipe, recipe.name === chosen));
   }

@@ -1,5 +1,5 @@
 // One setting of the form: label, control, help, what is wrong with it, and the way back to the recipe's value.
-import { el, elEach, fill, show } from "../shared/dom.js";
+import { el, elEach, fill, setText, show } from "../shared/dom.js";
 import { Segments } from "../shared/segments.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
@@ -42,6 +42,7 @@ export class Field {
     this.control = this.buildControl();
     this.dot = el("button", { type: "button", class: "rs-reset", onclick: () => this.reset() });
     this.problem = el("p", { class: "rs-problem", id: `${this.id}-problem`, hidden: true });
+    this.why = el("p", { class: "rs-why", id: `${this.id}-why`, hidden: true });
     const label = el("label", { for: this.id, class: "rs-label", id: `${this.id}-label` }, spec.title);
     this.node = el(
       "div",
@@ -51,6 +52,7 @@ export class Field {
         ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, spec.unit))
         : this.control,
       this.problem,
+      this.why,
       el("p", { class: "rs-help", id: `${this.id}-help` }, spec.help),
     );
     if (spec.wide) this.node.classList.add("rs-wide");
@@ -59,7 +61,7 @@ export class Field {
 
   /** The ids of the texts that say more about the control. */
   get described() {
-    return `${this.id}-problem ${this.id}-help`;
+    return `${this.id}-problem ${this.id}-why ${this.id}-help`;
   }
 
   buildControl() {
@@ -182,11 +184,21 @@ export class Field {
   refresh() {
     this.read();
     show(this.dot, this.changed);
+    show(this.why, this.fits && !this.changed);
     if (this.changed) {
       const old = this.basis === "" ? "empty" : formatValue(this.basis);
-      this.dot.title = `Changed; the recipe has ${old}. Click to go back.`;
+      const whose = this.fits ? "what fits is" : "the recipe has";
+      this.dot.title = `Changed; ${whose} ${old}. Click to go back.`;
       this.dot.setAttribute("aria-label", `Reset ${this.spec.title} to ${old}`);
     }
+  }
+
+  /** Say why the value fits: {why, guess}; nothing for one that does not follow from the model. */
+  sayWhy(fitted) {
+    this.fits = Boolean(fitted);
+    const guess = fitted?.guess ? " Nobody has measured this for so large a model: a guess." : "";
+    setText(this.why, fitted ? `Fits: ${fitted.why}.${guess}` : "");
+    this.refresh();
   }
 
   /** Show what is wrong with this setting; an empty text clears it. */

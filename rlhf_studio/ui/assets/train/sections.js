@@ -179,7 +179,10 @@ export class Sections {
   /** Take all values from the state anew. */
   load() {
     this.unmark();
-    for (const [name, field] of this.fields) field.load(this.state.value(name), this.state.basis(name));
+    for (const [name, field] of this.fields) {
+      field.load(this.state.value(name), this.state.basis(name));
+      field.sayWhy?.(this.state.why(name));
+    }
     this.refresh();
   }
 

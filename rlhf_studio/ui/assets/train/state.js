@@ -13,23 +13,22 @@ export const NO_FORM = "There is no form for this stage; the command line takes 
 /** The kinds of reward component that there are: those of the form that has components. */
 export const kindsOf = ({ forms }) => Object.values(forms).find((form) => form.components.length).components;
 
-/** The name of the card of one's own model, for a stage. */
-export const ownCard = (stage) => (stage === "ppo" ? "own" : `own-${stage}`);
-
 /** The settings that are being edited, beside those of the recipe they started from. */
 export class State {
-  /** @param own  for each stage what one's own model starts from: {stage, start (a recipe), blank} */
+  /** @param own  for each stage the recipe of one's own model: {stage, name, blank (what a person must fill in)} */
   constructor(recipes, own, onchange) {
     this.recipes = recipes;
     this.onchange = onchange;
-    this.own = new Map(own.map((one) => [ownCard(one.stage), one]));
+    this.own = new Map(own.map((one) => [one.name, one]));
+    this.fitted = new Map(); // own card -> what fits the model and the data: setting -> {value, why, guess}
     this.typed = new Map(); // in this visit: own card -> the values that it was left with
     this.given = new Map(); // own card -> the model that it began with
     this.model = {}; // of the own card that was left last
     const kept = memory.get("train", null);
     const first = recipes.find((recipe) => recipe.stage === kept?.stage) || recipes[0];
     this.card = this.has(kept?.card) ? kept.card : first.name;
-    this.basisValues = this.valuesOf(this.card);
+    if (kept?.fitted) this.fitted.set(this.card, kept.fitted);
+    this.basisValues = this.basisOf(this.card);
     this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
     // settings that this version does not know are dropped, new ones take the recipe's value
     const there = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
@@ -58,19 +57,42 @@ export class State {
   }
 
   recipeOf(card) {
-    const name = this.own.get(card)?.start || card;
-    return this.recipes.find((recipe) => recipe.name === name) || this.recipes[0];
+    return this.recipes.find((recipe) => recipe.name === card) || this.recipes[0];
   }
 
   valuesOf(card) {
     const { values } = this.recipeOf(card);
     const own = this.own.get(card);
     if (!own) return values;
-    const empty = { ...structuredClone(values), ...own.blank };
-    const components = values["reward.components"]?.map((item) =>
-      item.kind === "reward_model" ? { ...item, name: "", model: "" } : item,
-    );
-    return components ? { ...empty, "reward.components": components } : empty;
+    return { ...structuredClone(values), ...structuredClone(own.blank) };
+  }
+
+  /** What a card begins with, with what fits the model and the data that were named on it. */
+  basisOf(card) {
+    const fitted = Object.entries(this.fitted.get(card) || {}).map(([name, { value }]) => [name, value]);
+    return { ...this.valuesOf(card), ...Object.fromEntries(fitted) };
+  }
+
+  /** Whether settings of this card follow from the model and the data. */
+  get fits() {
+    return this.own.has(this.card) && !this.origin;
+  }
+
+  /** Take over what fits, but for settings that the person has chosen. Gives whether anything is another value now. */
+  fit(fitted) {
+    const chosen = this.differing;
+    this.fitted.set(this.card, { ...fitted, ...this.fittedOf(chosen) });
+    this.basisValues = this.basisOf(this.card);
+    const before = this.values;
+    const follows = Object.entries(this.basisValues).filter(([name]) => !chosen.includes(name));
+    this.values = { ...before, ...structuredClone(Object.fromEntries(follows)) };
+    return Object.keys(before).some((name) => !same(before[name], this.values[name]));
+  }
+
+  /** What was said to fit some settings. */
+  fittedOf(names) {
+    const fitted = Object.entries(this.fitted.get(this.card) || {});
+    return Object.fromEntries(fitted.filter(([name]) => names.includes(name)));
   }
 
   /**
@@ -83,7 +105,9 @@ export class State {
     const unknown = [];
     for (const [name, text] of texts) {
       const [, place, key] = /^reward\.components\.(\d)\.(\w+)$/.exec(name) || [];
-      const holder = key ? values["reward.components"]?.[Number(place)] : values;
+      const components = key && values["reward.components"];
+      if (components?.length === 0 && kinds.length) components.push(structuredClone(kinds[0].defaults));
+      const holder = key ? components?.[Number(place)] : values;
       const own = key || name;
       const begun = key === "kind" && kinds.find(({ kind }) => kind === text);
       if (holder && begun) values["reward.components"][Number(place)] = structuredClone(begun.defaults);
@@ -98,6 +122,11 @@ export class State {
       else unknown.push(name.slice(0, 80));
     }
     return { values, unknown };
+  }
+
+  /** Why a setting's value fits: {why, guess}; nothing for one that does not follow from the model. */
+  why(name) {
+    return this.fits ? this.fitted.get(this.card)?.[name] : undefined;
   }
 
   value(name) {
@@ -127,7 +156,7 @@ export class State {
   ownValues(card) {
     if (!this.own.has(card)) return undefined;
     this.keep();
-    const basis = this.valuesOf(card);
+    const basis = this.basisOf(card);
     const typed = this.typed.get(card) || basis;
     const given = this.given.get(card) || basis;
     const follows = ([name, value]) => name in basis && value !== undefined && same(typed[name], given[name]);
@@ -140,7 +169,7 @@ export class State {
     this.keep();
     this.card = card;
     this.origin = origin;
-    this.basisValues = this.valuesOf(card);
+    this.basisValues = this.basisOf(card);
     this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
     this.changed();
   }
@@ -157,7 +186,8 @@ export class State {
   }
 
   changed() {
-    memory.set("train", { card: this.card, stage: this.stage, values: this.values, origin: this.origin });
+    const { card, stage, values, origin } = this;
+    memory.set("train", { card, stage, values, origin, fitted: this.fitted.get(card) });
     this.onchange();
   }
 

@@ -235,8 +235,9 @@ class TrainPage {
   }
 
   payload(more) {
-    const { values, recipe, origin } = this.state;
-    return { values, basis: recipe.name, parent: origin?.run || "", view: onlyWatches(), ...more };
+    const { values, recipe, origin, fits, differing } = this.state;
+    const chosen = fits ? { chosen: differing } : {};
+    return { values, basis: recipe.name, parent: origin?.run || "", view: onlyWatches(), ...chosen, ...more };
   }
 
   ask(what, more) {
@@ -248,6 +249,7 @@ class TrainPage {
     const { values } = this.state;
     const receive = (answer) => {
       if (values !== this.state.values) return REST; // they have changed since, and are checked in a moment
+      if (this.state.fits && answer.fitted && this.fit(answer.fitted)) return REST; // what fits is checked in a moment
       this.checked = values;
       this.show(this.withRefusal(answer));
       this.outlook.settled();
@@ -257,6 +259,14 @@ class TrainPage {
     if (this.checks) this.poll.remove(this.checks); // what is still on its way is about other settings
     this.checks = this.poll.add({ ask: () => this.ask("check"), receive, onfailure, limit: LONGEST_CHECK });
     this.checks.wake();
+  }
+
+  /** Take over what fits the model and the data. Gives whether settings changed. */
+  fit(fitted) {
+    const changed = this.state.fit(fitted);
+    this.sections.load();
+    if (changed) this.state.changed();
+    return changed;
   }
 
   /** What was said of the last Start stays until something is changed or Start is pressed again. */
@@ -277,7 +287,8 @@ class TrainPage {
   untouched({ field, lacks }) {
     if (!lacks || this.pressed || this.touched.has(field)) return false;
     const [, place, part] = field.match(/^reward\.components\.(\d+)\.(.+)$/) || [];
-    return (part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field)) === "";
+    const value = part ? this.state.value("reward.components")[place]?.[part] : this.state.value(field);
+    return value === "" || value?.length === 0;
   }
 
   show(answer) {
@@ -299,6 +310,7 @@ class TrainPage {
   /** Start a new run; with `resume` the run that the settings came from goes on. */
   start(resume = false) {
     if (this.outlook.busy) return;
+    if (this.state.fits && this.checked !== this.state.values) return void this.fitFirst();
     this.pressed = true;
     this.problems = this.problems.filter((problem) => !this.refused?.problems.includes(problem));
     this.refused = null;
@@ -317,6 +329,12 @@ class TrainPage {
     this.trigger("start", { ...wanted, nonce: this.nonce });
     // if the server never answers, the button comes back; the same settings have the same nonce then, and start one run
     setTimeout(() => this.outlook.starting(false), 30000);
+  }
+
+  /** Start was pressed before it is known what fits the model: nothing starts with settings that nobody has seen. */
+  fitFirst() {
+    this.say("The settings are still being fitted to your model and data. Press Start run again in a moment.");
+    this.checkSoon();
   }
 
   /** Measure this machine: the answer arrives with one of the next checks. */

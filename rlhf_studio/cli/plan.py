@@ -1,0 +1,65 @@
+"""The command ``plan``: time, memory, disk and every warning of a run, as the Train page shows them. Nothing is started."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of, print_notes, workspace_of
+from rlhf_studio.config import StageConfig, add_permission_flags
+from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.config.recipes import Recipe, list_recipes
+from rlhf_studio.exit_codes import DONE
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, measure_command
+from rlhf_studio.inputs.preflight import Preflight, inspect_run
+from rlhf_studio.ui import forecast, outlook
+from rlhf_studio.visible import say
+
+
+def add_commands(commands: Subcommands) -> None:
+    """Add ``plan``."""
+    command = commands.add_parser("plan", help="say what a run would need and what is risky, and start nothing", allow_abbrev=False)
+    command.add_argument("--recipe", help="a ready-made configuration; see 'recipes list'")
+    command.add_argument("--config", type=Path, metavar="FILE", help="a YAML file")
+    command.add_argument("--workspace", type=Path, metavar="DIR", help="whose earlier runs tell the time (default: the usual one)")
+    add_permission_flags(command)
+    command.set_defaults(run=plan, folder=None)
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Print the plan of the run that the options describe. Raises :class:`ConfigError` for what would keep it from starting."""
+    if options.folder is not None:
+        raise ConfigError([Problem("", "a plan is made for --recipe NAME or --config FILE, not for a folder")])
+    config, workspace = configuration_of(options), workspace_of(options)
+    report = inspect_run(config, workspace, permissions=permissions_of(options))
+    if report.problems:
+        raise ConfigError(report.problems)
+    recipes = {recipe.name: recipe for recipe in list_recipes()}
+    recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
+    say(outlook.sentence(config, recipe))
+    for row in (_time(config, report, recipe, recipes, workspace), *outlook.figures(report)):
+        say(f"{row['label']}: {row['value']}" + (f" ({row['help'].rstrip('.')})" if row["label"] == "Time" else ""))
+    if report.memory_estimate:
+        memory = forecast.memory_view(report.memory_estimate, report.change)
+        say(f"Memory: {memory['total']}" + (f", {memory['free']}" if memory["free"] else ""))
+        for part in memory["rows"]:
+            say(f"  {part['name']}: {part['size']}")
+        if memory["advice"]:
+            say(memory["advice"])
+    print_notes(config, report)
+    return DONE
+
+
+def _time(config: StageConfig, report: Preflight, recipe: Recipe, recipes: dict[str, Recipe], workspace: Path) -> dict[str, str]:
+    """How long the run takes; where no run and no recipe can tell, by this machine's rate, which is measured now."""
+    speed = SpeedMeasurement(workspace)
+    row = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
+    memory = report.memory_estimate
+    if row is not outlook.UNKNOWN_TIME or memory is None or speed.rate(memory.device.kind) is not None:
+        return row
+    workspace.mkdir(parents=True, exist_ok=True)
+    say("Measuring this machine's speed.", sys.stderr)
+    subprocess.run(measure_command(workspace, memory.device.kind), check=False, stdout=subprocess.DEVNULL)
+    return forecast.whole_time(config, report, recipe, workspace, recipes, speed)
