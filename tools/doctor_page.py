@@ -108,15 +108,17 @@ def _verdicts() -> list[str]:
 
 def _settings() -> list[str]:
     rates = ", ".join(f"{STAGE_TITLES[stage]} {rate:g}" for stage, rate in stage_settings.HIGHEST_RATE.items())
+    above = ", ".join(f"{least:g} times ({level})" for least, level in reversed(settings_rules.ABOVE))
     passes = ", ".join(f"{STAGE_TITLES[stage]} {most}" for stage, most in stage_settings.MOST_PASSES.items())
     return [
         "## Settings before Start, of the stages around PPO",
         "",
         "| check | rule |",
         "|---|---|",
-        f"| `settings-learning-rate` | {settings_rules.FAR_ABOVE:g} times (alarm: {settings_rules.WILD:g}) the recipe's rate, or where "
-        f"there is none the highest usual one: {rates}; {stage_settings.LORA_TIMES:g} times that with LoRA, {stage_settings.FRESH_TIMES:g} "
-        "times for an untrained start |",
+        f"| `settings-learning-rate` | at least {above} the recipe's rate; without a recipe, what fits the number of weights "
+        "([guide](guide.md#your-own-model-data-and-rewards)); where that is not known either, the highest usual rate, and no note: "
+        f"{rates}; {stage_settings.LORA_TIMES:g} times that with LoRA, {stage_settings.FRESH_TIMES:g} times for an untrained start. "
+        f"Below {settings_rules.BELOW:g} times the first two: warning |",
         "| `settings-batch` | a batch size of 1 |",
         f"| `settings-passes` | more passes than: {passes}; without a limit of the steps |",
         "| `settings-warm-up` | a warm-up as long as the run |",

@@ -36,6 +36,8 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         first = f"there is no kind {shortened(context['tag'])}" if "tag" in context else "needs a kind"
         return f"{first}; there are: {', '.join(REWARD_KINDS)}"
+    if kind in ("string_too_short", "too_short") and value in ("", []):
+        return NEEDS_VALUE
     if kind in _COUNTED:
         word, limit = _COUNTED[kind]
         count = context[limit]
@@ -43,8 +45,6 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind == "string_type":
         quoted = "" if isinstance(value, (Mapping, list)) else " (text stands in quotes)"
         return f"input should be text, not {shortened(value)}{quoted}"
-    if kind in ("string_too_short", "too_short") and not value:
-        return NEEDS_VALUE
     field = field_at(finding["loc"], model)
     expected = _EXPECTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
     first = f"input should be {expected}" if expected else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"

@@ -59,8 +59,8 @@ def test_the_event_after_the_first_step() -> None:
     event = memory_event((438_000_000, 1_635_000_000), 543_210_000.0, 1_000)
     limit = event.data.pop("limit")
     assert limit == float(psutil.virtual_memory().total) or torch.cuda.is_available()
-    assert event.data == {"peak": 543_210_000.0, "low": 438_000_000, "high": 1_635_000_000}
+    assert event.data == {"peak": 543_210_000.0, "low": 438_000_000, "high": 1_635_000_000, "weights": 1_000}
     assert event.text == "After the first step the most memory held was 543 MB; the estimate was 438 MB to 1.6 GB."
     event = memory_event(None, 5.2e9, None)
-    assert event.data == {"peak": 5.2e9, "limit": limit}
+    assert event.data == {"peak": 5.2e9, "limit": limit, "weights": None}
     assert event.text == "After the first step the most memory held was 5.2 GB; nothing was estimated before the start."

@@ -49,12 +49,12 @@ def last_token_logits(model: Any, rows: Sequence[Sequence[int]], preferred: int 
     if reads_its_last_token(classifier):  # whatever fills the padding
         ends = torch.tensor([len(row) - 1 for row in rows], device=model.device)
 
-        def logits() -> torch.Tensor:
+        def of_last_tokens() -> torch.Tensor:
             states = classifier.base_model(**_padded(model, rows, 0)).last_hidden_state
-            scores: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
-            return scores.float()
+            logits: torch.Tensor = classifier.score(states[torch.arange(len(rows), device=model.device), ends])
+            return logits.float()
 
-        return as_forward(model, logits)
+        return as_forward(model, of_last_tokens)
     pad = unused_id(model, rows, preferred)
     if pad is None and len(rows) > 1:
         return torch.cat([last_token_logits(model, [row], None) for row in rows])
