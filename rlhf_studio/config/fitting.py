@@ -4,15 +4,17 @@ Recipes for a model of one's own start from it, and warnings measure against it.
 
 **Learning rates.** Larger models want smaller steps. Each stage has a rate for a model of a million weights, which falls with a power of
 the number of weights. Adapters (LoRA) take about ten times the rate of full training (Schulman et al. 2025, "LoRA Without Regret").
-What the rates were drawn through, as (weights: rate); *measured* means with this program, by ``python -m benchmarks.rates``:
+What the rates were drawn through, as (weights: rate). *Recipe*: the bundled recipe, which was chosen by trying (``benchmarks.world``).
+``python -m benchmarks.rates`` tries rates around the fitted one for any model.
 
-- PPO, full: bundled world 1 M: 2e-4 (measured); GPT-2 124 M: 1.4e-5 (von Werra et al., trl's sentiment example); Pythia 1 B: 3e-6 (Huang
-  et al. 2024, arXiv:2403.17031).
-- PPO, LoRA: bundled world 1 M: 2e-3 (measured); SmolLM2 135 M: 3e-4 (measured); 8 B: 4e-5 (Tinker's default for reinforcement learning).
+- PPO, full: bundled world 1 M: 2e-4 (recipe); GPT-2 124 M: 1.4e-5 (trl's sentiment example); Pythia 1 B: 3e-6 (Huang et al. 2024,
+  arXiv:2403.17031).
+- PPO, LoRA: bundled world 1 M: 2e-3 (recipe); SmolLM2 135 M: 3e-4 (tried by hand: 1e-3 is no better); 8 B: 4e-5 (Tinker's first example
+  of reinforcement learning).
 - Fine-tuning, full: SmolLM2 135 M and 360 M: 1e-3 on a million chats (alignment-handbook); 7 B: 2e-5 (Zephyr, arXiv:2310.16944). LoRA,
   1 to 8 B: 3e-4 to 1e-3 (Tinker's sweep).
-- Reward models, full: bundled world: 5e-4 (measured); 6 B: 9e-6 (Ouyang et al. 2022, arXiv:2203.02155, section C.2).
-- DPO, full: bundled world: 2e-4 (measured); SmolLM2 1e-6 and Zephyr 7 B 5e-7 on sixty thousand pairs (alignment-handbook). A few hundred
+- Reward models, full: bundled world: 5e-4 (recipe); 6 B: 9e-6 (Ouyang et al. 2022, arXiv:2203.02155, section C.2).
+- DPO, full: bundled world: 2e-4 (recipe); SmolLM2 1e-6 and Zephyr 7 B 5e-7 on sixty thousand pairs (alignment-handbook). A few hundred
   pairs give only some dozens of steps, so the rate here lies above these.
 
 Between these points, and for every model that is larger than 1 B, a rate is a guess: :attr:`Fitted.guess` says so.
@@ -35,7 +37,7 @@ RATES: dict[Stage, tuple[float, float]] = {"ppo": (2e-4, 0.55), "sft": (1e-3, 0.
 PPO_LORA = (2e-3, 0.4)
 LARGEST_MEASURED = 200 * MILLION
 CRITIC = 0.32
-"""The value head's rate times the model's width: 2e-3 for the bundled world's 160 (measured), 1e-4 for 3,584 (7 B). A head's output moves
+"""The value head's rate times the model's width: 2e-3 for the bundled world's 160 (recipe), 1e-4 for 3,584 (7 B). A head's output moves
 by its rate times the sum of that many inputs."""
 STEPS_OF_ROUND_NUMBERS = (1.0, 2.0, 3.0, 5.0, 10.0)
 
