@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.config.io import config_to_yaml
+from rlhf_studio.engine.process import control
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -50,6 +52,20 @@ def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.C
     assert main(["resume", str(run_dir)]) == 0  # nothing left to do
     assert main(["stop", str(run_dir)]) == 2
     assert "is not running" in capsys.readouterr().err
+
+
+def test_a_run_stops_when_its_time_is_over_and_goes_on_for_as_long_again(
+    settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The clock goes on by 25 seconds at each look, and a look is before each step: after the second step 75 seconds are over."""
+    monkeypatch.setattr(control, "monotonic", itertools.count(step=25).__next__)
+    run_dir = tmp_path / "run"
+    assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "5", "--engine.max_minutes", "1"]) == 3
+    status = RunReader(run_dir).status()
+    assert (status.state, status.step, [point.step for point in RunReader(run_dir).checkpoints()]) == ("stopped", 2, [2])
+    assert "the time limit of 1 minutes is over (engine.max_minutes)" in capsys.readouterr().out
+    assert main(["resume", str(run_dir)]) == 3 and RunReader(run_dir).status().step == 4
+    assert main(["resume", str(run_dir), "--engine.max_minutes", "0"]) == 0 and RunReader(run_dir).status().state == "finished"
 
 
 def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
 from rlhf_studio.analysis.doctor.stages import losses, ppo, supervised
 from rlhf_studio.analysis.doctor.stages import supervised_settings as stage_settings
-from rlhf_studio.config import STAGE_TITLES
+from rlhf_studio.config import STAGE_TITLES, fitting
 from rlhf_studio.units import percent
 
 CHANCE = Path(__file__).parents[1] / "benchmarks" / "results" / "chance.md"
@@ -109,7 +109,7 @@ def _verdicts() -> list[str]:
 def _settings() -> list[str]:
     rates = ", ".join(f"{STAGE_TITLES[stage]} {rate:g}" for stage, rate in stage_settings.HIGHEST_RATE.items())
     above = ", ".join(f"{least:g} times ({level})" for least, level in reversed(settings_rules.ABOVE))
-    passes = ", ".join(f"{STAGE_TITLES[stage]} {most}" for stage, most in stage_settings.MOST_PASSES.items())
+    passes = ", ".join(f"{STAGE_TITLES[stage]} {most}" for stage, most in stage_settings.TOO_MANY_PASSES.items())
     return [
         "## Settings before Start, of the stages around PPO",
         "",
@@ -117,7 +117,7 @@ def _settings() -> list[str]:
         "|---|---|",
         f"| `settings-learning-rate` | at least {above} the recipe's rate; without a recipe, what fits the number of weights "
         "([guide](guide.md#your-own-model-data-and-rewards)); where that is not known either, the highest usual rate, and no note: "
-        f"{rates}; {stage_settings.LORA_TIMES:g} times that with LoRA, {stage_settings.FRESH_TIMES:g} times for an untrained start. "
+        f"{rates}; {fitting.LORA_TIMES:g} times that with LoRA, {fitting.FRESH_TIMES:g} times for an untrained start. "
         f"Below {settings_rules.BELOW:g} times the first two: warning |",
         "| `settings-batch` | a batch size of 1 |",
         f"| `settings-passes` | more passes than: {passes}; without a limit of the steps |",

@@ -21,6 +21,7 @@ from rlhf_studio.config.io import (
     names_given,
     parse_config,
     stage_class,
+    walk_fields,
 )
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
@@ -29,6 +30,9 @@ from rlhf_studio.visible import say
 if TYPE_CHECKING:
     from rlhf_studio.config.recipes import Recipe
     from rlhf_studio.inputs.preflight import Preflight
+
+LEFT_OUT = 0.1
+"""Share of all settings that a file saved with a run may lack: those that came later."""
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What argparse gives for adding commands to a parser; it has no public name for it."""
@@ -99,12 +103,14 @@ def _configuration_of(options: argparse.Namespace) -> StageConfig:
 
 
 def _from_file(path: Path, overrides: Mapping[str, str]) -> StageConfig:
-    """The settings of a file. What a file that names a recipe leaves out is as in that recipe; one with all sections needs none."""
+    """The settings of a file. What a file that names a recipe leaves out is as in that recipe; one that gives nearly all needs none: it was
+    saved with a run, perhaps by an earlier version."""
     from rlhf_studio.config.recipes import load_recipe
 
     given = mapping_from_file(path)
     name = given.get("recipe")
-    if not name or set(stage_class(given).sections) <= given.keys():
+    every = {setting for setting, _ in walk_fields(stage_class(given)) if "." in setting}
+    if not name or len(every - names_given(given)) <= LEFT_OUT * len(every):
         return config_from_file(path, overrides)
     if not isinstance(name, str):
         raise ConfigError([Problem("recipe", "should be the name of a recipe; see 'recipes list'")])
@@ -115,18 +121,12 @@ def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[st
     """The recipe with what a file and the command line give. Of a recipe for a model of one's own, the other settings are fitted."""
     if given.get("stage", recipe.stage) != recipe.stage:
         raise ConfigError([Problem("stage", f"should be {recipe.stage}, as in the recipe {recipe.name}; or leave the recipe out")])
-    settings = merged(recipe.config.model_dump(mode="json"), dict(given))
+    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), dict(given)), overrides)
     if not recipe.asks:
-        return parse_config(apply_overrides(settings, overrides))
-    from rlhf_studio.inputs.estimate.device import find_device
-    from rlhf_studio.inputs.fitted import with_fitted
+        return parse_config(settings)
+    from rlhf_studio.inputs.fitted import own_config
 
-    chosen = {*names_given(given), *overrides}
-    missing = [name for name in recipe.asks if not any(f"{one}.".startswith(f"{name}.") for one in chosen)]
-    if missing:
-        raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
-    config = parse_config(apply_overrides(settings, overrides))
-    config, fitted = with_fitted(config, chosen, find_device(config.engine))
+    config, fitted = own_config(recipe, settings, {*names_given(given), *overrides})
     for name, value in fitted.items():
         guess = ", a guess" if value.guess else ""
         say(f"rlhf-studio: {name} {text_of(value.value)}: {value.why}{guess}", sys.stderr)

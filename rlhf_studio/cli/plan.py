@@ -1,4 +1,4 @@
-"""The command ``plan``: time, memory, disk and every warning of a run, as the Train page shows them. Nothing is started."""
+"""The command ``plan``: time, memory, disk and every warning of a run, as the Train page shows them. No run is started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of, print_notes, workspace_of
-from rlhf_studio.config import StageConfig, add_permission_flags
+from rlhf_studio.config import RunConfig, StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.exit_codes import DONE
@@ -39,8 +39,10 @@ def plan(options: argparse.Namespace) -> int:
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
     say(outlook.sentence(config, recipe))
-    for row in (_time(config, report, recipe, recipes, workspace), *outlook.figures(report)):
-        say(f"{row['label']}: {row['value']}" + (f" ({row['help'].rstrip('.')})" if row["label"] == "Time" else ""))
+    time = _time(config, report, recipe, recipes, workspace)
+    say(f"Time: {time['value']} ({time['help'].rstrip('.')})")
+    for row in outlook.figures(report):
+        say(f"{row['label']}: {row['value']}")
     if report.memory_estimate:
         memory = forecast.memory_view(report.memory_estimate, report.change)
         say(f"Memory: {memory['total']}" + (f", {memory['free']}" if memory["free"] else ""))
@@ -54,12 +56,12 @@ def plan(options: argparse.Namespace) -> int:
 
 def _time(config: StageConfig, report: Preflight, recipe: Recipe, recipes: dict[str, Recipe], workspace: Path) -> dict[str, str]:
     """How long the run takes; where no run and no recipe can tell, by this machine's rate, which is measured now."""
-    speed = SpeedMeasurement(workspace)
-    row = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
-    memory = report.memory_estimate
-    if row is not outlook.UNKNOWN_TIME or memory is None or speed.rate(memory.device.kind) is not None:
-        return row
-    workspace.mkdir(parents=True, exist_ok=True)
-    say("Measuring this machine's speed.", sys.stderr)
-    subprocess.run(measure_command(workspace, memory.device.kind), check=False, stdout=subprocess.DEVNULL)
-    return forecast.whole_time(config, report, recipe, workspace, recipes, speed)
+    speed, memory = SpeedMeasurement(workspace), report.memory_estimate
+    known = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
+    if known is None and isinstance(config, RunConfig) and memory is not None and speed.rate(memory.device.kind) is None:
+        workspace.mkdir(parents=True, exist_ok=True)
+        say("Measuring this machine's speed, which is kept in the workspace.", sys.stderr)
+        if subprocess.run(measure_command(workspace, memory.device.kind), check=False, stdout=subprocess.DEVNULL).returncode:
+            say("The speed could not be measured.", sys.stderr)
+        known = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
+    return known or outlook.unknown_time(config)

@@ -87,6 +87,12 @@ class EngineConfig(Section):
         20, "Checkpoint every", "A checkpoint is written after this many steps, and always at the end; 0 only at the end.", unit="steps",
         ge=0, le=1_000_000,
     )  # fmt: skip
+    max_minutes: float = setting(
+        0.0, "Time limit",
+        "The run stops after so many minutes of training, with a checkpoint, when the step that it is in is done; a resume goes on for as "
+        "long again. 0: no limit.",
+        unit="minutes", ge=0, le=100_000,
+    )  # fmt: skip
     keep_checkpoints: int = setting(
         2, "Keep checkpoints", "Older checkpoints beyond this number are removed, but for those that another run is made from.",
         unit="checkpoints", ge=1, le=10_000,

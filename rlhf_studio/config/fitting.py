@@ -1,21 +1,10 @@
 """Settings that fit a model and its data: the one rule, with its sources.
 
-Recipes for a model of one's own start from it, and warnings measure against it.
+Recipes for a model of one's own start from it (:mod:`rlhf_studio.inputs.fitted` reads the files), and warnings measure against it.
 
-**Learning rates.** Larger models want smaller steps. Each stage has a rate for a model of a million weights, which falls with a power of
-the number of weights. Adapters (LoRA) take about ten times the rate of full training (Schulman et al. 2025, "LoRA Without Regret").
-What the rates were drawn through, as (weights: rate); *measured* means with this program, by ``python -m benchmarks.rates``:
-
-- PPO, full: bundled world 1 M: 2e-4 (measured); GPT-2 124 M: 1.4e-5 (von Werra et al., trl's sentiment example); Pythia 1 B: 3e-6 (Huang
-  et al. 2024, arXiv:2403.17031).
-- PPO, LoRA: bundled world 1 M: 2e-3 (measured); SmolLM2 135 M: 3e-4 (measured); 8 B: 4e-5 (Tinker's default for reinforcement learning).
-- Fine-tuning, full: SmolLM2 135 M and 360 M: 1e-3 on a million chats (alignment-handbook); 7 B: 2e-5 (Zephyr, arXiv:2310.16944). LoRA,
-  1 to 8 B: 3e-4 to 1e-3 (Tinker's sweep).
-- Reward models, full: bundled world: 5e-4 (measured); 6 B: 9e-6 (Ouyang et al. 2022, arXiv:2203.02155, section C.2).
-- DPO, full: bundled world: 2e-4 (measured); SmolLM2 1e-6 and Zephyr 7 B 5e-7 on sixty thousand pairs (alignment-handbook). A few hundred
-  pairs give only some dozens of steps, so the rate here lies above these.
-
-Between these points, and for every model that is larger than 1 B, a rate is a guess: :attr:`Fitted.guess` says so.
+**Learning rates.** Larger models want smaller steps: each stage has a rate for a model of a million weights, which falls with a power of
+the number of weights. Adapters (LoRA) take about ten times the rate of full training (Schulman et al. 2025, "LoRA Without Regret"). The
+rates were drawn through :data:`SOURCES`; ``python -m benchmarks.rates`` tries rates around the fitted one for any model.
 """
 
 from __future__ import annotations
@@ -27,17 +16,82 @@ from typing import Any
 from rlhf_studio.config.stage import Stage
 
 MILLION = 1_000_000
-LORA_TIMES = 10.0
-FRESH_TIMES = 3.0
-"""Weights that begin at random take steps three times as large: the bundled world's own fine-tuning learns best with 3e-3."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A learning rate that is known to work, for a model of so many ``weights``.
+
+    Attributes:
+        unlike: why the rule does not follow it; empty where it does, within a factor of three.
+    """
+
+    stage: Stage
+    weights: float
+    lora: bool
+    rate: float
+    who: str
+    unlike: str = ""
+
+
+_HANDBOOK = "alignment-handbook, recipes/smollm2"
+_LARGE_DATA = "a million chats in batches of 128, from a model that has never seen one"
+_MANY_PAIRS = "sixty thousand pairs; a few hundred give only some dozens of steps, which must be larger"
+SOURCES = (
+    Source("ppo", 1.2e6, False, 2e-4, "recipe world, chosen by trying"),
+    Source("ppo", 124e6, False, 1.41e-5, "trl, GPT-2 sentiment example"),
+    Source("ppo", 1e9, False, 3e-6, "Huang et al. 2024, arXiv:2403.17031"),
+    Source("ppo", 1.2e6, True, 2e-3, "recipe world-lora, chosen by trying"),
+    Source("ppo", 135e6, True, 3e-4, "SmolLM2 and a sentiment reward, tried by hand: 1e-3 is no better"),
+    Source("ppo", 8e9, True, 4e-5, "tinker-cookbook, reinforcement learning on GSM8K"),
+    Source("sft", 135e6, False, 1e-3, _HANDBOOK, _LARGE_DATA),
+    Source("sft", 360e6, False, 1e-3, _HANDBOOK, _LARGE_DATA),
+    Source("sft", 7e9, False, 2e-5, "Tunstall et al. 2023 (Zephyr), arXiv:2310.16944"),
+    Source("sft", 1e9, True, 1e-3, "tinker-cookbook, sweep on Tulu 3"),
+    Source("sft", 8e9, True, 3e-4, "tinker-cookbook, sweep on Tulu 3"),
+    Source("reward_model", 1.2e6, False, 5e-4, "recipe world-reward, chosen by trying"),
+    Source("reward_model", 6e9, False, 9e-6, "Ouyang et al. 2022, arXiv:2203.02155, section C.2"),
+    Source("dpo", 1.2e6, False, 2e-4, "recipe world-dpo, chosen by trying"),
+    Source("dpo", 135e6, False, 1e-6, _HANDBOOK, _MANY_PAIRS),
+    Source("dpo", 7e9, False, 5e-7, "Tunstall et al. 2023 (Zephyr), arXiv:2310.16944"),
+    Source("dpo", 7e9, True, 5e-6, "alignment-handbook, recipes/zephyr-7b-beta"),
+)
+NEAR = 10.0
+"""A rate is a guess where no source of its stage has a model within so many times as many weights."""
+
 RATES: dict[Stage, tuple[float, float]] = {"ppo": (2e-4, 0.55), "sft": (1e-3, 0.4), "reward_model": (5e-4, 0.45), "dpo": (1e-4, 0.5)}
 """Of each stage the rate of full training for a million weights, and the power of the number of weights with which it falls."""
 PPO_LORA = (2e-3, 0.4)
-LARGEST_MEASURED = 200 * MILLION
+LORA_TIMES = 10.0
+FRESH_TIMES = 3.0
+"""Weights that begin at random take steps three times as large, as in the recipe world-sft."""
 CRITIC = 0.32
-"""The value head's rate times the model's width: 2e-3 for the bundled world's 160 (measured), 1e-4 for 3,584 (7 B). A head's output moves
-by its rate times the sum of that many inputs."""
-STEPS_OF_ROUND_NUMBERS = (1.0, 2.0, 3.0, 5.0, 10.0)
+"""The value head's rate times the model's width: 2e-3 for a width of 160 (recipe world), 1e-4 for 3,584 (recipe qlora-7b). A head's output
+moves by its rate times the sum of that many inputs."""
+ROUND = (1.0, 2.0, 3.0, 5.0, 10.0)
+"""Nobody knows a rate better than these steps."""
+
+LORA_FROM = 30 * MILLION
+"""Weights from which on adapters are the better start: full training keeps 16 bytes for each weight, and its rate is harder to hit."""
+LARGE_FOR_A_CPU = 30 * MILLION
+BATCH, SMALL_BATCH = 64, 16
+"""Responses in a step of PPO, and on a CPU with a large model, where a step must not take minutes."""
+RESPONSE = {"large on a CPU": 24, "on a GPU": 64, "chat on a GPU": 128}
+MOST_TOKENS = {"cpu": 256, "cuda": 1024}
+"""Of a prompt, or of an example, by the kind of device: longer ones cost more than they teach in a first run."""
+FEWEST_HELD_OUT, MOST_SHARE, LEAST_SHARE = 64, 0.333, 0.05
+"""A mean over 64 prompts is known to an eighth of the spread of the scores; of 200 prompts, 5 % are ten, on which nothing shows."""
+FEWEST_EXAMPLES_HELD_OUT = 20
+"""Of examples fewer do: every token of them counts in the held-out loss."""
+WARM_UP = 0.1
+"""Share of the steps, as in the alignment-handbook's recipes."""
+ENOUGH_STEPS = 40
+"""With fewer than about so many steps a supervised stage hardly moves."""
+EPOCHS_OF_FEW = {"sft": 3, "reward_model": 2, "dpo": 2}
+"""Passes over few examples: one pass would give too few steps."""
+BATCHES = (32, 16, 8, 4)
+MEASUREMENTS = 8
+"""Of the held-out loss in a run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +121,7 @@ class Fitted:
 
     Attributes:
         why: what it follows from, as a part of a sentence, such as ``135 M weights with LoRA``.
-        guess: whether nobody has measured it for a model of this kind.
+        guess: whether it is a guess: no source is near.
     """
 
     value: Any
@@ -82,45 +136,27 @@ def learning_rate(stage: Stage, learner: Learner) -> Fitted:
         rate *= LORA_TIMES
     if learner.fresh:
         rate *= FRESH_TIMES
-    return Fitted(rounded(rate * (learner.weights / MILLION) ** -power), str(learner), learner.weights > LARGEST_MEASURED)
+    near = (1 / NEAR <= source.weights / learner.weights <= NEAR for source in SOURCES if source.stage == stage)
+    return Fitted(rounded(rate * (learner.weights / MILLION) ** -power), str(learner), not any(near))
 
 
-def critic_learning_rate(learner: Learner) -> Fitted | None:
-    """The rate of the value head; None where the model's width is unknown."""
-    if learner.width is None:
-        return None
-    return Fitted(rounded(CRITIC / learner.width), f"a width of {learner.width:,}", learner.weights > LARGEST_MEASURED)
+def critic_learning_rate(width: int) -> Fitted:
+    """The rate of the value head."""
+    return Fitted(rounded(CRITIC / width), f"a width of {width:,}")
 
 
 def rounded(number: float) -> float:
-    """The nearest of 1, 2, 3, 5 times a power of ten: nobody knows a rate better than that."""
+    """The nearest of :data:`ROUND` times a power of ten."""
     power = 10.0 ** floor(log10(number))
-    nearest = min(STEPS_OF_ROUND_NUMBERS, key=lambda step: abs(log10(number / (step * power))))
+    nearest = min(ROUND, key=lambda step: abs(log10(number / (step * power))))
     return float(f"{nearest * power:.0e}")
 
 
 def in_words(weights: int) -> str:
-    """1_050_000 -> ``1 M``, 134_515_008 -> ``135 M``, 7_600_000_000 -> ``7.6 B``."""
+    """1_150_000 -> ``1.1 M``, 134_515_008 -> ``135 M``, 7_600_000_000 -> ``7.6 B``."""
     if weights >= 1000 * MILLION:
         return f"{weights / (1000 * MILLION):.2g} B"
     return f"{max(weights / MILLION, 0.1):.2g} M" if weights < 10 * MILLION else f"{weights / MILLION:.0f} M"
-
-
-# --- everything else ---------------------------------------------------------------------------------------------------------------
-
-LORA_FROM = 30 * MILLION
-"""Weights from which on adapters are the better start: full training keeps 16 bytes for each weight, and its rate is harder to find."""
-LARGE_FOR_A_CPU = 30 * MILLION
-FEWEST_HELD_OUT, MOST_SHARE, LEAST_SHARE = 64, 1 / 3, 0.05
-"""A mean over 64 prompts is known to an eighth of the spread of the scores; of 200 prompts, 5 % are ten, on which nothing shows."""
-WARM_UP = 0.1
-"""Share of the steps, as in the alignment-handbook's recipes."""
-ENOUGH_STEPS = 40
-"""Below about this many steps a supervised stage hardly moves."""
-FEWEST_EXAMPLES_HELD_OUT = 20
-"""Of examples fewer do: every token of them counts in the held-out loss."""
-MOST_PASSES = {"sft": 3, "reward_model": 2, "dpo": 2}
-SUPERVISED_BATCHES = (32, 16, 8, 4)
 
 
 def use_lora(weights: int) -> Fitted:
@@ -133,33 +169,61 @@ def chat_template(template: bool) -> Fitted:
     return Fitted(template, "the tokenizer has a chat template" if template else "the tokenizer has no chat template")
 
 
-def held_out_share(examples: int, fewest: int = FEWEST_HELD_OUT) -> Fitted:
+def is_slow(weights: int, device: str) -> bool:
+    """Whether a step of usual size takes minutes. ``device``: ``cpu`` or ``cuda``."""
+    return device == "cpu" and weights >= LARGE_FOR_A_CPU
+
+
+def batch_size(weights: int, device: str, unit: int) -> Fitted:
+    """Responses in a step of PPO: a multiple of ``unit``, into which mini-batches and groups of responses must fit."""
+    size = SMALL_BATCH if is_slow(weights, device) else BATCH
+    return Fitted(unit * ceil(size / unit), f"{in_words(weights)} weights on a {'CPU' if device == 'cpu' else 'GPU'}")
+
+
+def mini_batch_size(batch: int) -> Fitted:
+    """Two optimizer steps in each pass, where the batch can be halved."""
+    return Fitted(batch // 2 if batch % 2 == 0 else batch, "half of the batch" if batch % 2 == 0 else "the batch, which cannot be halved")
+
+
+def response_length(weights: int, device: str, *, chat: bool) -> Fitted | None:
+    """Tokens that PPO's policy may write; None where the recipe's do."""
+    if is_slow(weights, device):
+        return Fitted(RESPONSE["large on a CPU"], f"{in_words(weights)} weights on a CPU")
+    if device == "cuda":
+        return Fitted(RESPONSE["chat on a GPU" if chat else "on a GPU"], "chats on a GPU" if chat else "a GPU")
+    return None
+
+
+def room_for(longest: int, device: str, most: int | None) -> Fitted:
+    """Room for the longest text, in steps of 8 tokens; ``most``: what the model can read."""
+    limit = min(MOST_TOKENS[device], most or MOST_TOKENS[device])
+    room = max(8, min(8 * ceil(longest / 8), limit))
+    return Fitted(room, f"the longest has {longest:,} tokens" + ("" if longest <= room else f", of which {room:,} are read"))
+
+
+def held_out_share(rows: int, fewest: int) -> Fitted:
     """The share to hold out: at least ``fewest`` of the rows, at most a third of them."""
-    share = min(MOST_SHARE, max(LEAST_SHARE, fewest / examples))
-    share = ceil(share * 1000) / 1000 if share < MOST_SHARE else 0.333
-    return Fitted(share, f"{round(share * examples):,} of {examples:,} rows, to see what is chance")
+    share = min(MOST_SHARE, max(LEAST_SHARE, ceil(1000 * fewest / rows) / 1000))
+    return Fitted(share, f"{int(share * rows):,} of {rows:,} rows, to tell a change from chance")
 
 
 def warm_up(steps: int) -> Fitted:
     """The warm-up: a share of the steps."""
-    count = round(WARM_UP * steps)
-    return Fitted(count, f"a tenth of {steps:,} steps")
+    return Fitted(round(WARM_UP * steps), f"a tenth of {steps:,} steps")
+
+
+def epochs(stage: Stage, examples: int) -> Fitted:
+    """How often the examples are read."""
+    few = examples < 2 * ENOUGH_STEPS * BATCHES[1]
+    return Fitted(EPOCHS_OF_FEW[stage] if few else 1, f"{examples:,} examples")
 
 
 def supervised_batch(examples: int, passes: int) -> Fitted:
     """The largest usual batch that leaves enough steps."""
-    size = next((size for size in SUPERVISED_BATCHES if passes * examples / size >= ENOUGH_STEPS), SUPERVISED_BATCHES[-1])
+    size = next((size for size in BATCHES if passes * examples / size >= ENOUGH_STEPS), BATCHES[-1])
     return Fitted(size, f"{passes * ceil(examples / size):,} steps over {examples:,} examples")
 
 
-def passes(stage: Stage, examples: int) -> Fitted:
-    """How often the examples are read: more than once where a single pass would give too few steps."""
-    most = MOST_PASSES[stage]
-    count = most if examples / SUPERVISED_BATCHES[1] < 2 * ENOUGH_STEPS else 1
-    return Fitted(count, f"{examples:,} examples")
-
-
-def room_for(longest: int, most: int) -> Fitted:
-    """Room for the longest text, in steps of 8 tokens, up to ``most``."""
-    room = max(8, min(8 * ceil(longest / 8), most))
-    return Fitted(room, f"the longest has {longest:,} tokens" + ("" if longest <= room else f", of which {room:,} are read"))
+def eval_every(steps: int) -> Fitted:
+    """Steps between two measurements of the held-out loss."""
+    return Fitted(max(1, steps // MEASUREMENTS), f"{MEASUREMENTS} measurements in {steps:,} steps")

@@ -5,59 +5,86 @@ Only settings that the person has not chosen are fitted; those that were chosen 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import ceil, lcm
 from typing import Any
 
 from rlhf_studio.config import DataConfig, RunConfig, StageConfig, SupervisedConfig, fitting
 from rlhf_studio.config.fitting import Fitted, Learner
-from rlhf_studio.config.io import with_values
+from rlhf_studio.config.io import ConfigError, Problem, parse_config, with_values
+from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
-from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
-from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.supervised import is_supervised, start_of
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.preview import measure as measure_prompts
 
-MOST_TOKENS = {"cpu": 256, "cuda": 1024}
-"""Of a prompt, or of an example, by the kind of device: longer ones cost more than they teach in a first run."""
+LONGEST = 32_768  # tokens: nothing is cut while lengths are counted
 
 
-def fitted_settings(
-    config: StageConfig, chosen: Collection[str], device: Device, hub: Hub | None = None, *, with_data: bool = True
-) -> dict[str, Fitted]:
+def own_config(recipe: Recipe, settings: Mapping[str, Any], chosen: Collection[str]) -> tuple[StageConfig, dict[str, Fitted]]:
+    """The settings of a run with a recipe for a model of one's own: what was chosen, and what fits; and what fits with its reasons.
+
+    ``settings``: all settings as a plain mapping; of those that are not in ``chosen`` (dotted names) only the recipe's own values count.
+    Raises :class:`ConfigError` for settings that are missing, not valid, or do not go together.
+    """
+    missing = [name for name in recipe.asks if not any(f"{one}.".startswith(f"{name}.") for one in chosen)]
+    if missing:
+        raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
+    config = parse_config(with_room(settings, chosen))
+    fitted = fitted_settings(config, chosen, find_device(config.engine))
+    rate = f"{config.stage}.learning_rate"
+    if facts_of(config) is not None and rate not in chosen and rate not in fitted:
+        raise ConfigError([Problem(rate, "the model's files do not tell how many weights it has, so no rate fits; choose one")])
+    return with_values(config, {name: value.value for name, value in fitted.items()}), fitted
+
+
+def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+    """The settings with a batch into which the chosen mini-batch and groups of responses fit, where no batch was chosen."""
+    ppo = settings.get("ppo")
+    if not isinstance(ppo, Mapping) or "ppo.batch_size" in chosen:
+        return dict(settings)
+    parts = {"mini_batch_size": 1, "responses_per_prompt": 1}
+    parts |= {name: ppo.get(name, 1) for name in parts if f"ppo.{name}" in chosen}
+    if not all(type(part) is int and 0 < part <= fitting.BATCH**2 for part in parts.values()):
+        return dict(settings)  # the check of the settings says what is wrong
+    unit = lcm(*parts.values())
+    return {**settings, "ppo": {**ppo, **parts, "batch_size": unit * ceil(fitting.BATCH / unit)}}
+
+
+def facts_of(config: StageConfig) -> ModelFacts | None:
+    """What is known of the model that learns; None where it cannot be used, which the check before a start says."""
+    try:
+        if isinstance(config, RunConfig):
+            return check_causal_lm(config.model.policy, config.model.revision)
+        return start_of(config, None) if is_supervised(config) else None
+    except ModelError:
+        return None
+
+
+def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True) -> dict[str, Fitted]:
     """Values for the settings that follow from the model and the data, by dotted name, without those in ``chosen``.
 
-    Empty where the model cannot be used, which the check before a start says. What follows from data that cannot be read, or without
-    ``with_data`` is not to be looked at, is left out.
+    Empty where the model cannot be used, or its files do not tell how many weights it has. What follows from data that cannot be read, or
+    without ``with_data`` is not to be looked at, is left out.
     """
-    if not (isinstance(config, RunConfig) or is_supervised(config)):
+    facts = facts_of(config)
+    weights = parameters(facts) if facts is not None else None
+    if facts is None or weights is None or not (isinstance(config, RunConfig) or is_supervised(config)):
         return {}
-    try:
-        facts = check_causal_lm(config.model.policy, config.model.revision, hub) if isinstance(config, RunConfig) else start_of(config, hub)
-    except ModelError:
-        return {}
-    weights = parameters(facts)
-    if weights is None:
-        return {}
-    return _Fitting(config, chosen, device, facts, weights, with_data=with_data).fit()
+    return _Fitting(config, chosen, device.kind, facts, weights, with_data).fit()
 
 
 class _Fitting:
     """One fitting: ``values`` collects what is fitted, and :meth:`now` gives what holds, chosen or fitted."""
 
     def __init__(
-        self,
-        config: RunConfig | SupervisedConfig,
-        chosen: Collection[str],
-        device: Device,
-        facts: ModelFacts,
-        weights: int,
-        with_data: bool,
+        self, config: RunConfig | SupervisedConfig, chosen: Collection[str], device: str, facts: ModelFacts, weights: int, with_data: bool
     ):
         self.config, self.chosen, self.device, self.facts, self.weights = config, chosen, device, facts, weights
         self.with_data = with_data
@@ -72,21 +99,17 @@ class _Fitting:
         return self.values[name].value if name in self.values else getattr(getattr(self.config, section), setting)
 
     def fit(self) -> dict[str, Fitted]:
-        chat = self._template()
-        data = self.config.data
-        if not data.prompt_format:
+        config, stage, chat = self.config, self.config.stage, self._template()
+        if not config.data.prompt_format:
             self.put("data.chat_template", fitting.chat_template(chat is not None))
-        fresh = bool(getattr(self.config.model, "fresh", False))
-        if not fresh and self.config.model.quantization == "none":
+        fresh = bool(getattr(config.model, "fresh", False))
+        if not fresh and config.model.quantization == "none":
             self.put("lora.enabled", fitting.use_lora(self.weights))
-        width = self.facts.shape.hidden if self.facts.shape else None
-        learner = Learner(self.weights, self.now("lora.enabled"), fresh, width)
-        section = self.config.stage
-        self.put(f"{section}.learning_rate", fitting.learning_rate(section, learner))
-        if isinstance(self.config, RunConfig):
-            self._ppo(self.config, learner, chat)
+        self.put(f"{stage}.learning_rate", fitting.learning_rate(stage, Learner(self.weights, self.now("lora.enabled"), fresh)))
+        if isinstance(config, RunConfig):
+            self._ppo(config, chat)
         else:
-            self._supervised(self.config, chat)
+            self._supervised(config, chat)
         return self.values
 
     def _template(self) -> ChatTemplate | None:
@@ -96,30 +119,23 @@ class _Fitting:
         except ChatError:
             return None
 
-    def _ppo(self, config: RunConfig, learner: Learner, chat: ChatTemplate | None) -> None:
-        slow = self.device.kind == "cpu" and self.weights >= fitting.LARGE_FOR_A_CPU
-        why = f"{fitting.in_words(self.weights)} weights on {'a CPU' if self.device.kind == 'cpu' else 'a GPU'}"
-        group = lcm(config.ppo.responses_per_prompt, config.ppo.mini_batch_size)  # the recipe's mini-batch, where none was chosen, is 1
-        self.put("ppo.batch_size", Fitted(group * ceil((16 if slow else 64) / group), why))
-        batch = self.now("ppo.batch_size")
-        self.put("ppo.mini_batch_size", Fitted(batch // 2 if batch % 2 == 0 else batch, "half of the batch"))
-        if config.ppo.has_critic:
-            self.put("ppo.critic_learning_rate", fitting.critic_learning_rate(learner))
+    def _ppo(self, config: RunConfig, chat: ChatTemplate | None) -> None:
+        parts = (config.ppo.responses_per_prompt, config.ppo.mini_batch_size if "ppo.mini_batch_size" in self.chosen else 1)
+        self.put("ppo.batch_size", fitting.batch_size(self.weights, self.device, lcm(*parts)))
+        self.put("ppo.mini_batch_size", fitting.mini_batch_size(self.now("ppo.batch_size")))
+        if config.ppo.has_critic and self.facts.shape is not None:
+            self.put("ppo.critic_learning_rate", fitting.critic_learning_rate(self.facts.shape.hidden))
         self.put("ppo.warmup_steps", fitting.warm_up(self.now("ppo.steps")))
-        if self.device.kind == "cuda":
-            self.put("generation.response_length", Fitted(128 if chat else 64, why))
-        elif slow:
-            self.put("generation.response_length", Fitted(24, why))
+        self.put("generation.response_length", fitting.response_length(self.weights, self.device, chat=self.now("data.chat_template")))
         count, longest = self._prompts(config.data, chat)
-        response = self.now("generation.response_length")
         if longest is not None:
-            self.put("data.max_prompt_tokens", fitting.room_for(longest, self._most(response)))
+            self.put("data.max_prompt_tokens", fitting.room_for(longest, self.device, self._most(self.now("generation.response_length"))))
         if count is not None and not config.data.eval:
-            self.put("data.eval_share", fitting.held_out_share(count))
+            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_HELD_OUT))
 
-    def _most(self, response: int = 0) -> int:
-        most = MOST_TOKENS.get(self.device.kind, MOST_TOKENS["cpu"])
-        return most if self.facts.max_positions is None else min(most, self.facts.max_positions - response)
+    def _most(self, response: int = 0) -> int | None:
+        """Tokens that the model can read beside a response; None when there is no limit."""
+        return None if self.facts.max_positions is None else self.facts.max_positions - response
 
     def _prompts(self, data: DataConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many prompts there are, tokens of the longest that was looked at); None for what is not known."""
@@ -136,39 +152,30 @@ class _Fitting:
 
     def _supervised(self, config: SupervisedConfig, chat: ChatTemplate | None) -> None:
         count, longest = self._examples(config, chat)
-        section = config.stage
+        stage = config.stage
         if longest is not None:
-            self.put("data.max_tokens", fitting.room_for(longest, 2 * self._most() if self.facts.max_positions is None else self._most()))
-        if count is None:
+            self.put("data.max_tokens", fitting.room_for(longest, self.device, self._most()))
+        if not count:
             return
         if not config.data.eval:
             self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_EXAMPLES_HELD_OUT))
-        learned = max(1, count - round(count * self.now("data.eval_share"))) if not config.data.eval else count
-        self.put(f"{section}.epochs", fitting.passes(section, learned))
-        self.put(f"{section}.batch_size", fitting.supervised_batch(learned, self.now(f"{section}.epochs")))
-        steps = self.now(f"{section}.epochs") * ceil(learned / self.now(f"{section}.batch_size"))
+        learned = count if config.data.eval else max(1, count - int(count * self.now("data.eval_share")))
+        self.put(f"{stage}.epochs", fitting.epochs(stage, learned))
+        self.put(f"{stage}.batch_size", fitting.supervised_batch(learned, self.now(f"{stage}.epochs")))
+        steps = self.now(f"{stage}.epochs") * ceil(learned / self.now(f"{stage}.batch_size"))
         steps = min(steps, config.training.max_steps or steps)
-        self.put(f"{section}.warmup_steps", fitting.warm_up(steps))
-        self.put(f"{section}.eval_every", Fitted(max(1, steps // 8), f"eight measurements in {steps:,} steps"))
+        self.put(f"{stage}.warmup_steps", fitting.warm_up(steps))
+        self.put(f"{stage}.eval_every", fitting.eval_every(steps))
 
     def _examples(self, config: SupervisedConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""
         if not self.with_data:
             return None, None
-        data = config.data.model_copy(update={"chat_template": self.now("data.chat_template"), "max_tokens": 32768})
+        data = config.data.model_copy(update={"chat_template": self.now("data.chat_template"), "max_tokens": LONGEST})
         try:
             measured = measure_examples(data, self.facts.tokenizer, chat if data.chat_template else None)
         except (PromptsError, ChatError):
             return None, None
-        count = len(measured.read) if measured.complete else None
+        count = None if measured.read.partial else len(measured.read)
         lengths = measured.prepared.lengths if measured.prepared is not None else []
         return count, max((length.longest for length in lengths), default=None)
-
-
-def with_fitted(config: StageConfig, chosen: Collection[str], device: Device) -> tuple[StageConfig, dict[str, Fitted]]:
-    """The settings with those that follow from model and data, and which these are.
-
-    Raises :class:`ConfigError` where they do not go together with what was chosen.
-    """
-    fitted = fitted_settings(config, chosen, device)
-    return with_values(config, {name: value.value for name, value in fitted.items()}), fitted

@@ -1,4 +1,4 @@
-"""The memory and the time of a run as rows for the Train page. It only formats: :mod:`rlhf_studio.inputs.estimate` computes."""
+"""The memory and the time of a run in words, for the Train page and for ``plan``; :mod:`rlhf_studio.inputs.estimate` computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.pace import Pace, known_pace, slowness
-from rlhf_studio.ui.outlook import UNKNOWN_TIME, duration, recipe_minutes, unknown_time
+from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.units import format_byte_range, format_bytes
 
 Json = dict[str, Any]
@@ -77,14 +77,16 @@ def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) 
 
 def whole_time(
     config: StageConfig, report: Preflight | None, recipe: Recipe, root: Path, recipes: Mapping[str, Recipe], speed: SpeedMeasurement
-) -> dict[str, str]:
-    """The time of the whole run: as on the recipe's card; else, with a ``report``, from an earlier run or this machine's measured rate."""
+) -> dict[str, str] | None:
+    """The time of the whole run: as on the recipe's card; else, with a ``report``, from an earlier run or this machine's measured rate.
+
+    None where nobody can tell.
+    """
     timed = recipe_row(config, recipe, slower_here(root, config, recipes))
     if timed or report is None or not isinstance(config, RunConfig):
-        return timed or unknown_time(config)
+        return timed
     pace = known_pace(root, config)
-    rough = None if pace else _by_rate(config, report, speed)
-    return time_row(config.ppo.steps, pace, rough) or UNKNOWN_TIME
+    return time_row(config.ppo.steps, pace, None if pace else _by_rate(config, report, speed))
 
 
 def _by_rate(config: RunConfig, report: Preflight, speed: SpeedMeasurement) -> tuple[float, float] | None:

@@ -26,7 +26,7 @@ from rlhf_studio.config import (
     StageConfig,
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
-from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config_to_yaml, parse_config, section_model
+from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config_to_yaml, merged, parse_config, section_model
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
@@ -34,7 +34,7 @@ from rlhf_studio.inputs.estimate.device import core_count, find_device, processo
 from rlhf_studio.inputs.estimate.disk import OnDisk
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples.preview import preview_examples
-from rlhf_studio.inputs.fitted import fitted_settings
+from rlhf_studio.inputs.fitted import fitted_settings, with_room
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 PREVIEW_ROWS = 5
-MOST_YAML_BYTES = 64_000  # also in assets/train/train.js
+MOST_YAML_BYTES = 64_000  # also in assets/train/handover.js
 
 
 class TrainPage:
@@ -88,7 +88,7 @@ class TrainPage:
         self._waiting = waiting
         self._inspect = inspect
         self._permissions = permissions
-        self._calibration = SpeedMeasurement(workspace.root)
+        self._speed = SpeedMeasurement(workspace.root)
         self._recipes = {recipe.name: recipe for recipe in list_recipes()}
         self._once = Once(lambda outcome: "run_id" in outcome)
 
@@ -140,7 +140,7 @@ class TrainPage:
         wrong = [*wrong, *capped]
         report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
-        fitted = self._fitted(config, recipe, data, bad) if operator or (plays and not capped) else {}
+        fitted = self._fitted(recipe, data, bad) if operator or (plays and not capped) else {}
         report_problems = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
             return {**_only_problems(_rows_of(wrong + report_problems, data)), **fitted, **self._duplicate(bool(capped))}
@@ -159,14 +159,20 @@ class TrainPage:
             **fitted,
         }
 
-    def _fitted(self, config: StageConfig, recipe: Recipe, data: Any, bad: Container[str]) -> Json:
+    @staticmethod
+    def _fitted(recipe: Recipe, data: Any, bad: Container[str]) -> Json:
         """What fits a person's own model and data, as ``fitted``: value, why and whether it is a guess, by setting. Empty for a recipe that
         runs as it is, and as long as the model is in a section that is ``bad``."""
-        chosen = member(data, "chosen")
-        if not recipe.asks or not isinstance(chosen, list) or "model" in bad:
+        sent, values = member(data, "chosen"), member(data, "values")
+        if not recipe.asks or not isinstance(sent, list) or not isinstance(values, dict) or "model" in bad:
             return {}
-        device = find_device(config.engine)
-        fitted = fitted_settings(config, [name for name in chosen if isinstance(name, str)], device, with_data="data" not in bad)
+        chosen = {name for name in sent if isinstance(name, str)} | set(recipe.asks)
+        counted = {name: value for name, value in values.items() if name in chosen and name.split(".")[0] not in bad}
+        try:
+            bare = parse_config(with_room(merged(recipe.config.model_dump(mode="json"), nested(counted)), chosen))
+        except ConfigError:
+            return {}  # what is wrong is said beside it
+        fitted = fitted_settings(bare, chosen, find_device(bare.engine), with_data="data" not in bad)
         return {"fitted": {name: asdict(value) for name, value in fitted.items()}}
 
     @callable_by(Role.VIEWER)
@@ -276,7 +282,7 @@ class TrainPage:
         """Measure this machine's matrix rate in a process of its own; returns at once. Raises :class:`gradio.Error` for viewers."""
         self._access.require_operator(request, data)
         try:
-            self._calibration.begin("cuda" if member(data, "device") == "cuda" else "cpu")
+            self._speed.begin("cuda" if member(data, "device") == "cuda" else "cpu")
         except OSError as error:
             raise gr.Error(f"The measurement could not be started: {error}", print_exception=False) from error
 
@@ -293,7 +299,8 @@ class TrainPage:
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
         """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
         estimate."""
-        return forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._calibration)
+        timed = forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._speed)
+        return timed or outlook.unknown_time(config)
 
     def _minutes(self, recipe: Recipe) -> float | None:
         """How long a recipe takes on this machine."""
@@ -309,8 +316,8 @@ class TrainPage:
         if known_pace(self._runs.root, config):
             return None
         device = memory.device.kind
-        known = self._calibration.rate(device) is not None and not self._calibration.running
-        return None if known else {"device": device, "running": self._calibration.running}
+        known = self._speed.rate(device) is not None and not self._speed.running
+        return None if known else {"device": device, "running": self._speed.running}
 
     @staticmethod
     def _devices(operator: bool) -> Json:

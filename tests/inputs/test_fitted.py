@@ -14,28 +14,23 @@ from rlhf_studio.config.fitting import Learner
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.device import Device
-from rlhf_studio.inputs.fitted import fitted_settings, with_fitted
+from rlhf_studio.inputs.fitted import fitted_settings, own_config
 
 CPU, GPU = Device("cpu", "CPU", 10**10, 10**10, False, 2), Device("cuda", "a GPU", 10**11, 10**11, True)
 WORLD = "bundled/world-policy"
-REWARD = "reward.components=[{kind: length}]"
 
 
 def test_rates_lie_within_three_times_of_what_the_field_publishes() -> None:
-    """The sources are named in the rule; the numbers here were written down from them, not computed."""
-    published: list[tuple[Any, float, bool, float]] = [
-        ("ppo", 1.2e6, False, 2e-4), ("ppo", 124e6, False, 1.41e-5), ("ppo", 1e9, False, 3e-6), ("ppo", 1.2e6, True, 2e-3),
-        ("ppo", 135e6, True, 3e-4), ("ppo", 8e9, True, 4e-5), ("sft", 7e9, False, 2e-5), ("sft", 1e9, True, 1e-3),
-        ("sft", 8e9, True, 3e-4), ("reward_model", 1.2e6, False, 5e-4), ("reward_model", 6e9, False, 9e-6), ("dpo", 1.2e6, False, 2e-4),
-        ("dpo", 7e9, False, 5e-7), ("dpo", 7e9, True, 5e-6),
-    ]  # fmt: skip
+    """But for those sources of which the rule says why it does not follow them."""
     far = {
-        (stage, weights, lora): rate
-        for stage, weights, lora, expected in published
-        if not 1 / 3 <= (rate := fitting.learning_rate(stage, Learner(int(weights), lora)).value) / expected <= 3
+        source: rate
+        for source in fitting.SOURCES
+        if not source.unlike
+        and not 1 / 3 <= (rate := fitting.learning_rate(source.stage, Learner(int(source.weights), source.lora)).value) / source.rate <= 3
     }
     assert far == {}
-    assert fitting.learning_rate("ppo", Learner(int(8e9))).guess and not fitting.learning_rate("ppo", Learner(10**6)).guess
+    guessed = {weights: fitting.learning_rate("ppo", Learner(weights)).guess for weights in (10**6, 10**8, 7 * 10**9, 10**12)}
+    assert guessed == {10**6: False, 10**8: False, 7 * 10**9: False, 10**12: True}
 
 
 def test_rates_are_round_and_fall_with_size() -> None:
@@ -75,22 +70,31 @@ def test_ppo_on_a_small_model(data: Path) -> None:
     assert fitted_settings(own("ppo", data), [], GPU)["generation.response_length"].value == 64
 
 
+def given(recipe: str, **chosen: Any) -> Any:
+    """What the recipe makes of settings given as on the command line: ``ppo__steps=30``."""
+    settings = load_recipe(recipe).config.model_dump(mode="json")
+    names = {name.replace("__", "."): value for name, value in chosen.items()}
+    for name, value in names.items():
+        section, _, setting = name.partition(".")
+        settings[section][setting] = value
+    return own_config(load_recipe(recipe), settings, names.keys())
+
+
 def test_what_was_chosen_stays_and_counts(data: Path) -> None:
-    chosen = own("ppo", data, lora={"enabled": True}, ppo={"batch_size": 8, "steps": 30, "learning_rate": 5e-4})
-    names = ["lora.enabled", "ppo.batch_size", "ppo.steps", "ppo.learning_rate"]
-    config, fitted = with_fitted(chosen, names, CPU)
-    assert not set(names) & fitted.keys()
-    assert (config.ppo.mini_batch_size, config.ppo.warmup_steps, config.ppo.learning_rate) == (4, 3, 5e-4)  # type: ignore[attr-defined]
-    rate = fitted_settings(chosen, names[:3], CPU)["ppo.learning_rate"]
-    assert rate.value == 2e-3 and rate.why == "1.2 M weights with LoRA"
+    asked = {"model__policy": WORLD, "data__prompts": str(data / "prompts.jsonl"), "reward__components": [{"kind": "length"}]}
+    config, fitted = given("own", **asked, lora__enabled=True, ppo__batch_size=8, ppo__mini_batch_size=8, ppo__steps=30)
+    assert not {"lora.enabled", "ppo.batch_size", "ppo.mini_batch_size", "ppo.steps"} & fitted.keys()
+    assert (config.ppo.batch_size, config.ppo.mini_batch_size, config.ppo.warmup_steps) == (8, 8, 3)
+    assert fitted["ppo.learning_rate"].value == 2e-3 and fitted["ppo.learning_rate"].why == "1.2 M weights with LoRA"
+    config, fitted = given("own", **asked, ppo__advantage="rloo", ppo__responses_per_prompt=3)
+    assert config.ppo.batch_size % 3 == 0 and config.ppo.batch_size >= 64 and "ppo.critic_learning_rate" not in fitted
 
 
 def test_a_hundred_demonstrations_become_enough_steps(data: Path) -> None:
     """Before, a batch of 32 and a warm-up of 50 made 3 steps below their full rate of them."""
-    config, _ = with_fitted(own("sft", data), [], CPU)
-    sft = config.sft  # type: ignore[attr-defined]
-    steps = sft.epochs * -(-80 // sft.batch_size)
-    assert steps >= 40 and 0 < sft.warmup_steps <= 0.15 * steps and steps / sft.eval_every >= 6
+    config, _ = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"))
+    steps = config.sft.epochs * -(-80 // config.sft.batch_size)
+    assert steps >= 40 and 0 < config.sft.warmup_steps <= 0.15 * steps and steps / config.sft.eval_every >= 6
 
 
 def test_nothing_is_said_of_a_model_that_cannot_be_used_or_of_data_that_cannot_be_read(data: Path) -> None:

@@ -118,7 +118,7 @@ def test_measuring_the_machine_gives_a_time_where_nothing_better_is_known(
 ) -> None:
     give_sizes(tmp_path)
     begun: list[str] = []
-    monkeypatch.setattr(bench.page._calibration, "begin", begun.append)
+    monkeypatch.setattr(bench.page._speed, "begin", begun.append)
     monkeypatch.setattr("rlhf_studio.inputs.preflight.look.find_device", lambda *_: processor())
     assert bench.page.check(sent(), OPERATOR)["measure"] is None  # the recipe's own time is better
     other = sent(reward__components=[{"kind": "length"}])
@@ -140,7 +140,7 @@ def test_a_measurement_that_cannot_start_is_said(bench: Bench, monkeypatch: pyte
     def fail(_: str) -> None:
         raise OSError(11, "no process")
 
-    monkeypatch.setattr(bench.page._calibration, "begin", fail)
+    monkeypatch.setattr(bench.page._speed, "begin", fail)
     with pytest.raises(gr.Error, match="could not be started"):
         bench.page.measure({}, OPERATOR)
 

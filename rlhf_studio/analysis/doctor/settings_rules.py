@@ -15,7 +15,7 @@ from rlhf_studio.config import RunConfig, SupervisedConfig, fitting
 from rlhf_studio.config.fitting import Learner
 
 ABOVE: tuple[tuple[float, Level], ...] = ((30.0, "alarm"), (10.0, "warning"), (3.0, "note"))
-"""How grave a learning rate is that is so many times the one to begin with; a third of it teaches as much in three times the steps."""
+"""How grave it is when a learning rate is so many times the usual one."""
 BELOW = 0.03
 """Below this share of it hardly anything changes."""
 AS_GOOD = 1.001
@@ -70,7 +70,7 @@ def learning_rate(
         advice = f"Use {usual.rate:g}{more}, and change it by factors of 2 or 3 from there."
         yield settings_finding("learning-rate", level, title, rule, cause, advice, changes, setting=setting)
     elif usual.binding and factor <= BELOW:
-        title = f"Learning rate {rate:g} is a {1 / factor:,.0f}th of {usual.whose}"
+        title = f"Learning rate {rate:g} is {1 / factor:,.0f} times below {usual.whose}"
         rule, cause = f"below {BELOW:g} times {usual.whose} ({usual.rate:g})", "In so few steps so small a rate changes hardly anything."
         yield settings_finding("learning-rate", "warning", title, rule, cause, f"Use {usual.rate:g}.", changes, setting=setting)
 

@@ -1,7 +1,7 @@
 """Ready-made configurations. Each is one YAML file in this folder: a head, and the settings that differ from the defaults.
 
-The head has ``order`` (the place among the cards), ``title``, ``summary``, ``estimate`` and perhaps ``first``, ``writes`` and ``watch``;
-docs/extending.md says how to add a recipe.
+The head has ``order`` (the place among the cards), ``title``, ``summary``, ``estimate`` and perhaps ``first``, ``writes``, ``watch`` and
+``asks``; docs/extending.md says how to add a recipe.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dty
     for module in reversed(blocks):
         fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=_block_precision(dtype))
     fully_shard(model, mesh=mesh, reshard_after_forward=True)
-    model.as_forward = MethodType(_called, model)  # type: ignore[assignment]
+    model.as_forward = MethodType(_run_in_forward, model)  # type: ignore[assignment]
     register_fsdp_forward_method(model, "as_forward")
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -52,14 +52,14 @@ def shard(model: nn.Module, ranks: Ranks, device: torch.device, dtype: torch.dty
 Result = TypeVar("Result", bound=Tensor)
 
 
-def _called(model: nn.Module, compute: Callable[[], Result]) -> Result:
+def _run_in_forward(model: nn.Module, compute: Callable[[], Result]) -> Result:
     return compute()
 
 
 def as_forward(model: nn.Module, compute: Callable[[], Result]) -> Result:
-    """What ``compute`` gives, which calls parts of the model by themselves, such as its trunk and its head.
+    """``compute()``, which calls parts of the model one by one, such as its trunk and its head.
 
-    Of a sharded model, the weights that are in no block are whole meanwhile, as in its own forward pass; gradients flow back through them.
+    Of a sharded model, the weights that are in no block are gathered meanwhile, as they are in its own forward pass.
     """
     return model.as_forward(compute) if isinstance(model, FSDPModule) else compute()  # type: ignore[operator,no-any-return]
 

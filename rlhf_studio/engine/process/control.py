@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import sleep
+from time import monotonic, sleep
 from typing import Any, Literal, NoReturn
 
 from rlhf_studio.config.live import LIVE_SETTINGS
@@ -30,6 +30,7 @@ class Control:
 
     def __init__(self, run: StageRun, writer: RunWriter, signals: Signals, save: Callable[[Any | None], None]):
         self._run, self._writer, self._signals, self._save = run, writer, signals, save
+        self._began = monotonic()
         self._going: Literal["on", "paused", "step", "phase"] = "on"
         self._phase = ""  # the phase that a step waits after; empty between steps
         self._before_step: Any | None = None
@@ -45,6 +46,9 @@ class Control:
         if self._going in ("step", "phase"):
             self._pause("")
         self._attend()
+        limit = self._run.config.engine.max_minutes
+        if limit and monotonic() - self._began >= 60 * limit:
+            self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
         self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:

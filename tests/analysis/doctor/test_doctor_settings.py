@@ -91,8 +91,8 @@ def test_a_wild_learning_rate_is_told_in_times_the_recipes_or_of_what_is_usual()
 def test_what_is_usual_depends_on_adapters_and_on_an_untrained_start() -> None:
     assert examine_settings(RunConfig.model_validate({"ppo": {"learning_rate": 5e-3}, "lora": {"enabled": True}})) == []
     for sections in ({"lora": {"enabled": True}}, {"model": {"fresh": True}}):
-        assert examine_settings(of_stage("sft", sft={"learning_rate": 0.03}, **sections)) == []  # type: ignore[arg-type]
-    assert examine_settings(of_stage("sft", sft={"learning_rate": 0.03})) != []
+        assert examine_settings(of_stage("sft", sft={"learning_rate": 0.02}, **sections)) == []  # type: ignore[arg-type]
+    assert examine_settings(of_stage("sft", sft={"learning_rate": 0.02})) != []
 
 
 def test_the_gravest_comes_first() -> None:

@@ -10,13 +10,12 @@ from rlhf_studio.analysis.doctor import settings_rules
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig
-from rlhf_studio.config.fitting import Learner
+from rlhf_studio.config.fitting import FRESH_TIMES, LORA_TIMES, Learner
 from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
 """The highest that people use in full training: large models take 1e-6 to 5e-5, tiny ones more. DPO takes a tenth of the others."""
-FRESH_TIMES, LORA_TIMES = 10.0, 10.0  # as much more for weights that begin at random, and for adapters
-MOST_PASSES = {"sft": 10, "reward_model": 3, "dpo": 3}
+TOO_MANY_PASSES = {"sft": 10, "reward_model": 3, "dpo": 3}
 """InstructGPT trained its reward model for one pass and saw it overfit after (Ouyang et al. 2022, section C.2); DPO takes 1 to 3."""
 LOW_BETA, HIGH_BETA = 0.01, 1.0  # DPO's own experiments use 0.1 to 0.5 (Rafailov et al. 2023, section B)
 MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anything left to learn
@@ -50,11 +49,11 @@ def _steps(config: SupervisedConfig) -> Iterator[Finding]:
         advice = "Use 16 or more. A micro-batch of 1 keeps the memory low and changes nothing else."
         changes: dict[str, Any] = {f"{stage}.batch_size": 32, f"{stage}.micro_batch_size": 1}
         yield finding("batch", "warning", "A step sees one example", rule, cause, advice, changes, setting=f"{stage}.batch_size 1")
-    most = MOST_PASSES[stage]
+    most = TOO_MANY_PASSES[stage]
     if training.epochs > most and not training.max_steps:
         title, rule = f"{training.epochs} passes over the same examples", f"more than {most} passes, without a limit of the steps"
         cause = "The model then learns the examples by heart: its loss on them goes on falling, on new ones it rises."
-        advice = "Use 1 to 3." if stage == "sft" else "Use 1: a reward model or DPO overfits from the second pass on."
+        advice = "Use 1 to 3." if stage == "sft" else "Use 1, or 2 where there are few pairs: a reward model or DPO soon overfits."
         changes = {f"{stage}.epochs": 3 if stage == "sft" else 1}
         yield finding("passes", "warning", title, rule, cause, advice, changes, setting=f"{stage}.epochs {training.epochs}")
     if training.max_steps:

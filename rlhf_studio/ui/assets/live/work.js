@@ -79,7 +79,7 @@ export class WorkArea {
   }
 
   reset(choice) {
-    this.failed = false; // whether the last question for samples or tokens got no answer
+    this.failed = new Set(); // of scratch, samples and tokens: those whose last question got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
@@ -114,7 +114,7 @@ export class WorkArea {
     this.waiting = waiting;
     const reply = waiting ? await this.fetch({ kind: "scratch", sample: this.choice.sample ?? -1 }) : null;
     if (this.waiting !== waiting) return;
-    this.failed = Boolean(waiting) && (!reply || Boolean(reply.problem));
+    if (waiting) this.answered("scratch", reply);
     if (this.scratch || reply?.phase) this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = reply?.phase ? reply : null;
     show(this.node, this.picker.count > 0 || Boolean(this.scratch));
@@ -173,10 +173,18 @@ export class WorkArea {
 
   /** An answer of the app without news: what could not be fetched is asked for again. */
   retry() {
-    if (!this.failed) return;
-    this.failed = false;
-    if (this.waiting && !this.scratch) this.look(this.waiting);
-    else this.refresh();
+    if (this.failed.delete("scratch")) this.look(this.waiting);
+    const others = this.failed.size;
+    this.failed.clear();
+    if (others) this.refresh();
+  }
+
+  /** Whether a question was answered; one that was not is asked again. */
+  answered(question, reply) {
+    const answered = Boolean(reply && !reply.problem);
+    if (answered) this.failed.delete(question);
+    else this.failed.add(question);
+    return answered;
   }
 
   async loadStep(step) {
@@ -187,8 +195,7 @@ export class WorkArea {
     const here = sample < 0 && brought?.step === step && brought.epoch === epoch;
     const reply = here ? brought : await this.fetch({ kind: "samples", step, sample });
     if (ticket !== this.stepTicket || step !== this.wanted()) return;
-    this.failed = !reply || Boolean(reply.problem);
-    if (this.failed) {
+    if (!this.answered("samples", reply)) {
       setText(
         this.hint,
         reply?.problem || "The samples of this step could not be fetched; trying again with the next news.",
@@ -217,8 +224,7 @@ export class WorkArea {
     const { step } = this.shown;
     const reply = fetched?.sample === wanted ? fetched : await this.fetch({ kind: "tokens", step, sample: wanted });
     if (ticket !== this.sampleTicket || this.shown.step !== step) return undefined;
-    this.failed = !reply || Boolean(reply.problem);
-    if (this.failed)
+    if (!this.answered("tokens", reply))
       return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
     this.shown.sample = wanted;
     this.findPhrase(reply);

@@ -196,7 +196,7 @@ export class Field {
   /** Say why the value fits: {why, guess}; nothing for one that does not follow from the model. */
   sayWhy(fitted) {
     this.fits = Boolean(fitted);
-    const guess = fitted?.guess ? " Nobody has measured this for so large a model: a guess." : "";
+    const guess = fitted?.guess ? " It is a guess: no model of about this size is known." : "";
     setText(this.why, fitted ? `Fits: ${fitted.why}.${guess}` : "");
     this.refresh();
   }

@@ -37,7 +37,7 @@ export class State {
 
   /** Whether there is a card of this name. */
   has(card) {
-    return this.recipes.some((recipe) => recipe.name === card) || this.own.has(card);
+    return this.recipes.some((recipe) => recipe.name === card);
   }
 
   /** The recipe behind the chosen card. */
