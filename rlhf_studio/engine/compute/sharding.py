@@ -61,7 +61,7 @@ def as_forward(model: nn.Module, compute: Callable[[], Result]) -> Result:
 
     Of a sharded model, the weights that are in no block are gathered meanwhile, as they are in its own forward pass.
     """
-    return model.as_forward(compute) if isinstance(model, FSDPModule) else compute()  # type: ignore[operator,no-any-return]
+    return model.as_forward(compute) if isinstance(model, FSDPModule) else compute()  # type: ignore[operator]
 
 
 def _block_precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
