@@ -9,7 +9,7 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "too early", "cannot tell yet", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
     "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
 """``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
-from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, rise, sureness
+from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
@@ -24,8 +24,10 @@ MOST_SIGNS = 3  # named in the sentence
 STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
-KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
-TOO_EARLY, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(6)
+KINDS: tuple[VerdictKind, ...] = (
+    "too early", "cannot tell yet", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed",
+)  # fmt: skip
+TOO_EARLY, UNDECIDED, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(7)
 
 
 def _kinds(checked: Checked[RunData]) -> np.ndarray:
@@ -33,12 +35,16 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
     score, gold = judges.score(run), judges.gold(run)
     count = score.counts
     risen = judges.risen(score)
+    if run.over:
+        risen[-1] = judges.risen(score, needed(run))[-1]
+    rises, falls = sureness(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
+    kinds[(count >= FEWEST_STEPS) & np.isfinite(rises)] = UNDECIDED  # without a score and its error there is no verdict
     enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
     late = (count >= enough) & (2 * run.steps >= run.total_steps)
     if run.over:  # nothing more will come
         late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
-    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # without a score and its error there is no such verdict
+    kinds[late & np.isfinite(rises) & (bounds.excluded(run, score) | (falls < -SURE_RISE))] = NOTHING
     kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
