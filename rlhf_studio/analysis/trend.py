@@ -66,7 +66,7 @@ class Fit:
         rise: from the first value to the newest one, along the curve.
         error: its standard error.
         mean: of the values so far.
-        noise: standard deviation of a value beside the curve; neighbours that are alike make it larger, as if n such values were independent.
+        noise: standard deviation of a value beside the curve, as if values were independent: larger where neighbours are alike.
     """
 
     rise: np.ndarray
@@ -93,7 +93,9 @@ def fits(values: np.ndarray, errors: np.ndarray | None = None) -> list[Fit]:
             by_series = np.fmax(variance * own, slow * plain)
             deviation = np.sqrt(np.fmax(few * by_series, by_errors))
             length = np.where(count >= FEWEST, (x - x[:1]) / plain, np.nan)
-            regressions.append(Fit(product * length, deviation * length, means, np.where(count >= FEWEST, deviation / np.sqrt(plain), np.nan)))
+            regressions.append(
+                Fit(product * length, deviation * length, means, np.where(count >= FEWEST, deviation / np.sqrt(plain), np.nan))
+            )
     return regressions
 
 

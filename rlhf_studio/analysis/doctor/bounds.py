@@ -12,7 +12,7 @@ from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.run_data import RunData
 
 MATTERS = 0.25  # standard deviations of single scores: a response is then better than one of the start in 57 of 100 cases
-EXCLUDED = 2.0  # standard errors above the estimate: 2.3 % in a single look, and a run that goes on is looked at more than once
+EXCLUDED = 1.645  # standard errors above the estimate: 5 % of normal errors lie beyond
 KL_STEPS = 3  # the largest KL of so many steps counts
 KL_NOISE = 2.0  # times the measured KL: the estimator k3 is never negative, and its mean over a step seldom half of the truth
 
@@ -20,8 +20,8 @@ KL_NOISE = 2.0  # times the measured KL: the estimator k3 is never negative, and
 def by_scores(series: ScoreSeries) -> tuple[np.ndarray, np.ndarray]:
     """(least, most) that the score can have risen over the steps so far, in points, at each step, shapes (S,); NaN where not known.
 
-    The estimate ± :data:`EXCLUDED` standard errors, of the regression on each curve of :mod:`rlhf_studio.analysis.trend`: the lowest and the
-    highest of the three, because nobody knows whether a rise came early, steadily or late.
+    The estimate ± :data:`EXCLUDED` standard errors, of the regression on each curve of :mod:`rlhf_studio.analysis.trend`: the lowest and
+    the highest of the three, because nobody knows whether a rise came early, steadily or late.
     """
     fits = trend.fits(series.values[series.known], None if series.by_steps else series.errors[series.known])
     least = np.min([fit.rise - EXCLUDED * fit.error for fit in fits], axis=0)
@@ -32,8 +32,8 @@ def by_scores(series: ScoreSeries) -> tuple[np.ndarray, np.ndarray]:
 def by_kl(run: RunData, series: ScoreSeries) -> np.ndarray:
     """The most that the score can have risen, in points, by how near the policy still is to its start, at each step, shape (S,).
 
-    Among all policies with a KL of k nats to another one, the highest mean score is √(2 k) standard deviations above that one's, for small k
-    (Donsker and Varadhan 1983; to first order in √k the bound is reached by tilting the policy with the score). From the first policy to the
+    Among all policies with a KL of k nats to another one, the highest mean score is √(2 k) standard deviations above that one's, for small
+    k (Donsker and Varadhan 1983; tilting the policy with the score reaches it, to first order in √k). From the first policy to the
     reference and from there to the newest one these are two such ways. Infinite where the KL is not known, and where the reference follows
     the policy.
     """

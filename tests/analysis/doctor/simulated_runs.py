@@ -24,7 +24,7 @@ class Simulated:
         shape: when it rises, as in ``SHAPES``.
         spread: of single responses' scores, in points.
         prompts: share of the variance that lies between prompts.
-        drift: how far the prompts of a step are easier or harder than others, in standard errors of a step; neighbours correlate by ``alike``.
+        drift: how far a step's prompts are easier or harder than others, in standard errors of a step; neighbours correlate by ``alike``.
         seed: of all that is drawn.
     """
 
