@@ -11,7 +11,7 @@ import numpy as np
 
 from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor.bounds import EXCLUDED, MATTERS
-from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_AT_END, SURE_RISE, ScoreSeries
+from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_AT_END, SURE_RISE, WINDOW, ScoreSeries
 from rlhf_studio.analysis.doctor.run_data import RunData
 
 NINE_OF_TEN = 1.28  # standard errors: the steps are told that are enough in nine of ten such runs
@@ -30,7 +30,8 @@ class Outlook:
         steps: further steps that ``low`` and ``high`` are about: what is left of the plan; then a night, or where the pace is not known as
             many as there were, and at most :data:`FARTHEST` times as many.
         planned: whether these are what is left of the plan.
-        low, high: of the mean score after them, points; NaN where too little is known.
+        low, high: of the mean score after them, points: from no further gain (most rises end) to :func:`carried_on`, and not above the best
+            single score yet.
         kl: up to which it may have grown by then, nats; NaN where that is not known.
         pace: seconds that a step takes; NaN where it is not recorded.
     """
@@ -58,6 +59,8 @@ def outlook(run: RunData, series: ScoreSeries) -> Outlook | None:
     night = round(NIGHT / pace) if pace > 0 else len(values)
     steps = left or max(1, min(night, FARTHEST * len(values)))
     low, high, now = carried_on(fits, len(values), steps)
+    newest = values[-max(WINDOW, len(values) // 10) :]
+    low = min(low, float(newest.mean() - NINE_OF_TEN * fits[1].noise[-1] / np.sqrt(len(newest))))
     best = run.column("objective/scores_max")
     if series.metric == "objective/scores" and np.isfinite(best).any():
         high = max(min(high, float(np.nanmax(best))), now)

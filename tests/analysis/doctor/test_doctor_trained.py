@@ -39,7 +39,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
         "collapsed",
         3,
         {
-            "settings-learning-rate": ("warning", 0),
+            "settings-learning-rate": ("alarm", 0),
             "kl-exploding": ("alarm", 2),
             "all-cut-off": ("alarm", 5),
             "repetition": ("alarm", 5),

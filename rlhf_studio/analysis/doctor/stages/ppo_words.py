@@ -59,7 +59,7 @@ def expectation(expected: Outlook) -> str:
         night = "a night of " if not expected.planned and 0.9 * NIGHT < time < 1.1 * NIGHT else ""
         at += f" ({night}{duration(time)} at {duration(expected.pace)} a step)"
     kl = f", with a KL of up to {figure(expected.kl, 2)} nats" if np.isfinite(expected.kl) else ""
-    limits = "the trend carried on, never by more than it gained so far nor above the best answer yet, with the same reward and settings"
+    limits = "from no further gain to the trend carried on, by no more than it gained so far and not above the best answer yet"
     return f"Expect a score of {_points(expected.low)} to {_points(expected.high)} after {at}{kl}: {limits}."
 
 
