@@ -77,7 +77,8 @@ def _verdicts() -> list[str]:
         f"lost {ppo.REAL_LOSS:g} while the score gained less than {ppo.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
         f"| nothing learned | none of these, and a rise of {bounds.MATTERS:g} standard deviations of single scores is excluded: by the "
-        f"scores (the estimate + {bounds.EXCLUDED:g} standard errors, for an early, a steady and a late rise), or by a KL (k3) so small "
+        f"scores (the estimate + {bounds.EXCLUDED:g} standard errors, {bounds.EXCLUDED_SO_FAR:g} while the run goes on, for an early, a "
+        "steady and a late rise), or by a KL (k3) so small "
         f"that no policy so near can score so much higher (√(2 KL) standard deviations); or the score surely fell. When the run is over "
         f"with {ppo.FEWEST_STEPS} steps or more, or after {ppo.LONG_ENOUGH} steps and half of it ({ppo.LONG_BY_STEPS} where only the steps "
         "themselves tell the error) |",

@@ -13,19 +13,20 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 
 MATTERS = 0.25  # standard deviations of single scores: a response is then better than one of the start in 57 of 100 cases
 EXCLUDED = 1.645  # standard errors above the estimate: 5 % of normal errors lie beyond
+EXCLUDED_SO_FAR = 2.5  # the same while a run goes on, which is looked at again and again
 KL_STEPS = 3  # the largest KL of so many steps counts
 KL_NOISE = 2.0  # times the measured KL: the estimator k3 is never negative, and its mean over a step seldom half of the truth
 
 
-def by_scores(series: ScoreSeries) -> tuple[np.ndarray, np.ndarray]:
+def by_scores(series: ScoreSeries, sure: float = EXCLUDED) -> tuple[np.ndarray, np.ndarray]:
     """(least, most) that the score can have risen over the steps so far, in points, at each step, shapes (S,); NaN where not known.
 
-    The estimate ± :data:`EXCLUDED` standard errors, of the regression on each curve of :mod:`rlhf_studio.analysis.trend`: the lowest and
+    The estimate ± ``sure`` standard errors, of the regression on each curve of :mod:`rlhf_studio.analysis.trend`: the lowest and
     the highest of the three, because nobody knows whether a rise came early, steadily or late.
     """
     fits = trend.fits(series.values[series.known], None if series.by_steps else series.errors[series.known])
-    least = np.min([fit.rise - EXCLUDED * fit.error for fit in fits], axis=0)
-    most = np.max([fit.rise + EXCLUDED * fit.error for fit in fits], axis=0)
+    least = np.min([fit.rise - sure * fit.error for fit in fits], axis=0)
+    most = np.max([fit.rise + sure * fit.error for fit in fits], axis=0)
     return series.carried(least), series.carried(most)
 
 
@@ -48,7 +49,10 @@ def by_kl(run: RunData, series: ScoreSeries) -> np.ndarray:
 
 def excluded(run: RunData, series: ScoreSeries) -> np.ndarray:
     """Whether a rise that matters is excluded, at each step, shape (S,); also where all scores so far are the same."""
-    most = np.fmin(by_scores(series)[1], by_kl(run, series))
+    most = by_scores(series, EXCLUDED_SO_FAR)[1]
+    if run.over:
+        most[-1] = by_scores(series)[1][-1]
+    most = np.fmin(most, by_kl(run, series))
     values = series.values[series.known]
     same = np.maximum.accumulate(values) - np.minimum.accumulate(values) <= trend.NO_NOISE
     is_excluded: np.ndarray = (most < MATTERS * series.spread) | (series.carried(same.astype(float)) == 1)

@@ -65,14 +65,14 @@ def _skipped(run: RunData) -> Iterator[Hindrance]:
     """The ratio threshold left out what was to be learned: the steps are too large for the responses that they learn from."""
     steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
     if len(steps) > OFTEN_SKIPPED * len(run.steps):
-        why = f"Minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
+        why = f"minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
         yield Hindrance(why, calmer(run.in_force))
 
 
 def _warming_up(run: RunData) -> Iterator[Hindrance]:
     ppo, step = run.in_force.ppo, int(run.steps[-1])
     if ppo.warmup_steps >= max(step, 2):
-        why = f"The warm-up lasts until step {ppo.warmup_steps}, so that no step had the whole learning rate yet"
+        why = f"the warm-up lasts until step {ppo.warmup_steps}, so that no step had the whole learning rate yet"
         yield Hindrance(why, {"ppo.warmup_steps": warm_up(run.total_steps or step).value})
 
 
@@ -81,7 +81,7 @@ def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     usual = usual_rate(config, Learner(weights, config.lora.enabled) if weights else None, highest=1.0)
     rate = config.ppo.learning_rate
     if usual.binding and rate < FAR_BELOW * usual.rate:
-        why = f"The learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
+        why = f"the learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
         yield Hindrance(why, {"ppo.learning_rate": usual.rate})
 
 
@@ -96,7 +96,7 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     spread = 1.0 if run.config.reward.scaling != "none" else series.spread
     if len(prices) and spread > 0 and prices[-1] > spread:
         price = float(prices[-1])
-        why = f"With a KL coefficient of {price:g} and scores that spread by {figure(spread, 2)}, a rise of {figure(spread**2 / price, 2)} "
+        why = f"with a KL coefficient of {price:g} and scores that spread by {figure(spread, 2)}, a rise of {figure(spread**2 / price, 2)} "
         why += f"is the most that pays, at a KL of {figure(spread**2 / (2 * price**2), 2)} nats"
         yield Hindrance(why, {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))})
 

@@ -122,7 +122,7 @@ SKIPPED = EventRecord(
 )
 HINDRANCES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("were skipped", {"events": dict.fromkeys(range(2, 9), SKIPPED)}, {"ppo.learning_rate": 3.3e-5}),
-    ("The warm-up lasts until step 50", {"settings": {"ppo": {"steps": 16, "warmup_steps": 50}}}, {"ppo.warmup_steps": 2}),
+    ("the warm-up lasts until step 50", {"settings": {"ppo": {"steps": 16, "warmup_steps": 50}}}, {"ppo.warmup_steps": 2}),
     ("10 times smaller than the recipe's", {"settings": {"recipe": "world", "ppo": {"learning_rate": 2e-5}}}, {"ppo.learning_rate": 2e-4}),
     ("a rise of 0.41 is the most that pays, at a KL of 0.10 nats", {"metrics": {"objective/kl_coef": 2.0}}, {"ppo.kl_coef": 0.05}),
     ("A third of the tokens is clipped", {"metrics": {"policy/clipfrac_avg": 0.5}}, {"ppo.learning_rate": 3.3e-5}),
