@@ -263,8 +263,9 @@ def directions(run: RecordedRun) -> dict[str, int]:
     for name in (metric.name for metric in METRICS if metric.tile and run.has(metric.name)):
         series = _judged(run, name) or _plain(run, name)
         if np.isfinite(rise(series)[1][-1]):
-            fallen = risen(replace(series, values=-series.values))[-1] or (name == "gold/score" and fall(series).surely[-1])
-            arrows[name] = -1 if fallen else int(risen(series)[-1])
+            sure = needed(run) if name == "objective/scores" else SURE_RISE
+            fallen = risen(replace(series, values=-series.values), sure)[-1] or (name == "gold/score" and fall(series).surely[-1])
+            arrows[name] = -1 if fallen else int(risen(series, sure)[-1])
     return arrows
 
 
