@@ -1,4 +1,4 @@
-"""What a PPO run came to: rising, improving, improved, exploiting the reward, collapsed, or nothing learned."""
+"""What a PPO run came to: improving, improved, rising, exploiting the reward, collapsed, nothing learned, or not to be told yet."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
-    """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
+    """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
     count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
     with_score = "" if count == len(run.steps) or since else " with a score"
     early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
@@ -151,9 +151,7 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
     if count < FEWEST_STEPS:
         there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
         return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    if not np.isfinite(sureness(score)[0][-1]):
-        return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
-    return early, f"The score has not risen by more than chance could do: {sure}."
+    return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
 
 
 def left_out(run: RunData) -> str:
