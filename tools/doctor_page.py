@@ -9,12 +9,14 @@ from itertools import groupby
 from pathlib import Path
 
 from rlhf_studio.analysis.doctor import (
+    bounds,
     checks,  # noqa: F401  (registers the checks)
+    outlook,
     settings_rules,
 )
 from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
-from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_FALL, SURE_RISE, WINDOW
+from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_AT_END, SURE_FALL, SURE_RISE, WINDOW
 from rlhf_studio.analysis.doctor.stages import losses, ppo, supervised
 from rlhf_studio.analysis.doctor.stages import supervised_settings as stage_settings
 from rlhf_studio.config import STAGE_TITLES, fitting
@@ -59,10 +61,11 @@ def _verdicts() -> list[str]:
     return [
         "| verdict | rule |",
         "|---|---|",
-        f"| too early | fewer than {ppo.FEWEST_STEPS} steps, or none of the others yet |",
+        f"| too early | fewer than {ppo.FEWEST_STEPS} steps, or no score with its standard error |",
+        "| cannot tell yet | none of the others: a rise that matters is neither sure nor excluded |",
         f"| improving, improved | the score rises by more than {sure} standard errors, in the trend over all steps or in the last tenth "
         f"of them against the start; and the last tenth is above the start by {real} standard deviations of single scores; *improved* when "
-        "the run is over |",
+        f"the run is over, where {SURE_AT_END:g} standard errors are enough |",
         f"| rising | the same with {LIKELY_RISE:g} standard errors: not yet certain |",
         f"| exploiting the reward | `judge-falls`: the mean gold of {WINDOW} steps is below its best by more than {SURE_FALL:g} standard "
         f"errors and {percent(FALL_SHARE)} of what it had gained, while the score rose by {GOLD_ROSE:g} standard deviations or more and "
@@ -73,9 +76,18 @@ def _verdicts() -> list[str]:
         f"{ppo.SMALL_GAIN:g} standard deviations; or, far from the reference (`kl-exploding` or `repetition` a warning), the judge "
         f"lost {ppo.REAL_LOSS:g} while the score gained less than {ppo.SMALL_GAIN:g}; or a run that died of numbers that are not "
         "finite. It stays until the judge is back at its start and no such alarm holds |",
-        f"| nothing learned | none of these when the run is over with {ppo.FEWEST_STEPS} steps or more, or after "
-        f"{ppo.LONG_ENOUGH} steps and half of it ({ppo.LONG_BY_STEPS} where only the steps themselves tell the error); not where "
-        "no score, or not its standard error, is known |",
+        f"| nothing learned | none of these, and a rise of {bounds.MATTERS:g} standard deviations of single scores is excluded: by the "
+        f"scores (the estimate + {bounds.EXCLUDED:g} standard errors, {bounds.EXCLUDED_SO_FAR:g} while the run goes on, for an early, a "
+        "steady and a late rise), or by a KL (k3) so small "
+        f"that no policy so near can score so much higher (√(2 KL) standard deviations); or the score surely fell. When the run is over "
+        f"with {ppo.FEWEST_STEPS} steps or more, or after {ppo.LONG_ENOUGH} steps and half of it ({ppo.LONG_BY_STEPS} where only the steps "
+        "themselves tell the error) |",
+        "",
+        "Where it cannot be told yet, the notes say how many more steps would tell (if the score goes on rising as it does, and if it does "
+        f"not; in {percent(0.9)} of such runs), and which setting holds the run back, with a better value. For a run that rises they say "
+        "which score to expect after the steps that are left, or after a night: from no further gain (most rises end) to the trend carried "
+        "on, by no more than it gained so far and not above the best answer yet, with the same reward and settings. Nothing is foretold "
+        f"beyond {outlook.FARTHEST} times the steps so far.",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score nothing independent of the reward "
         "judges the run, and the verdict says so.",

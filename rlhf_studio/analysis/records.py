@@ -9,11 +9,12 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "too early", "cannot tell yet", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
     "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
 """``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it
-is over, and ``rising`` where the score rises, but chance may have done it. A run that was stopped can go on, so that it is not over.
+is over, and ``rising`` where the score rises, but chance may have done it; ``nothing learned`` only where a rise that matters is excluded,
+and ``cannot tell yet`` where it is neither sure nor excluded. A run that was stopped can go on, so that it is not over.
 
 Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``got worse``, ``diverged``,
 ``nothing learned``; of an evaluation, which trains nothing, ``evaluated``.

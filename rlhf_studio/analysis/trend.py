@@ -24,6 +24,7 @@ and Autocorrelation Consistent Covariance Matrix", with the lags of AR(1) in pla
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,12 +53,36 @@ def trend(values: np.ndarray, errors: np.ndarray | None = None) -> tuple[np.ndar
         values: finite numbers, in order, shape (K,).
         errors: standard error of each, shape (K,); None or NaN where nothing but the series tells how far chance moves it.
     """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        table = np.stack([fit.rise / fit.error for fit in fits(values, errors)])
+    return table.max(axis=0), table.min(axis=0)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A series held against one of the curves, at each step, shapes (K,). NaN before there are :data:`FEWEST` values.
+
+    Attributes:
+        rise: from the first value to the newest one, along the curve.
+        error: its standard error.
+        mean: of the values so far.
+        noise: standard deviation of a value beside the curve, as if values were independent: larger where neighbours are alike.
+    """
+
+    rise: np.ndarray
+    error: np.ndarray
+    mean: np.ndarray
+    noise: np.ndarray
+
+
+def fits(values: np.ndarray, errors: np.ndarray | None = None) -> list[Fit]:
+    """The regression on each of :data:`CURVES`, at every step from all values up to it; arguments as of :func:`trend`."""
     count = np.arange(1, len(values) + 1)
     squared = np.full(len(values), np.nan) if errors is None else np.square(errors, dtype=np.float64)
     few = np.where(np.isfinite(np.cumsum(squared)), 1.0, (1 + FEW / count) ** 2)
     variance, alike = _noise(values)
     slow = _slow_noise(values)
-    surenesses = []
+    regressions, means = [], np.cumsum(values) / count
     with np.errstate(invalid="ignore", divide="ignore"):
         for curve in CURVES:
             x = curve(count.astype(np.float64))
@@ -66,10 +91,12 @@ def trend(values: np.ndarray, errors: np.ndarray | None = None) -> tuple[np.ndar
             by_errors = np.cumsum(x**2 * squared) - 2 * mean * np.cumsum(x * squared) + mean**2 * np.cumsum(squared)
             own, plain = _spread(x, alike)
             by_series = np.fmax(variance * own, slow * plain)
-            surenesses.append(product / np.sqrt(np.fmax(few * by_series, by_errors)))
-    table = np.stack(surenesses)
-    table[:, : FEWEST - 1] = np.nan
-    return table.max(axis=0), table.min(axis=0)
+            deviation = np.sqrt(np.fmax(few * by_series, by_errors))
+            length = np.where(count >= FEWEST, (x - x[:1]) / plain, np.nan)
+            regressions.append(
+                Fit(product * length, deviation * length, means, np.where(count >= FEWEST, deviation / np.sqrt(plain), np.nan))
+            )
+    return regressions
 
 
 def variance_of_mean(values: np.ndarray, taken: int) -> float:

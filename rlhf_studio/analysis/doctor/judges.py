@@ -19,6 +19,7 @@ MORE_SURE, FROM_STEPS = 0.5, 30  # added for each tenfold of steps after FROM_ST
 FALL_SHARE = 1 / 3  # of what was gained before; smaller falls are the noise of a policy that moves on
 FALL_OF_SPREAD = 0.25  # standard deviations of single scores at the start, where nothing was gained before
 SURE_RISE, LIKELY_RISE = trend.SURE, trend.LIKELY  # standard errors: more than chance at any step; likely, but not sure
+SURE_AT_END = 3.0  # more than chance at the last planned step, which is looked at once
 REAL_RISE = 0.1  # standard deviations of single scores at the start: "nothing learned" may still be sure of a rise of 0.01
 FIRST_EPISODES = 32  # "the start" has at least so many episodes
 POOLED_PROMPTS = 64  # errors from fewer prompts are uncertain: among many steps, one has a small error by chance
@@ -246,6 +247,11 @@ def risen(series: ScoreSeries, sure: float = SURE_RISE) -> np.ndarray:
     return is_risen
 
 
+def needed(run: RecordedRun) -> float:
+    """How many standard errors make a rise at the newest step more than chance."""
+    return SURE_AT_END if run.over else SURE_RISE
+
+
 def directions(run: RecordedRun) -> dict[str, int]:
     """Where each metric that a tile shows goes, by the rules of the verdict: 1 up, -1 down, 0 for nothing beyond chance.
 
@@ -257,8 +263,9 @@ def directions(run: RecordedRun) -> dict[str, int]:
     for name in (metric.name for metric in METRICS if metric.tile and run.has(metric.name)):
         series = _judged(run, name) or _plain(run, name)
         if np.isfinite(rise(series)[1][-1]):
-            fallen = risen(replace(series, values=-series.values))[-1] or (name == "gold/score" and fall(series).surely[-1])
-            arrows[name] = -1 if fallen else int(risen(series)[-1])
+            sure = needed(run) if name == "objective/scores" else SURE_RISE
+            fallen = risen(replace(series, values=-series.values), sure)[-1] or (name == "gold/score" and fall(series).surely[-1])
+            arrows[name] = -1 if fallen else int(risen(series, sure)[-1])
     return arrows
 
 

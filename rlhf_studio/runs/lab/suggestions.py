@@ -79,8 +79,8 @@ def _mend(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
         if ppo.kl_coef and ppo.kl_controller == "fixed":
             weaker = _rounded(ppo.kl_coef / 4)
             yield _variation(f"A weaker KL charge, β {weaker:g}", "The charge may hold the policy where it began.", {"ppo.kl_coef": weaker})
-    if verdict in ("improved", "nothing learned"):
-        why = "It may not have been trained long enough." if verdict == "nothing learned" else "See whether it still improves, or turns."
+    if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
+        why = "It may not have been trained long enough." if verdict != "improved" else "See whether it still improves, or turns."
         yield Suggestion(f"Go on to {2 * ppo.steps} steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
 
 

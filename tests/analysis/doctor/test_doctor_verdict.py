@@ -113,7 +113,7 @@ def test_a_verdict_that_no_longer_holds_goes(tmp_path: Path) -> None:
 def test_nothing_learned_is_said_at_the_end(tmp_path: Path) -> None:
     made = Made(metrics={**FLAT, "lr": 1e-9})
     assert verdict(made, tmp_path / "a").kind == "nothing learned"
-    assert verdict(made, tmp_path / "b", until=12).kind == "too early"
+    assert verdict(made, tmp_path / "b", until=12).kind == "cannot tell yet"
 
 
 # Mean scores of 20 steps as RLOO gave them with a small chat model, 4 prompts with 4 responses each: nearly every one is higher.
@@ -130,7 +130,7 @@ def test_a_short_run_that_rises_at_nearly_every_step_has_learned(tmp_path: Path)
     """The mean of the first 8 steps against the last 2 is 3.9 standard errors, 0.554 / (0.18 √(1/8 + 1/2)). The trend knows all 20."""
     assert verdict(short_run(), tmp_path / "a").kind == "improved"
     early = verdict(short_run(), tmp_path / "b", until=12)
-    assert early.kind == "too early"  # 0.35 − 0.10 in 12 steps: within the error
+    assert early.kind == "cannot tell yet"  # 0.35 − 0.10 in 12 steps: within the error
     assert "rising" in {verdict(short_run(), tmp_path / "c" / str(until), until=until).kind for until in range(13, 19)}
 
 
@@ -146,7 +146,7 @@ def test_a_run_that_was_stopped_is_not_over(state: Any, tmp_path: Path) -> None:
             writer.set_state(state)
         return diagnose(reader).verdict
 
-    assert early({}).kind == "improving" and early(FLAT).kind == "too early"
+    assert early({}).kind == "improving" and early(FLAT).kind == "cannot tell yet"
     assert "after step 10 of 60" in early(FLAT).sentence
 
 
@@ -182,7 +182,7 @@ def test_a_score_that_fell_is_told(tmp_path: Path) -> None:
 
 def test_without_gold_the_verdict_says_that_nobody_else_judges(tmp_path: Path) -> None:
     result = verdict(Made(), tmp_path)
-    assert result.kind == "improved" and result.notes == ["No gold score: nothing independent of the reward judges this run."]
+    assert result.kind == "improved" and result.notes[0] == "No gold score: nothing independent of the reward judges this run."
 
 
 def test_without_gold_two_signs_make_it_exploitation(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_the_phrase_stands_in_the_notes_of_a_good_run(tmp_path: Path) -> None:
     made = Made(gold=True, responses=with_texts(lambda step, row: sentence(step * 20 + row) + (". A masterpiece." if step > 6 else ".")))
     result = verdict(made, tmp_path)
     assert result.kind == "improved"
-    assert result.notes == ["“A masterpiece” is taking over: it ends 30 of 30 responses; the judge may be fooled by it."]
+    assert result.notes[0] == "“A masterpiece” is taking over: it ends 30 of 30 responses; the judge may be fooled by it."
 
 
 def test_where_the_score_did_not_rise_nobody_is_fooled(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_check_does_not_call_damaged_what_the_verdict_calls_rising(tmp_path: P
 
 def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:
     result = verdict(Made(metrics={"gold/score": 0.1, "gold/score_se": 0.05}), tmp_path)
-    assert result.notes == ["The gold score did not rise with it: the reward may be something else than what was meant."]
+    assert result.notes[0] == "The gold score did not rise with it: the reward may be something else than what was meant."
 
 
 def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_scores_of_two_rewards_are_not_compared(tmp_path: Path) -> None:
     assert "changed after step 8" in result.reason and "12 steps since then" in result.reason
     other = EventRecord("info", "setting", "Changed after step 8.", {"changes": [{**change, "setting": "ppo.steps"}]})
     assert verdict(Made(steps=20, metrics=scores, events={8: other}), tmp_path / "b").kind == "improved"
-    assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "too early"
+    assert verdict(Made(steps=20, metrics=scores, events={8: forked}), tmp_path / "c", until=8).kind == "cannot tell yet"
 
 
 def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
@@ -305,7 +305,7 @@ def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
         kinds.append(diagnosis(run).verdict.kind)
         gamed = replace(run, metrics=metrics | {"objective/scores": rising, "gold/score": gold.mean(axis=(1, 2))})
         assert diagnosis(gamed).verdict.kind == "improved"  # gold is noise: it does not fall
-    assert set(kinds) <= {"nothing learned", "rising"} and kinds.count("rising") <= 2  # 5 %, and what chance adds
+    assert set(kinds) <= {"cannot tell yet", "rising"} and kinds.count("rising") <= 2  # 5 %, and what chance adds; 120 prompts are few
 
 
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:
@@ -315,11 +315,11 @@ def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path)
 
 
 def test_a_run_that_ended_after_a_few_steps_is_not_said_to_have_learned_nothing(tmp_path: Path) -> None:
-    """Its score may well have risen: it is too early to say."""
+    """Its score may well have risen: five steps of 64 responses do not exclude a rise by a quarter of their spread."""
     for steps, kind in ((4, "too early"), (5, "improved")):
         assert verdict(Made(steps=steps, gold=True), tmp_path / str(steps)).kind == kind
     assert verdict(Made(steps=4), tmp_path / "a").reason == "A verdict needs 5 steps; there are 4."
-    assert verdict(Made(steps=5, metrics=FLAT), tmp_path / "b").kind == "nothing learned"
+    assert verdict(Made(steps=5, metrics=FLAT), tmp_path / "b").kind == "cannot tell yet"
 
 
 LOST: dict[str, Any] = {  # gold falls far at step 6, with a KL of 30 nats

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor import judges, phrases
+from rlhf_studio.analysis.doctor import bounds, judges, phrases
 from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import calmer, tighter
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
@@ -63,13 +63,14 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
     """The course, with the cause that fits the score at the last step with a level.
 
     ``cause`` where the score had surely risen. Where it had not risen, the policy is damaged, and a lower learning rate is tried. Where
-    that is uncertain, or there is no score, nothing is tried.
+    that is uncertain (a rise that matters, but perhaps by chance), or there is no score, nothing is tried.
     """
     indices, score = np.flatnonzero(course.levels), judges.score(run)
     if not len(indices) or judges.risen(score)[indices[-1]]:
         return replace(course, cause=cause)
-    judged = np.isfinite(judges.sureness(score)[0])[indices[-1]]
-    if not judged or judges.risen(score, judges.LIKELY_RISE)[indices[-1]]:
+    last = indices[-1]
+    judged = np.isfinite(judges.sureness(score)[0])[last]
+    if not judged or judges.risen(score, judges.LIKELY_RISE)[last] or judges.rise(score)[0][last] > bounds.MATTERS * score.spread:
         return replace(course, cause=UNCERTAIN, advice=LOOK_AGAIN, changes={})
     return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
 

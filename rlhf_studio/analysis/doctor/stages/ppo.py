@@ -1,14 +1,17 @@
-"""What a PPO run came to: rising, improving, improved, exploiting the reward, collapsed, or nothing learned."""
+"""What a PPO run came to: improving, improved, rising, exploiting the reward, collapsed, nothing learned, or not to be told yet."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
-from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, rise, sureness
+from rlhf_studio.analysis.doctor.held_back import held_back
+from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
+from rlhf_studio.analysis.doctor.outlook import outlook
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
+from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.records import VerdictKind
 
@@ -24,8 +27,13 @@ MOST_SIGNS = 3  # named in the sentence
 STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
-KINDS: tuple[VerdictKind, ...] = ("too early", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed")
-TOO_EARLY, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(6)
+RISES = ("rising", "improving", "improved")
+OPEN = (*RISES, "cannot tell yet")
+
+KINDS: tuple[VerdictKind, ...] = (
+    "too early", "cannot tell yet", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed",
+)  # fmt: skip
+TOO_EARLY, UNDECIDED, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(7)
 
 
 def _kinds(checked: Checked[RunData]) -> np.ndarray:
@@ -33,12 +41,16 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
     score, gold = judges.score(run), judges.gold(run)
     count = score.counts
     risen = judges.risen(score)
+    if run.over:
+        risen[-1] = judges.risen(score, needed(run))[-1]
+    rises, falls = sureness(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
+    kinds[(count >= FEWEST_STEPS) & np.isfinite(rises)] = UNDECIDED  # without a score and its error there is no verdict
     enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
     late = (count >= enough) & (2 * run.steps >= run.total_steps)
     if run.over:  # nothing more will come
         late[-1] = count[-1] >= (enough if score.by_steps else FEWEST_STEPS)
-    kinds[late & np.isfinite(sureness(score)[0])] = NOTHING  # without a score and its error there is no such verdict
+    kinds[late & np.isfinite(rises) & (bounds.excluded(run, score) | (falls < -SURE_RISE))] = NOTHING
     kinds[judges.risen(score, LIKELY_RISE) & (count >= FEWEST_STEPS)] = RISING
     kinds[risen & (count >= FEWEST_STEPS)] = IMPROVING
     kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
@@ -91,7 +103,7 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
         change += f", gold {_change(gold, rise(gold)[0][-1])}"
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
-    compared, sure = _compared(run, score), _sure(score, falls if fell else rises)
+    compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
     if kind == "too early":
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
@@ -99,13 +111,16 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
         return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
     if kind == "exploiting the reward":
         return _exploit_words(checked, change, gold)
+    if kind == "nothing learned" and fell:
+        return f"The score fell. {change}.", f"{compared}: {sure}."
     if kind == "nothing learned":
-        so_far = "" if run.over else " so far"
-        what = "The score fell" if fell else f"Nothing learned{so_far}: the score did not rise beyond chance"
-        return f"{what}. {change}.", f"{compared}: {sure}."
+        return nothing_words(run, score, change, compared)
+    if kind == "cannot tell yet":
+        when = f": it {run.broke_off}" if run.broke_off else ""
+        return f"Cannot tell yet{when}. {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
     change = change[0].lower() + change[1:]
     if kind == "rising":
-        return f"Rising, not yet certain: {change}.", f"{compared}: {sure}. More steps, or more responses in each, would tell."
+        return f"Rising, not yet certain: {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
     word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
     kl = run.column("objective/kl")
     reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
@@ -125,7 +140,7 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
-    """The sentence and the reason where nothing can be said: too few steps, no score, or not more than chance."""
+    """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
     count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
     with_score = "" if count == len(run.steps) or since else " with a score"
     early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
@@ -136,9 +151,7 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
     if count < FEWEST_STEPS:
         there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
         return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    if not np.isfinite(sureness(score)[0][-1]) or (run.over and score.by_steps):
-        return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
-    return early, f"The score has not risen by more than chance could do: {sure}."
+    return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
 
 
 def left_out(run: RunData) -> str:
@@ -171,7 +184,7 @@ def _change(series: judges.ScoreSeries, gain: float) -> str:
     return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
-def _sure(score: judges.ScoreSeries, times: float) -> str:
+def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
     """How sure a rise or a fall is, and by which rule."""
     if not np.isfinite(score.start):
         return "no score is known"
@@ -181,8 +194,8 @@ def _sure(score: judges.ScoreSeries, times: float) -> str:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
     change = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
-    chance = "of simulated runs that learn nothing at most 1 in 20 ever got there"
-    return f"{change}, and from {SURE_RISE:g} times on it is more than chance: {chance}"
+    chance = "of simulated runs that learn nothing at most 1 in 20 got there"
+    return f"{change}, and from {enough:g} times on it is more than chance: {chance}"
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:
@@ -219,13 +232,18 @@ def _exploit_words(checked: Checked[RunData], change: str, gold: judges.ScoreSer
 def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     run, now = checked.run, checked.lasting
     phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
-    paid = "; the judge may be fooled by it" if judges.risen(judges.score(run))[-1] else ""
-    notes = [f"{finding.title}{paid}." for finding in phrases]
+    score = judges.score(run)
+    paid = "; the judge may be fooled by it" if judges.risen(score, needed(run))[-1] else ""
+    expected = None if kind not in OPEN else outlook(run, score)
+    notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
+    hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
+    notes += [str(hindrance)] if hindrance else []
+    notes += [f"{finding.title}{paid}." for finding in phrases]
+    named = {"one-phrase", hindrance.check if hindrance else ""}  # and what the sentence or the reason has
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
-        notes += risky_settings(checked.findings)
+        notes += risky_settings([finding for finding in checked.findings if finding.check not in named])
     if kind in ("nothing learned", "too early"):
-        notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS]
-    named = {"one-phrase"}  # and what the sentence or the reason has
+        notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS and hindrance is None]
     if kind == "collapsed":
         named |= _signs(checked).keys()
     elif kind == "exploiting the reward" and judges.gold(run) is None:
@@ -238,9 +256,12 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
         notes.append("No gold score: nothing independent of the reward judges this run.")
     if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
         notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+    if kind in RISES and run.settings_known and not run.config.data.shuffle:
+        notes.append("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not.")
+    notes += [expectation(expected)] if expected and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
-    if run.broke_off and run.state != "failed" and kind not in ("too early", "improving"):
+    if run.broke_off and run.state != "failed" and kind not in ("too early", "cannot tell yet", "improving"):
         notes.append(f"It {run.broke_off}, and can go on.")
     lost = left_out(run)
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes

@@ -45,6 +45,7 @@ const VERDICTS = [
   "got worse",
   "overfits",
   "nothing learned",
+  "cannot tell yet",
   "too early",
   "rising",
   "improving",

@@ -1,0 +1,116 @@
+"""Which setting holds a PPO run back, with a better value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor.bounds import EXCLUDED, MATTERS
+from rlhf_studio.analysis.doctor.check import figure
+from rlhf_studio.analysis.doctor.judges import ScoreSeries
+from rlhf_studio.analysis.doctor.outlook import NINE_OF_TEN
+from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.settings_rules import usual_rate
+from rlhf_studio.analysis.records import Finding
+from rlhf_studio.config.fitting import Learner, warm_up
+
+OFTEN_SKIPPED = 0.25  # of the steps; single minibatches are skipped in healthy runs too
+FAR_BELOW = 0.3  # of the rate that fits: a third of it needs three times the steps
+LARGEST_BATCH = 1024  # responses in a step: what would need more is not a matter of the batch
+FOUND = (
+    "no-updates", "settings-critic-warm-up", "settings-warm-up", "settings-learning-rate", "not-training", "learning-rate-too-small",
+    "learning-rate-gone", "clip-fraction-high", "steps-too-large", "early-stops", "settings-kl", "settings-reward",
+)  # fmt: skip
+"""Findings that say why a score does not rise, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class Hindrance:
+    """What holds a run back.
+
+    Attributes:
+        why: a sentence without its full stop.
+        changes: the settings with better values, by dotted name.
+        check: the finding that it is; empty where it is none.
+    """
+
+    why: str
+    changes: dict[str, Any]
+    check: str = ""
+
+    def __str__(self) -> str:
+        values = " and ".join(f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items())
+        return f"What holds it back: {self.why}{f'; {values} is better' if values else ''}."
+
+
+def held_back(run: RunData, series: ScoreSeries, findings: list[Finding]) -> Hindrance | None:
+    """The likeliest reason why this score does not rise, or not surely; None where no setting stands out, or where they are not known.
+
+    ``findings`` are those that hold at the newest step.
+    """
+    if not run.settings_known or not len(run.steps):
+        return None
+    by_check = {finding.check: finding for finding in findings}
+    rules: tuple[Callable[[RunData, ScoreSeries], Iterator[Hindrance]], ...] = (_low_rate, _strong_kl, _small_batch)
+    own = (hindrance for rule in rules for hindrance in rule(run, series))
+    found = (Hindrance(by_check[name].title, by_check[name].changes, name) for name in FOUND if name in by_check)
+    return next((hindrance for part in (_skipped(run), _warming_up(run), found, own) for hindrance in part), None)
+
+
+def _skipped(run: RunData) -> Iterator[Hindrance]:
+    """The ratio threshold left out what was to be learned: the steps are too large for the responses that they learn from."""
+    steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
+    if len(steps) > OFTEN_SKIPPED * len(run.steps):
+        why = f"minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
+        yield Hindrance(why, calmer(run.in_force))
+
+
+def _warming_up(run: RunData) -> Iterator[Hindrance]:
+    ppo, step = run.in_force.ppo, int(run.steps[-1])
+    if ppo.warmup_steps >= max(step, 2):
+        why = f"the warm-up lasts until step {ppo.warmup_steps}, so that no step had the whole learning rate yet"
+        yield Hindrance(why, {"ppo.warmup_steps": warm_up(run.total_steps or step).value})
+
+
+def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
+    config, weights = run.in_force, run.event_data("memory").get("weights")
+    usual = usual_rate(config, Learner(weights, config.lora.enabled) if weights else None, highest=1.0)
+    rate = config.ppo.learning_rate
+    if usual.binding and rate < FAR_BELOW * usual.rate:
+        why = f"the learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
+        yield Hindrance(why, {"ppo.learning_rate": usual.rate})
+
+
+def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
+    """A KL coefficient above the spread of the scores.
+
+    The policy that maximises the mean score − β KL is the reference tilted by exp(score / β) (Korbak et al. 2022, arXiv:2205.11275). Where
+    scores have a normal distribution with spread s, it gains s² / β with a KL of s² / (2 β²): with β = s one s, with half a nat.
+    """
+    prices = run.column("objective/kl_coef")
+    prices = prices[np.isfinite(prices)]
+    spread = 1.0 if run.config.reward.scaling != "none" else series.spread
+    if len(prices) and spread > 0 and prices[-1] > spread:
+        price = float(prices[-1])
+        why = f"with a KL coefficient of {price:g} and scores that spread by {figure(spread, 2)}, a rise of {figure(spread**2 / price, 2)} "
+        why += f"is the most that pays, at a KL of {figure(spread**2 / (2 * price**2), 2)} nats"
+        yield Hindrance(why, {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))})
+
+
+def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
+    """Too few responses for the noise: all steps together should tell a rise that matters from none in nine of ten runs.
+
+    The error of a rise over N steps of B responses is s √(12 / (N B)), as in :mod:`.outlook`, so that N B = 12 ((1.645 + 1.28) / 0.25)².
+    """
+    ppo, steps = run.in_force.ppo, max(run.total_steps, len(run.steps))
+    needed = 12 * ((EXCLUDED + NINE_OF_TEN) / MATTERS) ** 2 / steps
+    size = ppo.batch_size
+    while size < needed:
+        size *= 2
+    if size >= 2 * ppo.batch_size and size <= LARGEST_BATCH:
+        why = f"{ppo.batch_size} responses a step are few beside the noise: {steps} steps of them hide a rise of {MATTERS:g} spreads"
+        yield Hindrance(why, {"ppo.batch_size": size})
