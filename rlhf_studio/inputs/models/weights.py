@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.inputs.models.files import ModelError, ModelFiles, read_json
+from rlhf_studio.inputs.models.other_formats import other_weights
 from rlhf_studio.inputs.models.pickles import convert_command, pickled_weights
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, TensorInfo, read_header
 
@@ -26,7 +27,7 @@ def weight_files(files: ModelFiles) -> list[str]:
     if pickles:
         problem = f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened"
         raise ModelError(f"{problem}; {pickle_advice(files)}")
-    raise ModelError(f"{files.name} has no weights: model.safetensors is missing")
+    raise ModelError(other_weights(files))
 
 
 def pickle_advice(files: ModelFiles) -> str:
