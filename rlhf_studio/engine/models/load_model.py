@@ -223,9 +223,8 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _cannot_load(name, field, error) from error
     if kind != "LORA":
-        raise ConfigError(
-            [Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it first: {convert_command(name)}")]
-        )
+        way_out = f"merge it into its base model first: {convert_command(name)}"
+        raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; {way_out}")])
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # without it peft would load a pickle

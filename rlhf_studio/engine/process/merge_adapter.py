@@ -15,6 +15,8 @@ from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.adapters import merge_adapter
 from rlhf_studio.engine.models.load_model import load_causal_lm, load_tokenizer
 from rlhf_studio.inputs.helper import answer, read_task
+from rlhf_studio.inputs.models.adapters import embedding_rows
+from rlhf_studio.inputs.models.safetensors_header import read_header
 
 SHARD = "5GB"
 
@@ -37,6 +39,9 @@ def merge(adapter: Path, name: str, base: str, revision: str, target: Path, dtyp
     """Write ``base`` with the adapter in the folder ``adapter`` merged in. Raises :class:`ConfigError` where they do not fit."""
     loaded = load_causal_lm(base, revision, torch.float32, lambda text, share: answer({"progress": text}), "model")
     answer({"progress": f"merging {name}"})
+    rows, known = embedding_rows(read_header(adapter / "adapter_model.safetensors")), len(loaded.model.get_input_embeddings().weight)
+    if rows > known:  # tokens that were added for the adapter's training: it brings all their vectors
+        loaded.model.resize_token_embeddings(rows, mean_resizing=False)
     model = merge_adapter(loaded.model, adapter, name, "model")
     tokenizer = load_tokenizer(adapter) if (adapter / "tokenizer_config.json").is_file() else loaded.tokenizer
     model.to(getattr(torch, dtype))

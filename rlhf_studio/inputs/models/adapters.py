@@ -6,6 +6,8 @@ from typing import Any
 
 from rlhf_studio.inputs.models.files import ModelError, ModelFiles, moved_base, read_json
 from rlhf_studio.inputs.models.pickles import convert_command
+from rlhf_studio.inputs.models.safetensors_header import TensorInfo
+from rlhf_studio.inputs.models.size_checks import EMBEDDINGS
 
 LEARNED_VECTORS = "it puts learned vectors before every text and leaves the weights as they are"
 NEVER_MERGED = {
@@ -26,8 +28,8 @@ def kind_of_adapter(files: ModelFiles) -> str:
 
 def require_lora(files: ModelFiles, settings: dict[str, Any]) -> None:
     """Raises :class:`ModelError` with the way out for an adapter that is not LoRA."""
+    require_kind(files, settings)
     if settings.get("peft_type") != "LORA":
-        require_kind(files, settings)
         command = convert_command(files.name, files.revision)
         raise ModelError(f"{files.name} is {kind_of_adapter(files)}, not a LoRA adapter; merge it into its base model first: {command}")
 
@@ -37,6 +39,22 @@ def require_kind(files: ModelFiles, settings: dict[str, Any]) -> None:
     if reason := NEVER_MERGED.get(str(settings.get("peft_type"))):
         way_out = "start from its base model, or from a LoRA adapter"
         raise ModelError(f"{files.name} is {kind_of_adapter(files)}, which cannot be merged into its base: {reason}; {way_out}")
+    if settings.get("layer_replication"):
+        reason = "it uses layers of its base several times (layer_replication), for which a model folder has no place"
+        raise ModelError(f"{files.name} is {kind_of_adapter(files)}, which cannot be merged into its base: {reason}")
+
+
+def require_same_rows(files: ModelFiles, tensors: dict[str, TensorInfo], vocab_size: int | None) -> None:
+    """Raises :class:`ModelError` with the way out for an adapter that was trained with more tokens than its base has."""
+    rows = embedding_rows(tensors)
+    if vocab_size is not None and rows > vocab_size:
+        command = convert_command(files.name, files.revision)
+        raise ModelError(f"{files.name} has {rows:,} tokens, and its base knows {vocab_size:,}; merge them into one model first: {command}")
+
+
+def embedding_rows(tensors: dict[str, TensorInfo]) -> int:
+    """Rows of the embedding that an adapter brings along; 0 where it brings none."""
+    return max((tensor.shape[0] for name, tensor in tensors.items() if EMBEDDINGS.search(name) and len(tensor.shape) == 2), default=0)
 
 
 def adapter_base(files: ModelFiles, settings: dict[str, Any]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
-from rlhf_studio.inputs.models.adapters import adapter_base, kind_of_adapter, require_lora
+from rlhf_studio.inputs.models.adapters import adapter_base, kind_of_adapter, require_lora, require_same_rows
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, read_json
 from rlhf_studio.inputs.models.gguf import gguf_files
 from rlhf_studio.inputs.models.other_formats import gguf_advice, quantized_before
@@ -198,6 +198,8 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
         facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=elsewhere)
     except ModelError as error:
         raise _base_unusable(files, error) from None
+    for link in chain[:-1]:
+        require_same_rows(link, read_tensors(link, ["adapter_model.safetensors"]), facts.vocab_size)
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
     check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)

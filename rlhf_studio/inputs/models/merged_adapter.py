@@ -56,4 +56,4 @@ def write_merged(files: ModelFiles, base: tuple[str, str], dtype: str, folder: P
         raise ModelError(f"{files.name} cannot be merged: {error}") from None
     finally:
         answers.close()
-    return (f"{kind_of_adapter(files).capitalize()} was merged into its base, {base[0]}: a whole model that needs the adapter no more.",)
+    return (f"{files.name} is {kind_of_adapter(files)}; it was merged into its base, {base[0]}. The result is a whole model.",)
