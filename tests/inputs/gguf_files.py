@@ -27,7 +27,7 @@ def llama(*, tied: bool = True, **settings: Any) -> LlamaForCausalLM:
     torch.manual_seed(3)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     ends = {"bos_token_id": len(TOKENS) - 1, "eos_token_id": len(TOKENS) - 1, "pad_token_id": None}
-    config = LlamaConfig(vocab_size=len(TOKENS), tie_word_embeddings=tied, **sizes, **ends, **settings)
+    config = LlamaConfig(vocab_size=len(TOKENS), tie_word_embeddings=tied, **{**sizes, **ends, **settings})
     return LlamaForCausalLM(config).eval()
 
 

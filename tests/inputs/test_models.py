@@ -90,7 +90,7 @@ def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_m
     [
         ("pytorch_model.bin", "has its weights only as a pickle (pytorch_model.bin)"),
         ("tf_model.h5", "model.safetensors is missing, and tf_model.h5 is for TensorFlow; use the original model with safetensors"),
-        ("weights.npz", "weights.npz is for MLX or NumPy arrays; let mlx-lm write plain weights: mlx_lm.convert --hf-path"),
+        ("weights.npz", "weights.npz is for MLX or NumPy arrays; use the original model"),
         ("model.Q8_0.gguf", "holds a GGUF file, which cannot be trained as it is; convert it first: python -m rlhf_studio convert"),
         ("model-00001-of-00002.safetensors", "but not model.safetensors.index.json, which says what is in which file; get that file too"),
         ("policy.safetensors", "has policy.safetensors, but no model.safetensors; if that file holds the whole model"),
@@ -109,7 +109,7 @@ def test_weights_that_were_quantized_before(make_model: Any) -> None:
         "gptq": ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "has GPTQ weights of 8 bits"),
         "nf4": (
             {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
-            "weights of 4 bits, .* set model.quantization",
+            "bitsandbytes weights of 4 bits, .* first: python",
         ),
         "new": ({"quantization_config": {"quant_method": "tomorrow"}}, "has tomorrow weights, which were made for answering"),
         "mlx": (

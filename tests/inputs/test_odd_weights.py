@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.load_model import load_causal_lm
+from rlhf_studio.inputs.models.conversion import convert
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from tests.engine.small_models import save_tokenizer
@@ -93,3 +94,39 @@ def test_a_list_of_shards_that_does_not_fit(tmp_path: Path) -> None:
     whole = saved(folder)  # one file beside a list of an earlier save is what is loaded
     list_file.write_text(json.dumps(index))
     torch.testing.assert_close(logits(loaded(folder)), whole)
+
+
+def test_weights_that_were_quantized_before_become_plain_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    source = tmp_path / "source"
+    llama(hidden_size=64, intermediate_size=128).save_pretrained(source)
+    save_tokenizer(source)
+    tensors, config = load_file(source / "model.safetensors"), json.loads((source / "config.json").read_text())
+    fp8, plain = dict(tensors), dict(tensors)
+    for name in (name for name, tensor in tensors.items() if tensor.ndim == 2 and name != EMBEDDING):
+        scale = float(tensors[name].abs().max()) / 448
+        fp8[name] = (tensors[name] / scale).to(torch.float8_e4m3fn)
+        fp8[f"{name}_scale_inv"] = torch.full((1, 1), scale)
+        plain[name] = fp8[name].float() * scale
+    (tmp_path / "fp8").mkdir()
+    save_tokenizer(tmp_path / "fp8")
+    save_file(fp8, tmp_path / "fp8" / "model.safetensors", metadata={"format": "pt"})
+    packed = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    (tmp_path / "fp8" / "config.json").write_text(json.dumps({**config, "quantization_config": packed}))
+    nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+    small = AutoModelForCausalLM.from_pretrained(source, quantization_config=nf4, device_map="cpu")
+    small.save_pretrained(tmp_path / "nf4")
+    save_tokenizer(tmp_path / "nf4")
+    for name in ("fp8", "nf4"):
+        with pytest.raises(ModelError, match="which cannot be trained; make plain numbers of them first: python -m rlhf_studio convert"):
+            check_causal_lm(str(tmp_path / name))
+        done = convert(str(tmp_path / name), tmp_path / f"plain {name}")
+        assert "They are plain numbers now; what was rounded when they were packed does not come back" in done.notes[0]
+        after = load_file(done.folder / "model.safetensors")
+        assert after.keys() == tensors.keys() and check_causal_lm(str(done.folder)).parameters
+        for each, tensor in after.items():
+            if name == "fp8":
+                torch.testing.assert_close(tensor, plain[each], rtol=1e-6, atol=0)
+            else:  # 16 values between the least and the most of 64 weights, none farther than a third of the largest from the next
+                assert float((tensor - tensors[each]).abs().max()) <= 0.17 * float(tensors[each].abs().max())
+                assert tensor.dtype is torch.float32

@@ -7,27 +7,23 @@ model whose positions or scores are computed another way than the file says is r
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
 import logging
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 import transformers
 from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.engine.process.plain_copy import SHARD, lack_of_room, plain_config, plain_copy
 from rlhf_studio.inputs.helper import answer, read_task
-from rlhf_studio.units import format_bytes
 
-SHARD = "5GB"
 SAMPLED_ROWS = 256  # of each tensor, by which the rounding is measured
 PLAIN = ("F32", "F16", "BF16", "F64")
 SHARE_A_SCALE = {32: 32, 256: 16}  # weights of a block -> weights beside each other that have one scale, in every type of such blocks
@@ -61,7 +57,8 @@ def convert(source: Path, target: Path, dtype: str) -> dict[str, Any]:
     """
     reader = _read(source)
     weights = sum(int(tensor.n_elements) for tensor in reader.tensors)
-    _require_room(weights * getattr(torch, dtype).itemsize, target, dtype)
+    if problem := lack_of_room(weights * getattr(torch, dtype).itemsize, target, dtype):
+        raise NotConvertible(problem)
     model = _plain_model(_load(source, dtype), reader)
     tokenizer, splitter = _tokenizer(source, reader)
     model.save_pretrained(target, max_shard_size=SHARD)
@@ -92,13 +89,6 @@ def setting(reader: Any, name: str) -> Any:
     return None if field is None else field.contents()
 
 
-def _require_room(needed: int, target: Path, dtype: str) -> None:
-    half = "" if dtype == "bfloat16" else "; --dtype bfloat16 needs half of it"
-    for free, where in ((psutil.virtual_memory().available, "of memory"), (shutil.disk_usage(target).free, "on this disk")):
-        if needed > free:
-            raise NotConvertible(f"becomes {format_bytes(needed)}, but only {format_bytes(free)} {where} are free{half}")
-
-
 def _load(source: Path, dtype: str) -> PreTrainedModel:
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -115,21 +105,13 @@ def _load(source: Path, dtype: str) -> PreTrainedModel:
 
 def _plain_model(packed: PreTrainedModel, reader: Any) -> PreTrainedModel:
     """A fresh model of the same class with the same weights in the same memory, without the settings of quantization."""
-    config = copy.deepcopy(packed.config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    config.architectures = [type(packed).__name__]
+    config = plain_config(packed)
     config.name_or_path = ""
     if (factors := _position_factors(reader)) is not None:
         config.rope_parameters = {**config.rope_parameters, **_as_llama_3(factors, config.rope_parameters["rope_theta"])}
     _require_all_was_read(packed, reader, 0 if factors is None else factors.size)
     _require_settings(reader, config)
-    with torch.device("meta"):
-        model: PreTrainedModel = type(packed)(config)
-    model.load_state_dict(packed.state_dict(), assign=True)
-    model.tie_weights()
-    model.generation_config = packed.generation_config
-    return model
+    return plain_copy(packed, config)
 
 
 def _require_all_was_read(model: PreTrainedModel, reader: Any, known: int) -> None:

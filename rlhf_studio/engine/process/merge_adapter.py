@@ -14,11 +14,10 @@ import transformers
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.adapters import merge_adapter
 from rlhf_studio.engine.models.load_model import load_causal_lm, load_tokenizer
+from rlhf_studio.engine.process.plain_copy import SHARD
 from rlhf_studio.inputs.helper import answer, read_task
 from rlhf_studio.inputs.models.adapters import embedding_rows
 from rlhf_studio.inputs.models.safetensors_header import read_header
-
-SHARD = "5GB"
 
 
 def main() -> None:

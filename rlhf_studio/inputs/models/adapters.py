@@ -30,8 +30,9 @@ def require_lora(files: ModelFiles, settings: dict[str, Any]) -> None:
     """Raises :class:`ModelError` with the way out for an adapter that is not LoRA."""
     require_kind(files, settings)
     if settings.get("peft_type") != "LORA":
-        command = convert_command(files.name, files.revision)
-        raise ModelError(f"{files.name} is {kind_of_adapter(files)}, not a LoRA adapter; merge it into its base model first: {command}")
+        language_model = settings.get("task_type") in (None, "CAUSAL_LM")
+        way_out = convert_command(files.name, files.revision) if language_model else "peft's merge_and_unload does it"
+        raise ModelError(f"{files.name} is {kind_of_adapter(files)}, not a LoRA adapter; merge it into its base model first: {way_out}")
 
 
 def require_kind(files: ModelFiles, settings: dict[str, Any]) -> None:

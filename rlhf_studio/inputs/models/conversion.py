@@ -1,6 +1,7 @@
 """The command ``convert``: a model in another form becomes a folder with safetensors weights.
 
-Weights that are only pickles become safetensors, a GGUF file becomes an ordinary model, and an adapter is merged into its base.
+Weights that are only pickles become safetensors, a GGUF file and weights that were quantized before become plain numbers, and an adapter is
+merged into its base.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rlhf_studio.inputs.models.gguf import choose_file, gguf_files, write_dequan
 from rlhf_studio.inputs.models.merged_adapter import require_mergeable, write_merged
 from rlhf_studio.inputs.models.pickles import pickled_weights, write_pickled
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
+from rlhf_studio.inputs.models.unpacked import can_unpack, write_unpacked
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def _writer(files: ModelFiles, file: str, dtype: str, hub: Hub | None, report: C
     if "adapter_config.json" in files.sizes and "adapter_model.safetensors" in files.sizes:
         base = require_mergeable(files, hub)
         return lambda folder: write_merged(files, base, dtype, folder, report)
+    if can_unpack(files):
+        return lambda folder: write_unpacked(files, dtype, folder, report)
     if any(each.endswith(".safetensors") for each in files.sizes):
         raise ModelError(f"{files.name} has safetensors weights already; there is nothing to convert")
     if pickled_weights(files) is None:

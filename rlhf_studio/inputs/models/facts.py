@@ -144,7 +144,7 @@ def _facts(files: ModelFiles, task: str, expected: str, *, tokenizer_elsewhere: 
     config = read_json(files, "config.json")
     architecture = _architecture(files.name, config, task, expected)
     check_numbers(files.name, config)
-    if not drawn and (quantized := quantized_before(files.name, config)):
+    if not drawn and (quantized := quantized_before(files.name, files.revision, config)):
         raise ModelError(quantized)
     weights = [] if drawn else weight_files(files)
     tensors = read_tensors(files, weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
 from rlhf_studio.inputs.models.adapters import adapter_base, kind_of_adapter, require_kind
@@ -46,14 +47,19 @@ def write_merged(files: ModelFiles, base: tuple[str, str], dtype: str, folder: P
         "target": str(folder),
         "dtype": dtype,
     }
-    answers = ask_helper(MODULE, task, memory_bytes=0, seconds=SECONDS, network=True)
+    ask_engine(MODULE, task, files.name, report)
+    return (f"{files.name} is {kind_of_adapter(files)}; it was merged into its base, {base[0]}. The result is a whole model.",)
+
+
+def ask_engine(module: str, task: dict[str, Any], name: str, report: Callable[[str], None]) -> None:
+    """Let a helper of the engine do a ``task`` for the model ``name``. Raises :class:`ModelError` with what it finds wrong."""
+    answers = ask_helper(module, task, memory_bytes=0, seconds=SECONDS, network=True)
     try:
         for message in answers:
             if "problem" in message:
                 raise ModelError(message["problem"])
             report(message["progress"])
     except HelperError as error:
-        raise ModelError(f"{files.name} cannot be merged: {error}") from None
+        raise ModelError(f"{name} cannot be converted: {error}") from None
     finally:
         answers.close()
-    return (f"{files.name} is {kind_of_adapter(files)}; it was merged into its base, {base[0]}. The result is a whole model.",)

@@ -26,6 +26,8 @@ PREQUANTIZED = {
     "eetq": "EETQ", "bitnet": "BitNet",
 }  # fmt: skip
 """``quant_method`` in config.json -> what people call it, where that is another word."""
+UNPACKABLE = ("bitsandbytes", "fp8", "mxfp4")
+"""``quant_method`` of weights of which ``convert`` makes plain numbers."""
 SHARD = re.compile(r"-\d{5}-of-\d{5}\.safetensors$")
 
 
@@ -53,8 +55,7 @@ def other_weights(files: ModelFiles) -> str:
         return gguf_advice(files)
     for each in stored:
         if kind := next((kind for ending, kind in ENDINGS.items() if each.endswith(ending)), ""):
-            way_out = f"{mlx_command(name)}, or {ORIGINAL}" if each.endswith(".npz") else ORIGINAL
-            return f"{name} has no weights that can be trained: model.safetensors is missing, and {each} is for {kind}; {way_out}"
+            return f"{name} has no weights that can be trained: model.safetensors is missing, and {each} is for {kind}; {ORIGINAL}"
     return f"{name} has no weights: model.safetensors is missing"
 
 
@@ -65,7 +66,7 @@ def mlx_command(name: str) -> str:
     return f"let mlx-lm write plain weights: {command}"
 
 
-def quantized_before(name: str, config: dict[str, Any]) -> str:
+def quantized_before(name: str, revision: str, config: dict[str, Any]) -> str:
     """What a model with quantized weights is, and the way out; empty for weights that are plain numbers."""
     packed, of_mlx = config.get("quantization_config"), config.get("quantization")
     if isinstance(of_mlx, dict) and "bits" in of_mlx:
@@ -74,11 +75,15 @@ def quantized_before(name: str, config: dict[str, Any]) -> str:
         )
     if not isinstance(packed, dict) or not packed:
         return ""
+    kind = kind_of_packing(packed)
+    if packed.get("quant_method") in UNPACKABLE:
+        return f"{name} has {kind}, which cannot be trained; make plain numbers of them first: {convert_command(name, revision)}"
+    return f"{name} has {kind}, which were made for answering and cannot be trained; {ORIGINAL}, from which it was made"
+
+
+def kind_of_packing(packed: dict[str, Any]) -> str:
+    """``GPTQ weights of 4 bits``: how a sentence names what ``quantization_config`` describes."""
     method = str(packed.get("quant_method") or "")[:40]
-    kind = PREQUANTIZED.get(method, method or "quantized")
     bits = packed.get("bits") or packed.get("w_bit") or (4 if packed.get("load_in_4bit") else 8 if packed.get("load_in_8bit") else None)
     size = f" of {bits} bits" if type(bits) is int else ""
-    loading = "; for less memory set model.quantization, which packs them while loading" if method == "bitsandbytes" else ""
-    return (
-        f"{name} has {kind} weights{size}, which were made for answering and cannot be trained; {ORIGINAL}, from which it was made{loading}"
-    )
+    return f"{PREQUANTIZED.get(method, method or 'quantized')} weights{size}"
