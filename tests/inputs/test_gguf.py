@@ -99,7 +99,7 @@ def test_which_file_of_several(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=message):
             convert(str(folder), out, file=file)
 
-    refused(r"holds 4 GGUF files; say which one with --file NAME: a.Q4_K_M.gguf \(1 MB\), a.Q8_0.gguf")
+    refused(r"holds 4 GGUF files; say which one with --file NAME .the larger, the less was rounded.: a.Q4_K_M.gguf \(1 MB\), a.Q8_0.gguf")
     refused("has no c.gguf; its GGUF files are: a.Q4_K_M.gguf", "c.gguf")
     refused(r"is one of 2 parts; join them first with llama.cpp: llama-gguf-split --merge b-00001-of-00002.gguf", "b-00002-of-00002.gguf")
     refused("a.Q8_0.gguf is damaged, cut off, or not a GGUF file", "a.Q8_0.gguf")

@@ -26,6 +26,7 @@ from rlhf_studio.inputs.helper import answer, read_task
 
 SAMPLED_ROWS = 256  # of each tensor, by which the rounding is measured
 PLAIN = ("F32", "F16", "BF16", "F64")
+UNEVEN = ("IQ", "MXFP", "NVFP")  # types whose neighbouring values are not equally far apart
 SHARE_A_SCALE = {32: 32, 256: 16}  # weights of a block -> weights beside each other that have one scale, in every type of such blocks
 LLAMA_3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 DIGIT_SPLITTERS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
@@ -201,8 +202,8 @@ def rounding(reader: Any) -> dict[str, Any]:
 
     ``types``: share of the weights in each type of number, most first. ``bits``: stored bits per weight. ``off``: half the distance between
     neighbouring values, averaged over the weights: a rounded weight is at most that far from what it was. ``size``: mean of the weights
-    without their signs. ``file``: bytes of the file. The distance is the smallest between two different ones of some weights beside each
-    other that share their scale.
+    without their signs. ``file``: bytes of the file. The distance is that of some weights beside each other
+    that share their scale.
     """
     quants: Any = importlib.import_module("gguf.quants")
     constants: Any = importlib.import_module("gguf.constants")
@@ -217,16 +218,21 @@ def rounding(reader: Any) -> dict[str, Any]:
         size += count * float(values.abs().mean())
         if kind not in PLAIN:
             block, _ = constants.GGML_QUANT_SIZES[tensor.tensor_type]
-            off += count * float(_steps(values.reshape(-1, SHARE_A_SCALE.get(block, 16))).mean()) / 2
+            off += count * float(_steps(values.reshape(-1, SHARE_A_SCALE.get(block, 16)), not kind.startswith(UNEVEN)).mean()) / 2
     total = sum(counts.values())
     types = {kind: count / total for kind, count in sorted(counts.items(), key=lambda entry: -entry[1])}
     bits = 8 * sum(int(tensor.n_bytes) for tensor in reader.tensors) / total
     return {"types": types, "bits": bits, "off": off / total, "size": size / total, "file": int(reader.data.nbytes)}
 
 
-def _steps(groups: Tensor) -> Tensor:
-    """(N,) smallest distance between two different values of each row of ``groups`` (N, G); 0 where all are equal."""
+def _steps(groups: Tensor, even: bool) -> Tensor:
+    """(N,) distance between neighbouring values of each row of ``groups`` (N, G); 0 where all are equal.
+
+    The smallest between two that differ, where all steps are ``even``, else the mean.
+    """
     gaps = groups.sort(dim=1).values.diff(dim=1)
+    if not even:
+        return gaps.sum(dim=1) / (gaps > 0).sum(dim=1).clamp(min=1)
     smallest = gaps.masked_fill(gaps <= 0, math.inf).amin(dim=1)
     return smallest.masked_fill(smallest.isinf(), 0.0)
 

@@ -21,8 +21,9 @@ PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def gguf_files(files: ModelFiles) -> list[str]:
-    """Names of a model's GGUF files."""
-    return sorted(name for name in files.sizes if name.lower().endswith(".gguf"))
+    """Names of a model's GGUF files, the largest first: the larger, the less was rounded."""
+    names = (name for name in files.sizes if name.lower().endswith(".gguf"))
+    return sorted(names, key=lambda name: (-files.sizes[name], name))
 
 
 def choose_file(files: ModelFiles, wanted: str) -> str:
@@ -33,7 +34,8 @@ def choose_file(files: ModelFiles, wanted: str) -> str:
         raise ModelError(f"{files.name} has no {wanted}; its GGUF files are: {listed}", "file")
     parts = {PART.sub("", name) for name in names}
     if not wanted and len(parts) > 1:
-        raise ModelError(f"{files.name} holds {len(names)} GGUF files; say which one with --file NAME: {listed}", "file")
+        question = "say which one with --file NAME (the larger, the less was rounded)"
+        raise ModelError(f"{files.name} holds {len(names)} GGUF files; {question}: {listed}", "file")
     chosen = wanted or names[0]
     match = PART.search(chosen)
     if match and int(match[2]) > 1:
