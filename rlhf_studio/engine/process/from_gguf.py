@@ -110,6 +110,7 @@ def _plain_model(packed: PreTrainedModel, reader: Any) -> PreTrainedModel:
     config.name_or_path = ""
     if (factors := _position_factors(reader)) is not None:
         config.rope_parameters = {**config.rope_parameters, **_as_llama_3(factors, config.rope_parameters["rope_theta"])}
+    _carry_over(reader, config.get_text_config())
     _require_all_was_read(packed, reader, 0 if factors is None else factors.size)
     _require_settings(reader, config)
     return plain_copy(packed, config)
@@ -144,6 +145,16 @@ def _as_llama_3(factors: np.ndarray, theta: float) -> dict[str, Any]:
     return {**LLAMA_3, "factor": scale}
 
 
+def _carry_over(reader: Any, text: Any) -> None:
+    """Take from the file what the reader of transformers leaves at its default for some kinds of models (StarCoder 2, Phi-3)."""
+    kind = setting(reader, "general.architecture")
+    rope, theta = getattr(text, "rope_parameters", None) or {}, setting(reader, f"{kind}.rope.freq_base")
+    if theta and rope.get("rope_theta"):
+        text.rope_parameters = {**rope, "rope_theta": theta}
+    if getattr(text, "sliding_window", 0) is None:
+        text.sliding_window = setting(reader, f"{kind}.attention.sliding_window")
+
+
 def _require_settings(reader: Any, config: Any) -> None:
     """Raises :class:`NotConvertible` where the file says one thing and the model that transformers made of it does another."""
     kind = setting(reader, "general.architecture")
@@ -153,17 +164,23 @@ def _require_settings(reader: Any, config: Any) -> None:
     if scaling not in (None, "none") and rope.get("rope_type") in (None, "default"):
         raise NotConvertible(f"scales its positions ({scaling}), which transformers {transformers.__version__} does not read")
     pairs = {
-        "rope.freq_base": rope.get("rope_theta"),
+        "rope.freq_base": _theta(rope, setting(reader, f"{kind}.rope.freq_base")),
+        "attention.sliding_window": getattr(text, "sliding_window", 0) or setting(reader, f"{kind}.attention.sliding_window"),
         "attention.key_length": getattr(text, "global_head_dim", None) or getattr(text, "head_dim", None),
         **{f"attention.layer_norm_{norm}epsilon": _first(text, NORMS) for norm in ("rms_", "")},
         **{name: getattr(text, name, None) for name in ("attn_logit_softcapping", "final_logit_softcapping", "logit_scale")},
-        **{f"{name}_scale": getattr(text, f"{name}_multiplier", None) for name in ("embedding", "residual", "attention")},
     }
     for name, ours in pairs.items():
         said = setting(reader, f"{kind}.{name}")
         if isinstance(said, int | float) and said and not (isinstance(ours, int | float) and math.isclose(said, ours, rel_tol=1e-4)):
             version = f"transformers {transformers.__version__}"
             raise NotConvertible(f"says {kind}.{name} is {said:g}, but {version} makes a model of it with {ours}; use the original model")
+
+
+def _theta(rope: dict[str, Any], said: Any) -> Any:
+    """The base of the positions' frequencies; where kinds of layers have one each, the one that the file names."""
+    each = [part["rope_theta"] for part in rope.values() if isinstance(part, dict) and "rope_theta" in part]
+    return said if said in each else next(iter(each), rope.get("rope_theta"))
 
 
 NORMS = ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
