@@ -28,7 +28,7 @@ SAMPLED_ROWS = 256  # of each tensor, by which the rounding is measured
 PLAIN = ("F32", "F16", "BF16", "F64")
 UNEVEN = ("IQ", "MXFP", "NVFP")  # types whose neighbouring values are not equally far apart
 SHARE_A_SCALE = {32: 32, 256: 16}  # weights of a block -> weights beside each other that have one scale, in every type of such blocks
-LLAMA_3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+LLAMA_3: dict[str, Any] = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 DIGIT_SPLITTERS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 """``tokenizer.ggml.pre`` of tokenizers that take each digit for itself, and else split as GPT-2 does (llama.cpp: llama-vocab.cpp)."""
 SPLIT_AS_GPT2 = ("gpt-2", "phi-2", "olmo", "jais", "mpt", "roberta-bpe", "trillion", "granite-docling")
