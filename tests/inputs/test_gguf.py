@@ -114,3 +114,12 @@ def test_without_the_package_the_sentence_says_what_to_install(tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ModelError, match="needs the package that reads GGUF files: pip install gguf"):
         convert(str(tmp_path / "m.gguf"), tmp_path / "out")
+
+
+@pytest.mark.long
+def test_in_a_process_of_its_own(real_helpers: None, tmp_path: Path) -> None:
+    model = llama()
+    write_gguf(tmp_path / "m.gguf", model, Q4_1)
+    out = convert(str(tmp_path / "m.gguf"), tmp_path / "out").folder
+    with torch.no_grad():
+        torch.testing.assert_close(AutoModelForCausalLM.from_pretrained(out).eval()(IDS).logits, model(IDS).logits, rtol=1e-5, atol=1e-6)
