@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.inputs.models.conversion import convert
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
-from tests.inputs.gguf_files import TEMPLATE, TOKENS, llama, write_gguf
+from tests.inputs.gguf_files import TEMPLATE, TOKENS, gemma, keys_of_gemma, llama, qwen, write_gguf
 
 pytestmark = pytest.mark.slow
 Q4_1, Q8_0 = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
@@ -39,6 +40,15 @@ def test_the_converted_model_is_the_one_in_the_file(tied: bool, tmp_path: Path, 
     assert tokenizer.chat_template == TEMPLATE and tokenizer.eos_token == "<|end|>"
     assert [TOKENS[number] for number in tokenizer("th12<|end|>").input_ids] == ["th", "1", "2", "<|end|>"]  # each digit for itself
     assert check_causal_lm(str(out)).parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("make", "also"), [(qwen, lambda writer: None), (gemma, keys_of_gemma)], ids=["Qwen 2", "Gemma 2"])
+def test_other_kinds_of_models(make: Callable[[], PreTrainedModel], also: Callable[[gguf.GGUFWriter], None], tmp_path: Path) -> None:
+    model, ids = make(), IDS.repeat(1, 4)
+    write_gguf(tmp_path / "m.gguf", model, Q8_0, also, pre="qwen2")
+    loaded = AutoModelForCausalLM.from_pretrained(convert(str(tmp_path / "m.gguf"), tmp_path / "out").folder).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=1e-5, atol=1e-6)
 
 
 def test_what_was_rounded_away_is_measured(tmp_path: Path) -> None:
@@ -80,6 +90,7 @@ def test_files_that_would_come_out_different_are_refused(tmp_path: Path) -> None
         "yarn": (lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN), r"scales its positions \(yarn\)"),
         "heads": (lambda writer: writer.add_key_length(16), "says llama.attention.key_length is 16, but .* makes a model of it with 8"),
         "scale": (lambda writer: writer.add_logit_scale(0.5), "says llama.logit_scale is 0.5, but .* with None"),
+        "shape": (lambda writer: writer.add_uint32("llama.rope.dimension_count", 16), "has weights of another shape for model.layers.0"),
         "extra": (extra, "has 32 numbers more than transformers"),
     }
     for name, (also, message) in cases.items():

@@ -91,16 +91,18 @@ def setting(reader: Any, name: str) -> Any:
 
 
 def _load(source: Path, dtype: str) -> PreTrainedModel:
+    options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}  # refused below
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.parent, gguf_file=source.name, dtype=getattr(torch, dtype), output_loading_info=True, trust_remote_code=False
-        )
+        loaded: Any = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=getattr(torch, dtype), **options)
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, NotImplementedError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise NotConvertible(f"cannot be read by transformers {transformers.__version__}: {reason or type(error).__name__}") from None
     model, info = loaded
-    if wrong := sorted({*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])}):
-        raise NotConvertible(f"has no weights for {wrong[0]}, by the way transformers {transformers.__version__} reads it")
+    wrong = [(key, "no weights") for key in info["missing_keys"]] + [
+        (key[0], "weights of another shape") for key in info["mismatched_keys"]
+    ]
+    for key, what in sorted(wrong)[:1]:
+        raise NotConvertible(f"has {what} for {key}, by the way transformers {transformers.__version__} reads its settings")
     return model  # type: ignore[no-any-return]
 
 
