@@ -19,8 +19,10 @@ NAMES = {
     "post_attention_layernorm": "ffn_norm", "input_layernorm": "attn_norm",
 }  # fmt: skip
 OF_GEMMA = {
-    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
-}  # fmt: skip
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
 TOKENS = [*bytes_to_unicode().values(), "12", "th", "<|end|>"]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 

@@ -63,7 +63,7 @@ def mlx_command(name: str) -> str:
     """The command of mlx-lm that writes a model with plain weights."""
     short = name.rstrip("/").rsplit("/", 1)[-1] or "model"
     command = shlex.join(["mlx_lm.convert", "--hf-path", name, "--mlx-path", f"converted/{short}", "--dequantize"])
-    return f"let mlx-lm write plain weights: {command}"
+    return f"let mlx-lm (pip install mlx-lm) write plain weights: {command}"
 
 
 def quantized_before(name: str, revision: str, config: dict[str, Any]) -> str:
