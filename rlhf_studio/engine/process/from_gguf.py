@@ -98,9 +98,8 @@ def _load(source: Path, dtype: str) -> PreTrainedModel:
         reason = " ".join(str(error).split())[:200]
         raise NotConvertible(f"cannot be read by transformers {transformers.__version__}: {reason or type(error).__name__}") from None
     model, info = loaded
-    wrong = [(key, "no weights") for key in info["missing_keys"]] + [
-        (key[0], "weights of another shape") for key in info["mismatched_keys"]
-    ]
+    wrong = [(key, "no weights") for key in info["missing_keys"]]
+    wrong += [(key, "weights of another shape") for key, *_ in info["mismatched_keys"]]
     for key, what in sorted(wrong)[:1]:
         raise NotConvertible(f"has {what} for {key}, by the way transformers {transformers.__version__} reads its settings")
     return model  # type: ignore[no-any-return]
