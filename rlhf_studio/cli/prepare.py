@@ -1,4 +1,4 @@
-"""Commands that prepare a run: ``convert`` makes safetensors of pickled weights, ``from-trl`` settings of what was written for TRL."""
+"""Commands that prepare a run: ``convert`` makes a model of one in another form, ``from-trl`` settings of what was written for TRL."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from rlhf_studio.visible import say
 
 def add_commands(commands: Subcommands) -> None:
     """Add the commands of this module to the parser of all commands."""
-    convert = commands.add_parser("convert", help="give a model that has only pickled weights safetensors weights", allow_abbrev=False)
-    convert.add_argument("model", metavar="MODEL", help="a folder or Hugging Face hub id: a language model, reward model or LoRA adapter")
+    convert = commands.add_parser(
+        "convert", help="make a model that can be trained of GGUF, pickled weights or an adapter", allow_abbrev=False
+    )
+    convert.add_argument("model", metavar="MODEL", help="a GGUF file, a folder or a hub id with GGUF or pickled weights, or an adapter")
     convert.add_argument("out", type=Path, metavar="OUT", help="the folder to write; missing or empty")
     convert.add_argument("--revision", default="main", help="branch, tag or commit of a hub model")
+    convert.add_argument("--file", default="", metavar="NAME", help="which GGUF file, where there are several")
+    convert.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights from a GGUF file or a merge")
     convert.set_defaults(run=_convert)
     from_trl = commands.add_parser("from-trl", help="write what you have for TRL's PPO as settings of this program", allow_abbrev=False)
     from_trl.add_argument("file", metavar="FILE", help="YAML, JSON, Python, a notebook, or a text with the command; - reads standard input")
@@ -38,16 +42,18 @@ def names_of_trl(message: str) -> list[Problem]:
 
 
 def _convert(options: argparse.Namespace) -> int:
+    from rlhf_studio.inputs.models.conversion import convert
     from rlhf_studio.inputs.models.files import ModelError
-    from rlhf_studio.inputs.models.pickles import convert
 
     def report(text: str) -> None:
         say(text, sys.stderr)
 
     try:
-        converted = convert(options.model, options.out, options.revision, report=report)
+        converted = convert(options.model, options.out, options.revision, report=report, file=options.file, dtype=options.dtype)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
+    for note in converted.notes:
+        say(note)
     say(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
     return DONE
 

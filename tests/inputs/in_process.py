@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.inputs import chat
-from rlhf_studio.inputs.models import pickles
+from rlhf_studio.inputs.models import gguf, merged_adapter, pickles
 from rlhf_studio.inputs.prompts.sources import tables
 
 
@@ -34,5 +34,5 @@ def real_helpers() -> None:
 @pytest.fixture(autouse=True)
 def helpers_in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "real_helpers" not in request.fixturenames:
-        for user in (chat, tables, pickles):
+        for user in (chat, tables, pickles, gguf, merged_adapter):
             monkeypatch.setattr(user, "ask_helper", in_process)

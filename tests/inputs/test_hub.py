@@ -15,9 +15,9 @@ import torch
 from huggingface_hub import HfApi, constants
 from safetensors.torch import load_file
 
+from rlhf_studio.inputs.models.conversion import convert
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import HUB_MEMORY_SECONDS, Hub, ModelError
-from rlhf_studio.inputs.models.pickles import convert
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

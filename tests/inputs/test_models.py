@@ -14,6 +14,7 @@ from rlhf_studio.config.bundled import ASSETS, BUNDLED
 from rlhf_studio.inputs.models import facts as facts_module
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model, supported_architectures
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.trained import resolve
 from tests.inputs.conftest import WORDS, write_tokenizer
 
@@ -88,13 +89,39 @@ def test_without_the_table_of_transformers_the_ending_of_the_name_decides(make_m
     ("present", "message"),
     [
         ("pytorch_model.bin", "has its weights only as a pickle (pytorch_model.bin)"),
-        ("tf_model.h5", "has no weights: model.safetensors is missing"),
+        ("tf_model.h5", "model.safetensors is missing, and tf_model.h5 is for TensorFlow; use the original model with safetensors"),
+        ("weights.npz", "weights.npz is for MLX or NumPy arrays; use the original model"),
+        ("model.Q8_0.gguf", "holds a GGUF file, which cannot be trained as it is; convert it first: python -m rlhf_studio convert"),
+        ("model-00001-of-00002.safetensors", "but not model.safetensors.index.json, which says what is in which file; get that file too"),
+        ("policy.safetensors", "has policy.safetensors, but no model.safetensors; if that file holds the whole model"),
+        ("notes.md", "has no weights: model.safetensors is missing"),
     ],
 )
 def test_weights_that_are_not_safetensors(present: str, message: str, make_model: Any) -> None:
     folder = make_model(weights=False)
     (folder / present).write_bytes(b"\x80\x04canary")
     assert_refused(folder, message)
+
+
+def test_weights_that_were_quantized_before(make_model: Any) -> None:
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "awq": ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "has AWQ weights of 4 bits, which were made for answering"),
+        "gptq": ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "has GPTQ weights of 8 bits"),
+        "nf4": (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            "bitsandbytes weights of 4 bits, .* first: python",
+        ),
+        "new": ({"quantization_config": {"quant_method": "tomorrow"}}, "has tomorrow weights, which were made for answering"),
+        "mlx": (
+            {"quantization": {"bits": 4, "group_size": 64}, "quantization_config": {"bits": 4, "group_size": 64}},
+            "has weights of 4 bits for Apple's MLX, .* mlx_lm.convert --hf-path .*mlx --mlx-path converted/mlx --dequantize",
+        ),
+    }
+    for name, (config, message) in cases.items():
+        folder = make_model(name, **config)
+        with pytest.raises(ModelError, match=message):
+            check_causal_lm(str(folder))
+    assert check_causal_lm(str(make_model("plain", quantization_config=None))).parameters
 
 
 def test_safetensors_beside_a_pickle_are_fine(make_model: Any) -> None:
@@ -144,10 +171,11 @@ def test_an_unknown_number_format_is_not_held_against_the_file(make_model: Any) 
 def test_other_kinds_of_folders(tmp_path: Path) -> None:
     assert_refused(tmp_path, "holds no model: config.json is missing")
     (tmp_path / "w.gguf").touch()
-    assert_refused(tmp_path, "holds GGUF files")
+    assert_refused(tmp_path, f"holds a GGUF file, which cannot be trained as it is; convert it first: {convert_command(str(tmp_path))}")
     (tmp_path / "adapter_config.json").touch()
     assert_refused(tmp_path, "adapter_config.json of")
-    assert_refused(tmp_path / "w.gguf", "is a file; give the folder")
+    assert_refused(tmp_path / "w.gguf", f"convert it first: {convert_command(str(tmp_path / 'w.gguf')).removesuffix('.gguf')}, then name")
+    assert_refused(tmp_path / "adapter_config.json", "is a file; give the folder")
     assert_refused(tmp_path / "nowhere", "there is no folder")
     assert_refused("bundled/other", "there is no bundled/other; there are: bundled/world-policy, bundled/world-reward")
 
@@ -247,9 +275,11 @@ def test_the_tokenizer_may_lie_with_the_adapter_alone(make_model: Any, tmp_path:
 
 def test_adapters_that_cannot_be_used(make_model: Any, make_reward: Any, tmp_path: Path) -> None:
     base = make_model()
+    first = f"into its base model first: {convert_command(str(tmp_path / 'ia3'))}"
     cases: list[tuple[Any, str]] = [
         (make_adapter(tmp_path / "nameless", None), "does not name its base model"),
-        (make_adapter(tmp_path / "prefix", base, peft_type="PREFIX_TUNING"), "is a PREFIX_TUNING adapter, not a LoRA adapter"),
+        (make_adapter(tmp_path / "prefix", base, peft_type="PREFIX_TUNING"), "cannot be merged into its base: it puts learned vectors"),
+        (make_adapter(tmp_path / "ia3", base, peft_type="IA3"), f"is an IA3 adapter, not a LoRA adapter; merge it {first}"),
         (make_adapter(tmp_path / "lost", tmp_path / "none"), "is a LoRA adapter, and its base cannot be used: there is no folder"),
         (make_adapter(tmp_path / "classifier", make_reward()), "its base cannot be used"),
         (make_adapter(tmp_path / "itself", tmp_path / "itself"), "is an adapter of an adapter, more than 4 deep"),

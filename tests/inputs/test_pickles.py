@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.engine.process.unpickling import NotWeights, read_pickle
+from rlhf_studio.inputs.models.conversion import convert
 from rlhf_studio.inputs.models.facts import check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import ModelError
-from rlhf_studio.inputs.models.pickles import convert, convert_command
+from rlhf_studio.inputs.models.pickles import convert_command
 from tests.engine.small_models import save_policy, save_reward_model
 
 pytestmark = pytest.mark.slow
@@ -121,7 +122,7 @@ def test_folders_with_nothing_to_convert(tmp_path: Path) -> None:
     source = save_policy(tmp_path / "source")
     refused("has safetensors weights already")
     (source / "model.safetensors").unlink()
-    refused("has no pytorch_model.bin and no adapter_model.bin")
+    refused("has no pytorch_model.bin, no adapter_model.bin and no GGUF file")
     index = source / "pytorch_model.bin.index.json"
     index.write_text('{"weight_map": {"a": "pytorch_model-00002-of-00002.bin"}}')
     refused("is incomplete: pytorch_model-00002-of-00002.bin is missing")

@@ -74,8 +74,6 @@ def test_sizes_that_fit(two_layers: Any) -> None:
     assert check_causal_lm(str(two_layers("plain", n_layer=2, n_embd=4))).parameters == 8 * 4 + 2 * 48
     extra = two_layers("extra", n_layer=1, num_nextn_predict_layers=1)  # a layer that predicts further ahead is stored behind the others
     assert check_causal_lm(str(extra)).parameters
-    packed = two_layers("packed", n_layer=2, n_embd=8, quantization_config={"bits": 4})
-    assert check_causal_lm(str(packed)).parameters
 
 
 @pytest.mark.parametrize("role", ["reward", "critic", "reference"])

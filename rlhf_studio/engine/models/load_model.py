@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -193,10 +194,25 @@ def _load_full(name: str, folder: Path, dtype: torch.dtype, report: OnProgress, 
     model: PreTrainedModel = loaded[0]
     if missing := sorted(loaded[1]["missing_keys"]):
         raise ConfigError([Problem(field, f"{name} has no weights for {missing[0]}; it is not a trained language model")])
+    if problem := _misfit(model, loaded[1]["unexpected_keys"]):
+        raise ConfigError([Problem(field, f"{name} {problem}")])
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         message = f"{name} is a {model.config.model_type} model without a key-value cache, which sampling needs; use another model"
         raise ConfigError([Problem(field, message)])
     return model
+
+
+def _misfit(model: PreTrainedModel, left_out: Iterable[str]) -> str:
+    """Where transformers goes on with other numbers than the files hold, or other programs would: what to change; empty for none."""
+    weights = model.state_dict()
+    if biases := sorted(key for key in left_out if key.endswith(".bias") and f"{key.removesuffix('bias')}weight" in weights):
+        return f"stores {biases[0]}, but by its config.json that layer has no bias; correct config.json (attention_bias, for example)"
+    if own := sorted(model.get_expanded_tied_weights_keys(all_submodels=True).keys() - model.all_tied_weights_keys.keys()):
+        return (
+            f"stores {own[0]} with other numbers than the embedding, but by its config.json (tie_word_embeddings) both are one matrix; "
+            "programs disagree on what that means. Write false there to keep both, or take that tensor out of the file"
+        )
+    return ""
 
 
 def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
@@ -207,7 +223,8 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _cannot_load(name, field, error) from error
     if kind != "LORA":
-        raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")])
+        way_out = f"merge it into its base model first: {convert_command(name)}"
+        raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; {way_out}")])
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # without it peft would load a pickle

@@ -8,6 +8,12 @@
 :mod:`size_checks`         sizes that cannot be, or do not fit the weights
 :mod:`rotation`            positions whose frequencies change with a text's length
 :mod:`safetensors_header`  reading the header of a safetensors file
+:mod:`conversion`          the command ``convert``: from a model in another form to one that can be used
 :mod:`pickles`             weights that are only pickles, and how they become safetensors
+:mod:`gguf`                GGUF files, and how their weights become plain numbers
+:mod:`unpacked`            weights that were quantized before, likewise
+:mod:`other_formats`       what a model in any other form is, and the way out
+:mod:`adapters`            kinds of adapters, and which cannot be a part of their base
+:mod:`merged_adapter`      merging one into its base
 :mod:`lora_targets`        which layers LoRA adapts
 """

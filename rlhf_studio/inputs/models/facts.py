@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.families import family_problem, mapping_source
-from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, moved_base, read_json
+from rlhf_studio.inputs.models.adapters import adapter_base, kind_of_adapter, require_lora, require_same_rows
+from rlhf_studio.inputs.models.files import MOST_ADAPTERS, Hub, ModelError, ModelFiles, find_model, read_json
+from rlhf_studio.inputs.models.gguf import gguf_files
+from rlhf_studio.inputs.models.other_formats import gguf_advice, quantized_before
 from rlhf_studio.inputs.models.rotation import rotation_boundary
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.shape import HEADS, ModelShape, read_shape
@@ -141,6 +144,8 @@ def _facts(files: ModelFiles, task: str, expected: str, *, tokenizer_elsewhere: 
     config = read_json(files, "config.json")
     architecture = _architecture(files.name, config, task, expected)
     check_numbers(files.name, config)
+    if not drawn and (quantized := quantized_before(files.name, files.revision, config)):
+        raise ModelError(quantized)
     weights = [] if drawn else weight_files(files)
     tensors = read_tensors(files, weights)
     if not tokenizer_elsewhere and not has_tokenizer(files):
@@ -193,6 +198,8 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
         facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=elsewhere)
     except ModelError as error:
         raise _base_unusable(files, error) from None
+    for link in chain[:-1]:
+        require_same_rows(link, read_tensors(link, ["adapter_model.safetensors"]), facts.vocab_size)
     tokenizer = next((link.small("tokenizer.json") for link in chain if "tokenizer.json" in link.sizes), None)
     check_vocabulary(files.name, tokenizer, facts.vocab_size)
     download = sum(link.sizes["adapter_model.safetensors"] for link in chain[:-1] if link.folder is None)
@@ -208,16 +215,13 @@ def _base_unusable(files: ModelFiles, error: ModelError) -> ModelError:
 def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     """Name and revision of the base that a usable LoRA adapter belongs to."""
     settings = read_json(files, "adapter_config.json")
-    kind, base, revision = settings.get("peft_type"), settings.get("base_model_name_or_path"), settings.get("revision") or "main"
-    if kind != "LORA":
-        raise ModelError(f"{files.name} is a {str(kind)[:40]} adapter, not a LoRA adapter; merge it into its base model first")
-    if not (isinstance(base, str) and base and isinstance(revision, str)):
-        raise ModelError(f"adapter_config.json of {files.name} does not name its base model")
+    require_lora(files, settings)
+    base, revision = adapter_base(files, settings)
     if "adapter_model.safetensors" not in files.sizes:
         remedy = pickle_advice(files) if "adapter_model.bin" in files.sizes else "save it as safetensors"
         raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; {remedy}")
     read_tensors(files, ["adapter_model.safetensors"])
-    return base if files.folder is None else moved_base(base, files.folder), revision
+    return base, revision
 
 
 def _adapts_a_classifier(files: ModelFiles) -> bool:
@@ -232,9 +236,9 @@ def _check_kind(files: ModelFiles) -> None:
             f"{files.name} is an ensemble of reward models; name it in a reward of the kind ensemble, or name one of its members"
         )
     if "adapter_config.json" in files.sizes:  # a policy never comes here: its adapters are followed to their base
-        raise ModelError(f"{files.name} is a LoRA adapter, not a whole model; merge it into its base model first")
-    if any(file_name.endswith(".gguf") for file_name in files.sizes):
-        raise ModelError(f"{files.name} holds GGUF files, which cannot be trained; use the original model with safetensors weights")
+        raise ModelError(f"{files.name} is {kind_of_adapter(files)}, not a whole model; merge it into its base model first")
+    if gguf_files(files):
+        raise ModelError(gguf_advice(files))
     raise ModelError(f"{files.name} holds no model: config.json is missing")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -142,6 +143,10 @@ def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> Mod
             raise ModelError(f"{name} cannot be used: {error}") from None
         return folder_files(name, path)
     if os.path.exists(path):
+        if path.suffix.lower() == ".gguf":
+            out = f"converted/{path.stem}"
+            command = shlex.join(["python", "-m", "rlhf_studio", "convert", name, out])
+            raise ModelError(f"{name} is a GGUF file, which cannot be trained as it is; convert it first: {command}, then name {out}")
         raise ModelError(f"{name} is a file; give the folder that holds config.json and the safetensors weights")
     if name in BUNDLED or not HUB_ID.fullmatch(name) or name.endswith((".", "-")) or "--" in name or ".." in name:
         raise ModelError(f"there is no folder {name}{_meant_a_run(name)}")

@@ -6,19 +6,16 @@ knows tensors and plain containers and refuses everything else, under limits of 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
-from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, network_error
+from rlhf_studio.inputs.models.files import ModelError, ModelFiles
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
 from rlhf_studio.units import format_bytes
 
@@ -28,15 +25,6 @@ MOST_BYTES = 2**40  # the helper lowers this itself, once it knows how much load
 SIDE_FILES = (".json", ".txt", ".model", ".jinja")
 KINDS = {"pytorch_model": "model", "adapter_model": "adapter_model"}
 """Stems of pickled weights, and what transformers and peft call the same weights as safetensors."""
-
-
-@dataclass(frozen=True)
-class ConvertedModel:
-    """What came of a conversion: the folder, its tensors, and the bytes of its weights."""
-
-    folder: Path
-    tensors: int
-    bytes: int
 
 
 def convert_command(name: str, revision: str = "main") -> str:
@@ -72,39 +60,23 @@ def _shards(files: ModelFiles, index: str) -> list[str]:
     return shards
 
 
-def convert(
-    name: str, out: Path, revision: str = "main", hub: Hub | None = None, report: Callable[[str], None] = lambda text: None
-) -> ConvertedModel:
-    """Write the model ``name`` (a folder or hub id) with safetensors weights into the folder ``out``, which must be empty or missing.
+def write_pickled(files: ModelFiles, folder: Path, report: Callable[[str], None]) -> tuple[str, ...]:
+    """Write the model into ``folder`` with its pickled weights as safetensors, and the files beside them as they are.
 
-    Everything is written beside ``out`` first and renamed at the end. ``report`` is called with a line about each step.
-    Raises :class:`ModelError` with one sentence when there is nothing to convert, or a file is not only weights.
+    ``report`` is called with a line about each step. Raises :class:`ModelError` for a file that is not only weights. Nothing is lost: no
+    sentences.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ModelError(f"{out} exists and is not an empty folder; name another one")
-    files = find_model(name, revision, hub)
-    if any(file_name.endswith(".safetensors") for file_name in files.sizes):
-        raise ModelError(f"{name} has safetensors weights already; there is nothing to convert")
     weights = pickled_weights(files)
-    if weights is None:
-        raise ModelError(f"{name} has no pytorch_model.bin and no adapter_model.bin; there is nothing to convert")
+    assert weights is not None
     stem, pickles = weights
-    with _reading(name):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    needed, free = sum(files.sizes[pickle] for pickle in pickles), shutil.disk_usage(out.parent).free
+    needed, free = sum(files.sizes[pickle] for pickle in pickles), shutil.disk_usage(folder).free
     if needed > free:
-        raise ModelError(f"{out} needs about {format_bytes(needed)}, but only {format_bytes(free)} are free there")
-    with _reading(name), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as temporary:
-        folder = Path(temporary) / "model"
-        folder.mkdir()
-        for side in sorted(files.sizes):
-            if side.endswith(SIDE_FILES) and "/" not in side and not side.endswith(".bin.index.json"):
-                shutil.copyfile(_own_file(files, side), folder / side)
-        converted = _write_weights(files, pickles, KINDS[stem], folder, report)
-        with contextlib.suppress(FileNotFoundError):
-            out.rmdir()  # an empty one; rename does not replace it everywhere
-        folder.rename(out)
-    return ConvertedModel(out, *converted)
+        raise ModelError(f"{files.name} needs about {format_bytes(needed)} as safetensors, but only {format_bytes(free)} are free there")
+    for side in sorted(files.sizes):
+        if side.endswith(SIDE_FILES) and "/" not in side and not side.endswith(".bin.index.json"):
+            shutil.copyfile(_own_file(files, side), folder / side)
+    _write_weights(files, pickles, KINDS[stem], folder, report)
+    return ()
 
 
 def _own_file(files: ModelFiles, name: str) -> Path:
@@ -124,19 +96,8 @@ def _own_file(files: ModelFiles, name: str) -> Path:
     return target
 
 
-@contextlib.contextmanager
-def _reading(name: str) -> Iterator[None]:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        yield
-    except (OSError, HfHubHTTPError, network_error()) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:200] or type(error).__name__
-        raise ModelError(f"{name} cannot be converted: {reason}") from None
-
-
-def _write_weights(files: ModelFiles, pickles: list[str], stem: str, folder: Path, report: Callable[[str], None]) -> tuple[int, int]:
-    """(tensors, bytes) of the safetensors files that one helper wrote from the pickles."""
+def _write_weights(files: ModelFiles, pickles: list[str], stem: str, folder: Path, report: Callable[[str], None]) -> None:
+    """Let one helper write safetensors files from the pickles."""
     targets = [f"{stem}-{number:05}-of-{len(pickles):05}.safetensors" for number in range(1, len(pickles) + 1)]
     targets = targets if len(pickles) > 1 else [f"{stem}.safetensors"]
     jobs = []
@@ -153,11 +114,12 @@ def _write_weights(files: ModelFiles, pickles: list[str], stem: str, folder: Pat
         raise ModelError(f"the weights of {files.name} cannot be read: {error}") from None
     finally:
         answers.close()
-    return _finish(targets, stem, folder)
+    if len(targets) > 1:
+        _write_index(targets, stem, folder)
 
 
-def _finish(targets: list[str], stem: str, folder: Path) -> tuple[int, int]:
-    """Look at what was written, and write the list of shards when there are several."""
+def _write_index(targets: list[str], stem: str, folder: Path) -> None:
+    """Write the list of what is in which shard."""
     where: dict[str, str] = {}
     total = 0
     for target in targets:
@@ -167,8 +129,5 @@ def _finish(targets: list[str], stem: str, folder: Path) -> tuple[int, int]:
             raise ModelError(f"{target} was not written whole: {error}") from None
         where |= dict.fromkeys(tensors, target)
         total += sum(tensor.bytes for tensor in tensors.values())
-        (folder / target).chmod(0o644)  # safetensors writes files that only their owner can read
-    if len(targets) > 1:
-        index: dict[str, Any] = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-        (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
-    return len(where), total
+    index: dict[str, Any] = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+    (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")

@@ -61,10 +61,8 @@ def check_against_weights(name: str, config: dict[str, Any], tensors: dict[str, 
 
 
 def _misfits(config: dict[str, Any], tensors: dict[str, TensorInfo], stored_bytes: int) -> Iterator[str]:
-    packed = "quantization_config" in config  # several weights in one number: shapes say less
     if tensors:
         yield from _layer_misfits(config, tensors)
-    if tensors and not packed:
         yield from _embedding_misfits(config, tensors)
         largest = max((max(tensor.shape, default=0) for tensor in tensors.values()), default=0)
         for key, size in _sizes(config, (*ALL_WIDTHS, *ALL_INNER)):

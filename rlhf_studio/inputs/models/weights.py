@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from rlhf_studio.inputs.models.files import ModelError, ModelFiles, read_json
+from rlhf_studio.inputs.models.other_formats import other_weights
 from rlhf_studio.inputs.models.pickles import convert_command, pickled_weights
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, TensorInfo, read_header
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+COUNTED = re.compile(r"-\d{5}-of-(\d{5})\.safetensors$")
 
 
 def weight_files(files: ModelFiles) -> list[str]:
@@ -21,12 +25,21 @@ def weight_files(files: ModelFiles) -> list[str]:
         missing = [shard for shard in shards if shard not in files.sizes]
         if missing:
             raise ModelError(f"{files.name} is incomplete: {missing[0]} is missing ({len(missing)} of {len(shards)} weight files)")
+        _require_whole_index(files.name, shards)
         return shards
     pickles = sorted(file_name for file_name in files.sizes if file_name.endswith(PICKLES))
     if pickles:
         problem = f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened"
         raise ModelError(f"{problem}; {pickle_advice(files)}")
-    raise ModelError(f"{files.name} has no weights: model.safetensors is missing")
+    raise ModelError(other_weights(files))
+
+
+def _require_whole_index(name: str, shards: list[str]) -> None:
+    """Raises :class:`ModelError` when the list leaves out one of the shards that their names count."""
+    counts = {int(match[1]) for shard in shards if (match := COUNTED.search(shard))}
+    if counts and counts != {len(shards)}:
+        says = f"lists {len(shards)} weight files, but their names count {' and '.join(map(str, sorted(counts)))}"
+        raise ModelError(f"model.safetensors.index.json of {name} {says}; it belongs to other weights, so get both again from one source")
 
 
 def pickle_advice(files: ModelFiles) -> str:
@@ -37,13 +50,18 @@ def pickle_advice(files: ModelFiles) -> str:
 
 
 def read_tensors(files: ModelFiles, weights: list[str]) -> dict[str, TensorInfo]:
-    """The tensors in these files by name; empty when they are only on the hub. Raises :class:`ModelError` for a damaged file."""
+    """The tensors in these files by name; empty when they are only on the hub. Raises :class:`ModelError` for a damaged file,
+    and for a tensor that two of them hold.
+    """
     if files.folder is None:
         return {}
     tensors: dict[str, TensorInfo] = {}
     for weight in weights:
         try:
-            tensors.update(read_header(files.folder / weight))
+            further = read_header(files.folder / weight)
         except HeaderError as error:
             raise ModelError(f"{weight} of {files.name} {error}") from None
+        if twice := sorted(tensors.keys() & further.keys()):
+            raise ModelError(f"{weight} of {files.name} holds {twice[0][:80]}, and so does another weight file; save the model again")
+        tensors.update(further)
     return tensors
