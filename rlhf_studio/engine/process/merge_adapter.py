@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -38,7 +39,8 @@ def merge(adapter: Path, name: str, base: str, revision: str, target: Path, dtyp
     """Write ``base`` with the adapter in the folder ``adapter`` merged in. Raises :class:`ConfigError` where they do not fit."""
     loaded = load_causal_lm(base, revision, torch.float32, lambda text, share: answer({"progress": text}), "model")
     answer({"progress": f"merging {name}"})
-    rows, known = embedding_rows(read_header(adapter / "adapter_model.safetensors")), len(loaded.model.get_input_embeddings().weight)
+    embedding: Any = loaded.model.get_input_embeddings()
+    rows, known = embedding_rows(read_header(adapter / "adapter_model.safetensors")), len(embedding.weight)
     if rows > known:  # tokens that were added for the adapter's training: it brings all their vectors
         loaded.model.resize_token_embeddings(rows, mean_resizing=False)
     model = merge_adapter(loaded.model, adapter, name, "model")

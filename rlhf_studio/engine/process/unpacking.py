@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, FineGrainedFP8Config, Mxfp4Config
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, FineGrainedFP8Config
+from transformers.utils.quantization_config import Mxfp4Config
 
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.models.load_model import UNUSABLE, fetch, load_tokenizer
