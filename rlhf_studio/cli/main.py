@@ -10,7 +10,23 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli import (
+    completions,
+    doctor,
+    ensemble,
+    evaluate,
+    export,
+    fork,
+    lessons,
+    logs,
+    measure_reward,
+    prepare,
+    road,
+    score,
+    show,
+    talk,
+    train,
+)
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
 from rlhf_studio.config.io import ConfigError, Problem
@@ -19,7 +35,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate")
+TAKE_SETTINGS = ("train", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,6 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_resume(commands)
     fork.add_commands(commands)
     score.add_commands(commands)
+    measure_reward.add_commands(commands)
     talk.add_commands(commands)
     lessons.add_commands(commands)
     evaluate.add_commands(commands)
