@@ -24,7 +24,12 @@ pytestmark = pytest.mark.slow
 
 CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a> {% endif %}"
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
-FAMILIES = {"tldr-pythia-1b": ("gpt_neox", "gpt_neox"), "qwen-chat": ("qwen2", "qwen2"), "qlora-7b": ("qwen2", "qwen3")}
+FAMILIES = {
+    "tldr-pythia-1b": ("gpt_neox", "gpt_neox"),
+    "qwen-chat": ("qwen2", "qwen2"),
+    "gsm8k-qwen": ("qwen2", ""),
+    "qlora-7b": ("qwen2", "qwen3"),
+}
 """Families of the policy and of the reward model, where a recipe's are not GPT-2 and DistilBERT."""
 EVERY_DAY = ("gpt2-imdb",)
 DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
@@ -33,6 +38,11 @@ DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
 def rows_of(recipe: RunConfig) -> list[dict[str, Any]]:
     """Rows with the recipe's column, as its data set has them: a text of 20 to 80 words, or a conversation."""
     texts = [" ".join(WORDS[(start + step) % len(WORDS)] for step in range(80)) for start in range(12)]
+    if recipe.data.reference_column:
+        return [
+            {recipe.data.column: text[: 20 + 3 * number], recipe.data.reference_column: f"w1\n#### {number}"}
+            for number, text in enumerate(texts)
+        ]
     if recipe.data.chat_template:
         return [{recipe.data.column: [{"role": "user", "content": text[: 20 + 3 * number]}]} for number, text in enumerate(texts)]
     if recipe.data.min_characters:
@@ -61,7 +71,7 @@ def stand_in(name: str, folder: Path) -> RunConfig:
 
     data = recipe.model_dump()
     data["model"] |= {"policy": str(folder / "policy"), "quantization": "none"}
-    data["data"] |= {"prompts": str(folder / "data.jsonl")}
+    data["data"] |= {"prompts": str(folder / "data.jsonl"), "subset": "", "eval": ""}
     for component in data["reward"]["components"]:
         if component["kind"] == "reward_model":
             component["model"] = str(folder / "reward")

@@ -83,9 +83,7 @@ def measure_on_pairs(
     if cut:
         notes.append(f"{cut:,} of {len(scores):,} texts are longer than the model reads and lost their beginning, as they would in a run.")
     if saved is None and not model.reads_chats and chat_template(model.tokenizer) is not None:
-        notes.append(
-            "The model's tokenizer has a chat template, which was not used; with --reward.chat_template own it is."
-        )
+        notes.append("The model's tokenizer has a chat template, which was not used; with --reward.chat_template own it is.")
     lengths = _lengths(model, pairs)
     golds = _golds(pairs) if data.source.startswith("bundled/world") else (None, None)
     scored = ScoredPairs(
