@@ -13,6 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, GPT2
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.cli.measure_reward import learned_from, request_of
+from rlhf_studio.config.bundled import ASSETS
+from rlhf_studio.engine.compute.device import choose_compute
+from rlhf_studio.engine.stages.reward_model.on_pairs import measure_on_pairs
+from rlhf_studio.inputs.examples import read_pairs
 from rlhf_studio.runs.reader import RunReader
 from tests.engine.small_models import WORDS, save_tokenizer
 from tests.engine.test_rewards_chats import PLAIN, by_transformers, reward_model
@@ -84,35 +88,25 @@ def test_all_measures_of_pairs_worked_out_by_hand(tmp_path: Path, capsys: pytest
 
 
 def test_scores_of_chats_and_of_the_bundled_model_are_those_of_plain_transformers(tmp_path: Path) -> None:
-    def scores_of(model: str, pairs: list[dict[str, Any]], *more: str) -> list[tuple[float, float]]:
-        """Scores of the pairs, which the model gets wrong each: the pairs and the same pairs the other way round are measured."""
-        both = []
-        for first, second in (("chosen", "rejected"), ("rejected", "chosen")):
-            turned = [{**row, "chosen": row[first], "rejected": row[second]} for row in pairs]
-            out = tmp_path / "out.json"
-            data = rows_file(tmp_path / "pairs.jsonl", turned)
-            assert main(["measure-reward", model, "--pairs", str(data), "--json", str(out), "--replace", *more]) == 0
-            both.append({row["number"]: (row["chosen"], row["rejected"]) for row in json.loads(out.read_text())["wrong"]})
-        return [both[0][number] if number in both[0] else both[1][number][::-1] for number in range(1, len(pairs) + 1)]
+    def scores_of(model: str, pair: dict[str, str], **settings: str) -> list[float]:
+        request = request_of(model, str(rows_file(tmp_path / "pairs.jsonl", [pair])), settings)
+        rows = read_pairs(request.data).rows
+        pairs = measure_on_pairs(request.reward, rows, request.data, choose_compute(request.run), lambda text, fraction: None).pairs
+        return [float(pairs.chosen[0]), float(pairs.rejected[0])]
 
-    pairs = [
-        {"prompt": "w2 w3", "chosen": " w3 w4", "rejected": " w5"},
-        {"prompt": "w6", "chosen": " w7 w8 w9", "rejected": " w2 w5"},
-    ]
-    chats = reward_model(tmp_path / "chats", PLAIN)
-    for row, scores in zip(pairs, scores_of(str(chats), pairs, "--reward.chat_template", "own"), strict=True):
-        for side, score in zip(("chosen", "rejected"), scores, strict=True):
-            chat = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row[side]}]
-            assert score == pytest.approx(by_transformers(chats, chat), abs=1e-5)
+    pair = {"prompt": "w2 w3", "chosen": " w7 w8 w9", "rejected": " w5"}
+    folder = reward_model(tmp_path / "chats", PLAIN)
+    chats = [[{"role": "user", "content": pair["prompt"]}, {"role": "assistant", "content": pair[side]}] for side in ("chosen", "rejected")]
+    expected = [by_transformers(folder, chat) for chat in chats]
+    assert scores_of(str(folder), pair, **{"reward.chat_template": "own"}) == pytest.approx(expected, abs=1e-5)
 
-    films = [{"prompt": "The plot", "chosen": " is superb.", "rejected": " is a disaster. I walked out before the end."}]
-    (scores,) = scores_of("bundled/world-reward", films)
-    folder = Path("assets/world/reward")
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    for side, score in zip(("chosen", "rejected"), scores, strict=True):
-        with torch.no_grad():
-            alone = network(torch.tensor([tokenizer("The plot" + films[0][side])["input_ids"]])).logits
-        assert score == pytest.approx(float(alone), abs=1e-4)
+    film = {"prompt": "The plot", "chosen": " is superb.", "rejected": " is a disaster. I walked out before the end."}
+    bundled = ASSETS / "world" / "reward"
+    tokenizer, network = AutoTokenizer.from_pretrained(bundled), AutoModelForSequenceClassification.from_pretrained(bundled).eval()
+    with torch.no_grad():
+        ids = [tokenizer(film["prompt"] + film[side], return_tensors="pt")["input_ids"] for side in ("chosen", "rejected")]
+        alone = [float(network(row).logits) for row in ids]
+    assert scores_of("bundled/world-reward", film) == pytest.approx(alone, abs=1e-4)
 
 
 def test_what_cannot_be_measured_is_refused_at_the_door(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
