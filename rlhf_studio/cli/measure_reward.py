@@ -244,7 +244,7 @@ def _worst(wrong: list[WrongPair]) -> list[str]:
     lines = [f"most wrong ({min(SHOWN, len(wrong))} pairs)"]
     for pair in wrong[:SHOWN]:
         lines.append(f"  row {pair.number}: the model gives the chosen response {percent(pair.probability, 1)}")
-        prompt, chosen, rejected = (readable(text, CHARACTERS) for text in pair.texts or ("", "", ""))
+        prompt, chosen, rejected = (readable(text, CHARACTERS).replace("\n", "\\n") for text in pair.texts or ("", "", ""))
         lines += [
             f"    prompt            {prompt}",
             f"    chosen   {pair.chosen:8.3f} {chosen}",

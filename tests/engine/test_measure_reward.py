@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, GPT2
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.cli.measure_reward import learned_from, request_of
+from rlhf_studio.config import RewardModelRunConfig
 from rlhf_studio.config.bundled import ASSETS
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.stages.reward_model.on_pairs import measure_on_pairs
@@ -59,7 +60,7 @@ def test_all_measures_of_pairs_worked_out_by_hand(tmp_path: Path, capsys: pytest
     model = model_of_words(tmp_path / "model", {"w1": LN3})
     rows = [
         {"prompt": "w9", "chosen": " w9 w5 w1", "rejected": " w2", "tie": False},  # right, margin ln 3, longer
-        {"prompt": "w8", "chosen": " w2", "rejected": " w1", "tie": False},  # wrong, margin −ln 3, as long
+        {"prompt": "w8", "chosen": " w2", "rejected": " w5\nw1", "tie": False},  # wrong, margin −ln 3, shorter
         {"prompt": "w7", "chosen": " w4 w2", "rejected": " w3 w2", "tie": False},  # equal scores: one half
         {"prompt": "w6", "chosen": " w1", "rejected": " w5 w2", "tie": False},  # right, shorter
         {"prompt": "w6", "chosen": " w1", "rejected": " w2", "tie": True},  # counts nowhere
@@ -76,15 +77,15 @@ def test_all_measures_of_pairs_worked_out_by_hand(tmp_path: Path, capsys: pytest
     # Three pairs at 3/4 of which two are right, one at 1/2 of which one half is: 3/4 · (3/4 − 2/3)
     assert numbers["calibration"]["error"] == pytest.approx(0.0625, abs=1e-4)
     rule = {name: (part["pairs"], part["right"]) for name, part in numbers["length_rule"].items()}
-    assert rule == {"longer": (1, 1.0), "shorter": (1, 1.0), "rule": (4, 2.0)}
+    assert rule == {"longer": (1, 1.0), "shorter": (2, 1.0), "rule": (4, 1.5)}
     (wrong,) = numbers["wrong"]
-    assert wrong["texts"] == ["w8", " w2", " w1"] and wrong["number"] == 2 and wrong["probability"] == pytest.approx(0.25, abs=1e-4)
+    assert wrong["texts"] == ["w8", " w2", " w5\nw1"] and wrong["number"] == 2 and wrong["probability"] == pytest.approx(0.25, abs=1e-4)
     assert (
         "62.5 % of 4" in told
         and "equal scores, which count one half each: 1" in told
         and "row 2: the model gives the chosen response 25.0 %" in told
     )
-    assert "The 5 pairs are of 4 prompts" in told
+    assert "The 5 pairs are of 4 prompts" in told and " w5\\nw1" in told
 
 
 def test_scores_of_chats_and_of_the_bundled_model_are_those_of_plain_transformers(tmp_path: Path) -> None:
@@ -133,6 +134,7 @@ def test_what_cannot_be_measured_is_refused_at_the_door(tmp_path: Path, capsys: 
 
 def test_pairs_that_the_model_has_learned_from_are_named(small_runs: Path) -> None:
     config = RunReader(small_runs / "reward_model").config()
+    assert isinstance(config, RewardModelRunConfig)
     source = config.data.source
     (note,) = learned_from(request_of(str(small_runs / "reward_model"), source, {}))
     assert "learned from these pairs" in note
