@@ -24,6 +24,8 @@ pytestmark = pytest.mark.slow
 
 CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a> {% endif %}"
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
+PLAIN_WORDS, ANSWERS = list("abcdefghijklmnopqrstuvwxyz"), ("3", "5")
+"""Words without digits, and numbers that a random policy writes now and then, so that some of its answers are right."""
 FAMILIES = {
     "tldr-pythia-1b": ("gpt_neox", "gpt_neox"),
     "qwen-chat": ("qwen2", "qwen2"),
@@ -37,12 +39,11 @@ DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
 
 def rows_of(recipe: RunConfig) -> list[dict[str, Any]]:
     """Rows with the recipe's column, as its data set has them: a text of 20 to 80 words, or a conversation."""
-    texts = [" ".join(WORDS[(start + step) % len(WORDS)] for step in range(80)) for start in range(12)]
+    words = PLAIN_WORDS if recipe.data.reference_column else WORDS
+    texts = [" ".join(words[(start + step) % len(words)] for step in range(80)) for start in range(12)]
     if recipe.data.reference_column:
-        return [
-            {recipe.data.column: text[: 20 + 3 * number], recipe.data.reference_column: f"w1\n#### {number}"}
-            for number, text in enumerate(texts)
-        ]
+        question, answer = recipe.data.column, recipe.data.reference_column
+        return [{question: text[: 20 + 3 * number], answer: f"so\n#### {ANSWERS[number % 2]}"} for number, text in enumerate(texts)]
     if recipe.data.chat_template:
         return [{recipe.data.column: [{"role": "user", "content": text[: 20 + 3 * number]}]} for number, text in enumerate(texts)]
     if recipe.data.min_characters:
@@ -55,6 +56,8 @@ def stand_in(name: str, folder: Path) -> RunConfig:
     recipe = load_recipe(name).config
     family, judge = FAMILIES.get(name, ("gpt2", "distilbert"))
     words = CHAT_WORDS if recipe.data.chat_template else WORDS
+    if recipe.data.reference_column:
+        words = [*PLAIN_WORDS, *ANSWERS, *CHAT_WORDS[len(WORDS) :]]
     save_policy(folder / "policy", family, words, spread=0.2, positions=640)
     if recipe.data.chat_template:
         settings = folder / "policy" / "tokenizer_config.json"
