@@ -19,6 +19,7 @@ from rlhf_studio.cli import (
     fork,
     lessons,
     logs,
+    measure_reward,
     plan,
     prepare,
     road,
@@ -35,7 +36,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate")
+TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,6 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_resume(commands)
     fork.add_commands(commands)
     score.add_commands(commands)
+    measure_reward.add_commands(commands)
     talk.add_commands(commands)
     lessons.add_commands(commands)
     evaluate.add_commands(commands)

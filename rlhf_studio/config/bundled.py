@@ -12,6 +12,9 @@ BUNDLED = {
     "bundled/world-reward": "world/reward",
     "bundled/world-prompts": "world/prompts.jsonl",
     "bundled/world-prompts-heldout": "world/prompts_heldout.jsonl",
+    "bundled/sums-policy": "sums/policy",
+    "bundled/sums-prompts": "sums/prompts.jsonl",
+    "bundled/sums-prompts-heldout": "sums/prompts_heldout.jsonl",
 }
 LESSON_RUN = ASSETS / "lessons" / "run.zip"
 """The recorded run that lessons ask; ``python -m rlhf_studio world lesson-run`` makes it."""
@@ -66,7 +69,7 @@ RECORDINGS = (
         COLLAPSED,
     ),
 )
-HELD_OUT = ("bundled/world-prompts-heldout",)
+HELD_OUT = ("bundled/world-prompts-heldout", "bundled/sums-prompts-heldout")
 """Prompts that nothing which ships with the project learned from."""
 WRITTEN = {
     "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),

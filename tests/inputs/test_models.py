@@ -23,7 +23,8 @@ def test_bundled_names_lead_into_the_assets_and_others_stay() -> None:
     assert resolve("bundled/world-policy") == str(ASSETS / "world" / "policy")
     assert resolve("gpt2") == "gpt2"
     assert resolve("bundled/other") == "bundled/other"
-    assert set(BUNDLED) == {"bundled/world-policy", "bundled/world-reward", "bundled/world-prompts", "bundled/world-prompts-heldout"}
+    world = {"bundled/world-policy", "bundled/world-reward", "bundled/world-prompts", "bundled/world-prompts-heldout"}
+    assert set(BUNDLED) == world | {"bundled/sums-policy", "bundled/sums-prompts", "bundled/sums-prompts-heldout"}
 
 
 def test_facts_of_a_causal_model(make_model: Any) -> None:

@@ -24,7 +24,14 @@ pytestmark = pytest.mark.slow
 
 CHAT = "{% for m in messages %}<u> {{ m.content }} {% endfor %}{% if add_generation_prompt %}<a> {% endif %}"
 CHAT_WORDS = [*WORDS, "<u>", "<a>"]
-FAMILIES = {"tldr-pythia-1b": ("gpt_neox", "gpt_neox"), "qwen-chat": ("qwen2", "qwen2"), "qlora-7b": ("qwen2", "qwen3")}
+PLAIN_WORDS, ANSWERS = list("abcdefghijklmnopqrstuvwxyz"), ("3", "5")
+"""Words without digits, and numbers that a random policy writes now and then, so that some of its answers are right."""
+FAMILIES = {
+    "tldr-pythia-1b": ("gpt_neox", "gpt_neox"),
+    "qwen-chat": ("qwen2", "qwen2"),
+    "gsm8k-qwen": ("qwen2", ""),
+    "qlora-7b": ("qwen2", "qwen3"),
+}
 """Families of the policy and of the reward model, where a recipe's are not GPT-2 and DistilBERT."""
 EVERY_DAY = ("gpt2-imdb",)
 DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
@@ -32,7 +39,11 @@ DOWNLOADS = [recipe.name for recipe in list_recipes("ppo") if recipe.download]
 
 def rows_of(recipe: RunConfig) -> list[dict[str, Any]]:
     """Rows with the recipe's column, as its data set has them: a text of 20 to 80 words, or a conversation."""
-    texts = [" ".join(WORDS[(start + step) % len(WORDS)] for step in range(80)) for start in range(12)]
+    words = PLAIN_WORDS if recipe.data.reference_column else WORDS
+    texts = [" ".join(words[(start + step) % len(words)] for step in range(80)) for start in range(12)]
+    if recipe.data.reference_column:
+        question, answer = recipe.data.column, recipe.data.reference_column
+        return [{question: text[: 20 + 3 * number], answer: f"so\n#### {ANSWERS[number % 2]}"} for number, text in enumerate(texts)]
     if recipe.data.chat_template:
         return [{recipe.data.column: [{"role": "user", "content": text[: 20 + 3 * number]}]} for number, text in enumerate(texts)]
     if recipe.data.min_characters:
@@ -45,6 +56,8 @@ def stand_in(name: str, folder: Path) -> RunConfig:
     recipe = load_recipe(name).config
     family, judge = FAMILIES.get(name, ("gpt2", "distilbert"))
     words = CHAT_WORDS if recipe.data.chat_template else WORDS
+    if recipe.data.reference_column:
+        words = [*PLAIN_WORDS, *ANSWERS, *CHAT_WORDS[len(WORDS) :]]
     save_policy(folder / "policy", family, words, spread=0.2, positions=640)
     if recipe.data.chat_template:
         settings = folder / "policy" / "tokenizer_config.json"
@@ -61,7 +74,7 @@ def stand_in(name: str, folder: Path) -> RunConfig:
 
     data = recipe.model_dump()
     data["model"] |= {"policy": str(folder / "policy"), "quantization": "none"}
-    data["data"] |= {"prompts": str(folder / "data.jsonl")}
+    data["data"] |= {"prompts": str(folder / "data.jsonl"), "subset": "", "eval": ""}
     for component in data["reward"]["components"]:
         if component["kind"] == "reward_model":
             component["model"] = str(folder / "reward")

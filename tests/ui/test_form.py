@@ -46,8 +46,8 @@ def test_bounds_units_and_choices_are_the_configurations_own() -> None:
     assert FIELDS["ppo.steps"].items() >= {"kind": "integer", "minimum": 1, "unit": "steps", "level": "basic"}.items()
     assert FIELDS["ppo.kl_controller"]["choices"] == ["fixed", "adaptive"]
     assert FIELDS["lora.enabled"]["kind"] == "toggle"
-    assert FIELDS["model.policy"]["suggestions"] == ["bundled/world-policy"] and FIELDS["model.policy"]["wide"]
-    assert FIELDS["data.prompts"]["suggestions"] == ["bundled/world-prompts"]
+    assert FIELDS["model.policy"]["suggestions"] == ["bundled/world-policy", "bundled/sums-policy"] and FIELDS["model.policy"]["wide"]
+    assert FIELDS["data.prompts"]["suggestions"] == ["bundled/world-prompts", "bundled/sums-prompts"]
     assert "suggestions" not in FIELDS["data.column"]
 
 

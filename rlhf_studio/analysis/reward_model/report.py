@@ -79,11 +79,17 @@ def reward_report(record: Mapping[str, Any]) -> RewardReport:
     """
     if not isinstance(record.get("pairs"), Mapping):
         raise ValueError("this is no measurement of a reward model: it has no pairs")
-    pairs = scored_pairs(record["pairs"])
+    return report_on(scored_pairs(record["pairs"]), record.get("texts"), record.get("consistency", {}))
+
+
+def report_on(
+    pairs: ScoredPairs, texts: Mapping[str, Any] | None = None, steadiness: Mapping[str, Any] | None = None, of: str = "held-out pair"
+) -> RewardReport:
+    """As :func:`reward_report`, of the pairs themselves; ``of`` is what people call one of them."""
     scores = np.concatenate([pairs.chosen, pairs.rejected])
     deviation = float(scores.std()) if len(scores) else 0.0
     measured = (fit(pairs), calibration(pairs), length_bias(pairs), gold_agreement(pairs))
-    steady = consistency(record.get("consistency", {}), deviation)
+    steady = consistency(steadiness or {}, deviation)
     return RewardReport(
         len(pairs),
         measured[0],
@@ -93,8 +99,8 @@ def reward_report(record: Mapping[str, Any]) -> RewardReport:
         by_group(pairs),
         measured[3],
         steady,
-        most_wrong(pairs, record.get("texts")),
-        in_words(*measured, steady),
+        most_wrong(pairs, texts),
+        in_words(*measured, steady, of),
     )
 
 
@@ -126,17 +132,24 @@ def _texts(texts: Mapping[str, Any], index: int) -> tuple[str, str, str] | None:
     return str(prompt), str(chosen), str(rejected)
 
 
-def in_words(headline: Fit, curve: Calibration, length: LengthBias, gold: GoldAgreement | None, steady: Consistency | None) -> list[str]:
-    """The findings as sentences."""
+def in_words(
+    headline: Fit,
+    curve: Calibration,
+    length: LengthBias,
+    gold: GoldAgreement | None,
+    steady: Consistency | None,
+    of: str = "held-out pair",
+) -> list[str]:
+    """The findings as sentences; ``of`` is what people call a pair."""
     accuracy = headline.accuracy
     if accuracy.share is None or accuracy.low is None or accuracy.high is None:
-        return ["There is no held-out pair with a preferred response, so nothing can be said of this model."]
+        return [f"There is no {of} with a preferred response, so nothing can be said of this model."]
     words = [
-        f"The preferred response scores higher in {_percent(accuracy.share)} of {accuracy.pairs:,} held-out pairs "
+        f"The preferred response scores higher in {_percent(accuracy.share)} of {accuracy.pairs:,} {of}s "
         f"(95 % interval {_percent(accuracy.low)} to {_percent(accuracy.high)}); guessing gives 50 %."
     ]
     if accuracy.low <= 0.5:
-        words.append("That may still be chance: more held-out pairs, more training, or clearer preferences are needed.")
+        words.append(f"That may still be chance: more {of}s, more training, or clearer preferences are needed.")
     return [*words, *_confidence(curve, accuracy.share), *_length(length), *_gold(gold), *_steadiness(steady)]
 
 

@@ -142,7 +142,7 @@ def build_policy(
         config,
         seed=MODEL_SEED,
         eval_examples=[Example(review.prompt, review.response) for review in write_corpus(EVAL_SEED, sizes.eval_items)],
-        on_step=_reporter(report, "policy"),
+        on_step=reporter(report, "policy"),
     )
     report(f"policy: {model.num_parameters()} parameters, eval loss {result.eval_loss:.3f} nats per token, {result.seconds:.0f} s")
     return model, result
@@ -163,7 +163,7 @@ def build_reward_model(
         config,
         seed=MODEL_SEED,
         eval_pairs=preferences(write_pairs(EVAL_SEED, sizes.eval_items)),
-        on_step=_reporter(report, "reward model"),
+        on_step=reporter(report, "reward model"),
     )
     assert result.eval_accuracy is not None  # there are held-out pairs
     agrees = f"agrees with {percent(result.eval_accuracy, 1)} of held-out preferences"
@@ -201,7 +201,9 @@ def _shape(tokenizer: PreTrainedTokenizerFast, **more: Any) -> GPT2Config:
     return GPT2Config(vocab_size=len(tokenizer), n_positions=POSITIONS, n_embd=160, n_layer=3, n_head=5, **ends, **drops, **more)
 
 
-def _reporter(report: Log, name: str) -> OnStep:
+def reporter(report: Log, name: str) -> OnStep:
+    """Tells ``report`` of every hundredth step of a training."""
+
     def each_step(progress: TrainingProgress) -> None:
         if progress.step % 100 == 0 or progress.step == progress.steps:
             report(f"{name}: step {progress.step} of {progress.steps}, loss {progress.loss:.3f}, {progress.seconds:.0f} s")

@@ -79,13 +79,15 @@ def check_world(folder: Path, samples: int, report: Log) -> bool:
 
 
 @torch.no_grad()
-def sample_responses(model: Any, tokenizer: Any, prompts: Sequence[str], *, seed: int, batch_size: int = 128) -> list[Response]:
+def sample_responses(
+    model: Any, tokenizer: Any, prompts: Sequence[str], *, seed: int, batch_size: int = 128, most_tokens: int = RESPONSE_TOKENS
+) -> list[Response]:
     """Sample one response per prompt at temperature 1 from the whole distribution; the caller's random state is kept."""
     was_training = model.training
     model.eval()
     # Every field is set: transformers fills what is left out from the model's own settings, or with a top_k of 50.
     settings = GenerationConfig(
-        do_sample=True, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, num_beams=1, max_new_tokens=RESPONSE_TOKENS,
+        do_sample=True, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, num_beams=1, max_new_tokens=most_tokens,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     responses: list[Response] = []

@@ -1,6 +1,7 @@
 """``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do.
 
 ``lesson-run`` trains in the world and packs the run that the lessons ask; ``recordings`` packs what else is shown as a recording.
+``sums`` makes the policy and the questions of the recipes with a right answer; ``sums-check`` measures them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from rlhf_studio.config.bundled import ASSETS, COLLAPSED_RUN, LESSON_RUN
+
+COMMANDS = ("build", "check", "lesson-run", "recordings", "sums", "sums-check")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,15 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         build_collapsed_run(COLLAPSED_RUN, report)
         return 0
+    if options.command in ("sums", "sums-check"):
+        from rlhf_studio.lessons.world_build.sums import SumsSizes, build_sums, check_sums
+
+        folder = options.dir or ASSETS / "sums"
+        if options.command == "sums":
+            build_sums(folder, SumsSizes(), report)
+        return 0 if check_sums(folder, report) else 1
+    folder = options.dir or ASSETS / "world"
     if options.command == "build":
-        build_world(options.dir, WorldSizes(), report)
-    return 0 if check_world(options.dir, options.samples, report) else 1
+        build_world(folder, WorldSizes(), report)
+    return 0 if check_world(folder, options.samples, report) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
-    parser.add_argument("command", choices=("build", "check", "lesson-run", "recordings"), help="build also checks at the end")
-    parser.add_argument("--dir", type=Path, default=ASSETS / "world", help="folder of the world; the bundled one if left out")
+    parser.add_argument("command", choices=COMMANDS, help="build and sums also check at the end")
+    parser.add_argument("--dir", type=Path, help="folder of the world; the bundled one if left out")
     parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
     parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")
     return parser
