@@ -10,7 +10,23 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
-from rlhf_studio.cli import completions, doctor, ensemble, evaluate, export, fork, lessons, logs, prepare, road, score, show, talk, train
+from rlhf_studio.cli import (
+    check,
+    completions,
+    doctor,
+    ensemble,
+    evaluate,
+    export,
+    fork,
+    lessons,
+    logs,
+    prepare,
+    road,
+    score,
+    show,
+    talk,
+    train,
+)
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
 from rlhf_studio.config.io import ConfigError, Problem
@@ -84,6 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)
+    check.add_commands(commands)
     export.add_commands(commands)
     logs.add_commands(commands)
     prepare.add_commands(commands)
