@@ -43,6 +43,7 @@ engine/parity: config engine.compute engine.loop engine.models engine.rewards en
 engine/saving: config engine.loop engine.compute engine.models runs
 engine/stages: analysis.reward_model config engine.compute engine.loop engine.models engine.parity engine.recording engine.rewards
     engine.sampling engine.saving inputs ppo runs
+engine/check: child_process config engine exit_codes inputs runs
 engine/process: child_process config engine exit_codes inputs runs
 lessons: analysis child_process config engine inputs ppo runs trl
 jobs: analysis child_process config engine exit_codes inputs ppo runs

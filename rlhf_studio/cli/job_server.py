@@ -12,6 +12,7 @@ KINDS = {
     "score": "rlhf_studio.jobs.scoring.server",
     "lessons": "rlhf_studio.lessons.server",
     "export": "rlhf_studio.jobs.export.server",
+    "check": "rlhf_studio.engine.check.server",
 }
 """What can be served: the name of the kind, and the module (see :func:`serve`)."""
 

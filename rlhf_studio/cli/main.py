@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.cli import (
+    check,
     completions,
     doctor,
     ensemble,
@@ -103,6 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)
+    check.add_commands(commands)
     export.add_commands(commands)
     logs.add_commands(commands)
     prepare.add_commands(commands)

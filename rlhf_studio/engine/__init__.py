@@ -2,6 +2,7 @@
 
 From the top to the bottom; a room uses only those below it:
 
+- :mod:`.check`: whether a machine's device computes what a CPU computes
 - :mod:`.process`: the engine process, what people ask of it, how it stops
 - :mod:`.stages`: what a run does, as the engine process drives it: PPO, and the stages before and after it
 - :mod:`.parity`: whether a model's numbers are its own, checked before anything is learned

@@ -253,7 +253,7 @@ def install() -> None:
         "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0, "set_device": None, "synchronize": None,
         "empty_cache": None, "get_device_name": properties.name, "is_bf16_supported": True, "manual_seed_all": None,
         "max_memory_allocated": 1.0, "mem_get_info": (memory, memory), "get_device_properties": properties, "get_device_capability": (9, 0),
-        "get_rng_state": torch.get_rng_state(), "set_rng_state": None,
+        "get_rng_state": torch.get_rng_state(), "set_rng_state": None, "reset_peak_memory_stats": None,
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)

@@ -1,0 +1,41 @@
+"""What people get: one line for each check, a last line, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rlhf_studio import __version__
+from rlhf_studio.engine.check.checks import Outcome, Task
+
+FORMAT = 1
+"""Of the JSON file; grows when a reader of older files would read a newer one wrongly."""
+
+
+def line(outcome: Outcome) -> str:
+    """``right      sft           losses of 2 steps as the CPU's ...   1.2 s``."""
+    mark = {"right": "right", "wrong": "WRONG", "not tried": "–"}[outcome.state]
+    text = outcome.sentence if outcome.state != "not tried" else f"not tried: {outcome.sentence}"
+    return f"{mark:6} {outcome.name:13} {text}" + (f" ({outcome.seconds:.1f} s)" if outcome.seconds >= 0.05 else "")
+
+
+def last_line(outcomes: Sequence[Outcome]) -> str:
+    """How many were right, and which were not."""
+    count = {state: sum(outcome.state == state for outcome in outcomes) for state in ("right", "not tried")}
+    wrong = [outcome.name for outcome in outcomes if outcome.state == "wrong"]
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    found = f"WRONG: {', '.join(wrong)}" if wrong else "nothing is wrong"
+    return f"{count['right']} right, {count['not tried']} not tried, {found} ({seconds:.0f} s)"
+
+
+def is_right(outcomes: Sequence[Outcome]) -> bool:
+    """Whether all that was tried is right, and something was tried."""
+    states = {outcome.state for outcome in outcomes}
+    return "right" in states and "wrong" not in states
+
+
+def as_json(task: Task, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The JSON file: what was asked for, whether all is right, and every outcome."""
+    about = {"format": FORMAT, "program": __version__, "device": task.device, "quick": task.quick, "model": task.model}
+    return {**about, "right": is_right(outcomes), "checks": [asdict(outcome) for outcome in outcomes]}
