@@ -75,10 +75,11 @@ def load(config: RunConfig, folder: Path | None) -> PreTrainedModel:
     where: Any = config.model.policy if folder is None or adapter else folder
     options = {"revision": config.model.revision} if where == config.model.policy and config.model.revision else {}
     where = bundled_path(str(where)) or where
-    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, attn_implementation="eager", **options)
+    model: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, attn_implementation="eager", **options)
     if adapter:
         model = PeftModel.from_pretrained(model, str(folder), torch_device="cpu")  # peft would take a GPU where there is one
-    return model.eval()
+    loaded: PreTrainedModel = model.eval()
+    return loaded
 
 
 def _agreement(config: RunConfig, model: PreTrainedModel, rollouts: list[RolloutRecord], name: str, half: bool) -> Agreement:
