@@ -121,7 +121,9 @@ def save_models(workload: Workload, folder: Path) -> None:
 
 
 def _config(workload: Workload, labels: int) -> Any:
-    tokens: dict[str, Any] = {"eos_token_id": END, "pad_token_id": PAD, "vocab_size": workload.vocabulary} | ({"num_labels": labels} if labels else {})
+    tokens: dict[str, Any] = {"eos_token_id": END, "pad_token_id": PAD, "vocab_size": workload.vocabulary} | (
+        {"num_labels": labels} if labels else {}
+    )
     if not workload.neox:
         return GPT2Config(
             **tokens, n_layer=workload.layers, n_embd=workload.width, n_head=workload.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
