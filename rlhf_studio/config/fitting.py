@@ -77,7 +77,7 @@ LARGE_FOR_A_CPU = 30 * MILLION
 BATCH, SMALL_BATCH = 64, 16
 """Responses in a step of PPO, and on a CPU with a large model, where a step must not take minutes."""
 RESPONSE = {"large on a CPU": 24, "on a GPU": 64, "chat on a GPU": 128}
-MOST_TOKENS = {"cpu": 256, "cuda": 1024}
+MOST_TOKENS = {"cpu": 512, "cuda": 2048}
 """Of a prompt, or of an example, by the kind of device: longer ones cost more than they teach in a first run."""
 FEWEST_HELD_OUT, MOST_SHARE, LEAST_SHARE = 64, 0.333, 0.05
 """A mean over 64 prompts is known to an eighth of the spread of the scores; of 200 prompts, 5 % are ten, on which nothing shows."""
@@ -180,9 +180,11 @@ def batch_size(weights: int, device: str, unit: int) -> Fitted:
     return Fitted(unit * ceil(size / unit), f"{in_words(weights)} weights on a {'CPU' if device == 'cpu' else 'GPU'}")
 
 
-def mini_batch_size(batch: int) -> Fitted:
-    """Two optimizer steps in each pass, where the batch can be halved."""
-    return Fitted(batch // 2 if batch % 2 == 0 else batch, "half of the batch" if batch % 2 == 0 else "the batch, which cannot be halved")
+def mini_batch_size(batch: int, unit: int) -> Fitted:
+    """Two optimizer steps in each pass, where the batch can be halved; a multiple of ``unit``, of which micro-batches and processes take
+    their shares."""
+    halves = batch % (2 * unit) == 0
+    return Fitted(batch // 2 if halves else batch, "half of the batch" if halves else "the batch, which cannot be halved")
 
 
 def response_length(weights: int, device: str, *, chat: bool) -> Fitted | None:
@@ -201,10 +203,10 @@ def room_for(longest: int, device: str, most: int | None) -> Fitted:
     return Fitted(room, f"the longest has {longest:,} tokens" + ("" if longest <= room else f", of which {room:,} are read"))
 
 
-def held_out_share(rows: int, fewest: int) -> Fitted:
-    """The share to hold out: at least ``fewest`` of the rows, at most a third of them."""
+def held_out_share(rows: int, fewest: int, most: int) -> Fitted:
+    """The share to hold out: at least ``fewest`` of the rows, at most a third of them. ``most`` are held out at most."""
     share = min(MOST_SHARE, max(LEAST_SHARE, ceil(1000 * fewest / rows) / 1000))
-    return Fitted(share, f"{int(share * rows):,} of {rows:,} rows, to tell a change from chance")
+    return Fitted(share, f"{min(most, int(share * rows)):,} of {rows:,} rows, to tell a change from chance")
 
 
 def warm_up(steps: int) -> Fitted:
@@ -226,4 +228,5 @@ def supervised_batch(examples: int, passes: int) -> Fitted:
 
 def eval_every(steps: int) -> Fitted:
     """Steps between two measurements of the held-out loss."""
-    return Fitted(max(1, steps // MEASUREMENTS), f"{MEASUREMENTS} measurements in {steps:,} steps")
+    every = max(1, steps // MEASUREMENTS)
+    return Fitted(every, f"{steps // every} measurements in {steps:,} steps")

@@ -16,12 +16,14 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device, find_device
+from rlhf_studio.inputs.examples import held_out
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.supervised import is_supervised, start_of
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
+from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, MOST_SET_ASIDE
 from rlhf_studio.inputs.prompts.preview import measure as measure_prompts
 
 LONGEST = 32_768  # tokens: nothing is cut while lengths are counted
@@ -45,16 +47,22 @@ def own_config(recipe: Recipe, settings: Mapping[str, Any], chosen: Collection[s
 
 
 def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
-    """The settings with a batch into which the chosen mini-batch and groups of responses fit, where no batch was chosen."""
+    """The settings with batch sizes that go together with those that were chosen, so that they can be read before they are fitted."""
     ppo = settings.get("ppo")
-    if not isinstance(ppo, Mapping) or "ppo.batch_size" in chosen:
+    if not isinstance(ppo, Mapping):
         return dict(settings)
-    parts = {"mini_batch_size": 1, "responses_per_prompt": 1}
-    parts |= {name: ppo.get(name, 1) for name in parts if f"ppo.{name}" in chosen}
-    if not all(type(part) is int and 0 < part <= fitting.BATCH**2 for part in parts.values()):
+    given = {name: ppo.get(name) for name in ("micro_batch_size", "mini_batch_size", "responses_per_prompt") if f"ppo.{name}" in chosen}
+    numbers = {name: value for name, value in given.items() if value}
+    if not all(type(value) is int and 0 < value <= fitting.BATCH**2 for value in numbers.values()):
         return dict(settings)  # the check of the settings says what is wrong
-    unit = lcm(*parts.values())
-    return {**settings, "ppo": {**ppo, **parts, "batch_size": unit * ceil(fitting.BATCH / unit)}}
+    mini = numbers.get("mini_batch_size") or numbers.get("micro_batch_size", 1)
+    unit = lcm(mini, numbers.get("responses_per_prompt", 1))
+    room = (
+        {"mini_batch_size": mini}
+        if "ppo.batch_size" in chosen
+        else {"mini_batch_size": mini, "batch_size": unit * ceil(fitting.BATCH / unit)}
+    )
+    return {**settings, "ppo": {**ppo, **room}}
 
 
 def facts_of(config: StageConfig) -> ModelFacts | None:
@@ -120,18 +128,19 @@ class _Fitting:
             return None
 
     def _ppo(self, config: RunConfig, chat: ChatTemplate | None) -> None:
-        parts = (config.ppo.responses_per_prompt, config.ppo.mini_batch_size if "ppo.mini_batch_size" in self.chosen else 1)
-        self.put("ppo.batch_size", fitting.batch_size(self.weights, self.device, lcm(*parts)))
-        self.put("ppo.mini_batch_size", fitting.mini_batch_size(self.now("ppo.batch_size")))
-        if config.ppo.has_critic and self.facts.shape is not None:
+        shares = lcm(max(1, config.ppo.micro_batch_size), max(1, config.engine.processes))
+        mini = config.ppo.mini_batch_size if "ppo.mini_batch_size" in self.chosen else 2 * shares
+        self.put("ppo.batch_size", fitting.batch_size(self.weights, self.device, lcm(config.ppo.responses_per_prompt, mini)))
+        self.put("ppo.mini_batch_size", fitting.mini_batch_size(self.now("ppo.batch_size"), shares))
+        if config.ppo.has_critic and config.critic.kind == "shared" and self.facts.shape is not None:
             self.put("ppo.critic_learning_rate", fitting.critic_learning_rate(self.facts.shape.hidden))
         self.put("ppo.warmup_steps", fitting.warm_up(self.now("ppo.steps")))
         self.put("generation.response_length", fitting.response_length(self.weights, self.device, chat=self.now("data.chat_template")))
         count, longest = self._prompts(config.data, chat)
         if longest is not None:
             self.put("data.max_prompt_tokens", fitting.room_for(longest, self.device, self._most(self.now("generation.response_length"))))
-        if count is not None and not config.data.eval:
-            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_HELD_OUT))
+        if count is not None and count >= FEWEST_PROMPTS and not config.data.eval:
+            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_HELD_OUT, MOST_SET_ASIDE))
 
     def _most(self, response: int = 0) -> int | None:
         """Tokens that the model can read beside a response; None when there is no limit."""
@@ -158,8 +167,8 @@ class _Fitting:
         if not count:
             return
         if not config.data.eval:
-            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_EXAMPLES_HELD_OUT))
-        learned = count if config.data.eval else max(1, count - int(count * self.now("data.eval_share")))
+            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_EXAMPLES_HELD_OUT, held_out.MOST_SET_ASIDE))
+        learned = count if config.data.eval else max(1, count - min(held_out.MOST_SET_ASIDE, int(count * self.now("data.eval_share"))))
         self.put(f"{stage}.epochs", fitting.epochs(stage, learned))
         self.put(f"{stage}.batch_size", fitting.supervised_batch(learned, self.now(f"{stage}.epochs")))
         steps = self.now(f"{stage}.epochs") * ceil(learned / self.now(f"{stage}.batch_size"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Container
 from typing import Any
 
 import yaml
@@ -25,10 +26,13 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
 
 
-def command_line(config: StageConfig, recipe: str, base: StageConfig) -> str:
-    """A command for a shell that runs exactly ``config``, given that ``--recipe`` gives ``base``."""
+def command_line(config: StageConfig, recipe: str, base: StageConfig, always: Container[str] = ()) -> str:
+    """A command for a shell that runs exactly ``config``, given that ``--recipe`` gives ``base``.
+
+    ``always``: settings that are written also where they are as in ``base``, because the recipe would fit them anew.
+    """
     parts = [PROGRAM, "--recipe", shlex.quote(recipe)]
-    for name, text in overrides(config, base).items():
+    for name, text in overrides(config, base, always).items():
         # "--name=-1" and "--name=" cannot be mistaken for another option or for a missing value
         parts.append(f"--{name}={shlex.quote(text)}" if text.startswith("-") or not text else f"--{name} {shlex.quote(text)}")
     return " ".join([*parts, *permission_flags(config)])
@@ -43,13 +47,13 @@ def permission_flags(config: StageConfig) -> list[str]:
     return [f"{flag} {shlex.quote(value)}" for flag, value in dict.fromkeys(pairs)]
 
 
-def overrides(config: StageConfig, base: StageConfig) -> dict[str, str]:
+def overrides(config: StageConfig, base: StageConfig, always: Container[str] = ()) -> dict[str, str]:
     """Dotted setting -> text, for each setting in which ``config`` differs from ``base``; ``apply_overrides`` reads it back."""
     ours, theirs = values_of(config), values_of(base)
     fields: dict[str, FieldInfo] = dict(walk_fields(type(config)))
     changed: dict[str, str] = {}
     for name, value in ours.items():
-        if value == theirs[name]:
+        if value == theirs[name] and (name not in always or name == "reward.components"):
             continue
         if name == "reward.components" and isinstance(config, WithRewards) and isinstance(base, WithRewards):
             changed.update(_component_overrides(config, base))

@@ -125,6 +125,8 @@ class TrainPage:
     def check(self, data: Any, request: gr.Request) -> Json:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
         recipe = self._basis(data)
+        operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
+        data, fitted = self._with_fitted(recipe, data) if operator or plays else (data, {})
         wrong: list[Problem] = []
         try:
             config = self._config(data, recipe)
@@ -134,13 +136,11 @@ class TrainPage:
                 # the valid sections are still checked, so that the page shows all problems together
                 config = self._config(data, recipe, without={problem.field.split(".")[0] for problem in wrong})
             except ConfigError:
-                return _only_problems(_rows_of(wrong, data))
-        operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
+                return {**_only_problems(_rows_of(wrong, data)), **fitted}
         capped = self._access.budget.problems(config, recipe) if plays and not operator else []
         wrong = [*wrong, *capped]
         report = self._look(config, data) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
-        fitted = self._fitted(recipe, data, bad) if operator or (plays and not capped) else {}
         report_problems = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
             return {**_only_problems(_rows_of(wrong + report_problems, data)), **fitted, **self._duplicate(bool(capped))}
@@ -153,27 +153,35 @@ class TrainPage:
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],
             "memory": forecast.memory_view(report.memory_estimate, report.change) if report and report.memory_estimate else None,
             "measure": self._measuring(config, report, recipe),
-            "command": command_line(config, recipe.name, recipe.config),
+            "command": command_line(config, recipe.name, recipe.config, _chosen(recipe, data)),
             "waiting": self._waiting(),
             "origin": description_of(self._runs, data, config),
             **fitted,
         }
 
     @staticmethod
-    def _fitted(recipe: Recipe, data: Any, bad: Container[str]) -> Json:
-        """What fits a person's own model and data, as ``fitted``: value, why and whether it is a guess, by setting. Empty for a recipe that
-        runs as it is, and as long as the model is in a section that is ``bad``."""
-        sent, values = member(data, "chosen"), member(data, "values")
-        if not recipe.asks or not isinstance(sent, list) or not isinstance(values, dict) or "model" in bad:
-            return {}
-        chosen = {name for name in sent if isinstance(name, str)} | set(recipe.asks)
-        counted = {name: value for name, value in values.items() if name in chosen and name.split(".")[0] not in bad}
+    def _with_fitted(recipe: Recipe, data: Any) -> tuple[Any, Json]:
+        """What the page sent, with what fits the model and the data in the place of what nobody has chosen; and as ``fitted`` what that is:
+        value, why and whether it is a guess, by setting. As it was for a recipe that runs as it is."""
+        chosen, values = _chosen(recipe, data), member(data, "values")
+        if not chosen or not isinstance(values, dict):
+            return data, {}
+        own = {name: value for name, value in values.items() if name in chosen}
+        base = recipe.config.model_dump(mode="json")
+        bad: set[str] = set()
         try:
-            bare = parse_config(with_room(merged(recipe.config.model_dump(mode="json"), nested(counted)), chosen))
-        except ConfigError:
-            return {}  # what is wrong is said beside it
-        fitted = fitted_settings(bare, chosen, find_device(bare.engine), with_data="data" not in bad)
-        return {"fitted": {name: asdict(value) for name, value in fitted.items()}}
+            bare = parse_config(with_room(merged(base, nested(own)), chosen))
+        except ConfigError as error:  # what is wrong is said by the check; the rest can be fitted all the same
+            bad = {problem.field.split(".")[0] for problem in error.problems}
+            try:
+                bare = parse_config(with_room(merged(base, {key: part for key, part in nested(own).items() if key not in bad}), chosen))
+            except ConfigError:
+                return data, {}
+        device = find_device(bare.engine)
+        fitted = {} if "model" in bad else fitted_settings(bare, chosen, device, with_data="data" not in bad)
+        blank = {name: value for name, value in values.items() if name in recipe.asks}
+        together = {**values_of(recipe.config), **{name: value.value for name, value in fitted.items()}, **blank, **own}
+        return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fitted.items()}}
 
     @callable_by(Role.VIEWER)
     def preview(self, data: Any, request: gr.Request) -> Json:
@@ -369,6 +377,14 @@ class TrainPage:
         """
         own = [self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
         return panel("train", ["start", "measure"], [*own, *functions])
+
+
+def _chosen(recipe: Recipe, data: Any) -> frozenset[str]:
+    """The settings that a person has chosen on the card of a model of one's own; empty for other cards."""
+    sent = member(data, "chosen")
+    if not recipe.asks or not isinstance(sent, list):
+        return frozenset()
+    return frozenset(name for name in sent if isinstance(name, str)) | frozenset(recipe.asks)
 
 
 def _own(recipe: Recipe) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -451,6 +452,36 @@ def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any]) -> None:
     expect(status).to_have_text("The settings must be in order first.")
     expect(results.get_by_role("button")).to_contain_text("(reward.components.1.timeout)")
     assert page.evaluate("window.__pwned") is None
+
+
+def test_ones_own_model_starts_with_what_fits_it(open_page: Callable[..., Any], studio: Studio, tmp_path: Path) -> None:
+    """Model, prompts and reward are named; the rest follows, says why, and goes on following when something is chosen."""
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"the film number {number} was"}) + "\n" for number in range(200)))
+    page = open_page("?tab=train")
+    wait_for_form(page)
+    page.locator('[data-recipe="own"]').click()
+    page.locator("#setting-model-policy").fill("bundled/world-policy")
+    page.locator("#setting-data-prompts").fill(str(prompts))
+    page.get_by_role("button", name="Length", exact=False).first.click()
+    section(page, "PPO").click()
+    rate = setting(page, "ppo.learning_rate")
+    expect(rate.locator("input")).to_have_value("2e-4")
+    expect(rate.locator(".rs-fits")).to_have_text("Fits: 1.2 M weights.")
+    page.locator("#setting-ppo-batch_size").fill("16")
+    expect(page.locator("#setting-ppo-mini_batch_size")).to_have_value("8")
+    page.locator("#setting-ppo-steps").fill("1")
+    expect(page.locator(".rs-problems")).to_be_hidden()
+    expect(page.locator(".rs-command")).to_contain_text("--recipe own")
+    expect(page.locator(".rs-checking")).to_have_text("")
+    before = len(studio.workspace.runs())
+    page.get_by_role("button", name="Start run").click()
+    expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
+    assert len(studio.workspace.runs()) == before + 1
+    config = studio.workspace.reader(studio.newest()).config()
+    assert (config.recipe, config.ppo.batch_size, config.ppo.mini_batch_size, config.ppo.learning_rate) == ("own", 16, 8, 2e-4)
+    assert config.data.eval_share == 0.32 and config.reward.components[0].kind == "length"
+    page.locator(".rs-live[data-state=finished]").wait_for()
 
 
 def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_page: Callable[..., Any], studio: Studio) -> None:

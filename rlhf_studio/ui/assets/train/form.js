@@ -42,7 +42,7 @@ export class Field {
     this.control = this.buildControl();
     this.dot = el("button", { type: "button", class: "rs-reset", onclick: () => this.reset() });
     this.problem = el("p", { class: "rs-problem", id: `${this.id}-problem`, hidden: true });
-    this.why = el("p", { class: "rs-why", id: `${this.id}-why`, hidden: true });
+    this.why = el("p", { class: "rs-fits", id: `${this.id}-why`, hidden: true });
     const label = el("label", { for: this.id, class: "rs-label", id: `${this.id}-label` }, spec.title);
     this.node = el(
       "div",

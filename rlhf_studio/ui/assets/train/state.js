@@ -30,6 +30,7 @@ export class State {
     if (kept?.fitted) this.fitted.set(this.card, kept.fitted);
     this.basisValues = this.basisOf(this.card);
     this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
+    this.whole = Boolean(kept?.whole); // whether all settings came together, from a file or a run: then none is fitted
     // settings that this version does not know are dropped, new ones take the recipe's value
     const there = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
     this.values = { ...structuredClone(this.basisValues), ...Object.fromEntries(there) };
@@ -80,13 +81,18 @@ export class State {
 
   /** Take over what fits, but for settings that the person has chosen. Gives whether anything is another value now. */
   fit(fitted) {
-    const chosen = this.differing;
+    const { chosen } = this;
     this.fitted.set(this.card, { ...fitted, ...this.fittedOf(chosen) });
     this.basisValues = this.basisOf(this.card);
-    const before = this.values;
     const follows = Object.entries(this.basisValues).filter(([name]) => !chosen.includes(name));
-    this.values = { ...before, ...structuredClone(Object.fromEntries(follows)) };
-    return Object.keys(before).some((name) => !same(before[name], this.values[name]));
+    const others = follows.filter(([name, value]) => !same(value, this.values[name]));
+    if (others.length) this.values = { ...this.values, ...structuredClone(Object.fromEntries(others)) };
+    return others.length > 0;
+  }
+
+  /** The settings that the person has chosen: those that differ, and all of settings that came as a whole. */
+  get chosen() {
+    return this.whole ? Object.keys(this.values) : this.differing;
   }
 
   /** What was said to fit some settings. */
@@ -146,7 +152,9 @@ export class State {
   keep() {
     if (!this.own.has(this.card)) return;
     this.typed.set(this.card, this.values);
-    this.model = Object.fromEntries(OF_THE_MODEL.map((name) => [name, this.values[name]]));
+    const fitted = this.fitted.get(this.card) || {}; // these follow from the model again, on another card
+    const own = OF_THE_MODEL.filter((name) => !(name in fitted) || this.chosen.includes(name));
+    this.model = Object.fromEntries(own.map((name) => [name, this.values[name]]));
   }
 
   /**
@@ -165,10 +173,12 @@ export class State {
     return { ...structuredClone(typed), ...model };
   }
 
-  choose(card, values, origin = null) {
+  /** @param whole  whether all settings come together, from a file or a run */
+  choose(card, values, origin = null, whole = false) {
     this.keep();
     this.card = card;
     this.origin = origin;
+    this.whole = whole || Boolean(origin);
     this.basisValues = this.basisOf(card);
     this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
     this.changed();
@@ -186,8 +196,8 @@ export class State {
   }
 
   changed() {
-    const { card, stage, values, origin } = this;
-    memory.set("train", { card, stage, values, origin, fitted: this.fitted.get(card) });
+    const { card, stage, values, origin, whole } = this;
+    memory.set("train", { card, stage, values, origin, whole, fitted: this.fitted.get(card) });
     this.onchange();
   }
 

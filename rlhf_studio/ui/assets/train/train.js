@@ -177,13 +177,13 @@ class TrainPage {
     return this.state.differing.filter((name) => name !== "name").length;
   }
 
-  choose(card, values, origin = null) {
+  choose(card, values, origin = null, whole = false) {
     const own = this.state.own.has(card) && this.state.card !== card;
     this.pressed = false;
     this.touched.clear();
     const another = this.state.recipeOf(card).stage !== this.stage;
     if (another) this.forgetAnswers();
-    this.state.choose(card, values, origin);
+    this.state.choose(card, values, origin, whole);
     if (another) {
       const before = this.sections.node;
       this.sections = this.formOf(this.state.stage);
@@ -235,8 +235,8 @@ class TrainPage {
   }
 
   payload(more) {
-    const { values, recipe, origin, fits, differing } = this.state;
-    const chosen = fits ? { chosen: differing } : {};
+    const { values, recipe, origin, fits } = this.state;
+    const chosen = fits ? { chosen: this.state.chosen } : {};
     return { values, basis: recipe.name, parent: origin?.run || "", view: onlyWatches(), ...chosen, ...more };
   }
 
@@ -385,7 +385,7 @@ class TrainPage {
     if (!answer) return;
     if (answer.problems) return void this.say(`${chosen.name} was not loaded. ${inOne(answer.problems)}`, true);
     if (!answer.basis) return void this.say(`${chosen.name} was not loaded. ${NO_FORM}`, true);
-    this.choose(answer.basis, answer.values);
+    this.choose(answer.basis, answer.values, null, true);
     this.say(`Loaded ${chosen.name}.`);
   }
 
