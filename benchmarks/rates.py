@@ -22,7 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from rlhf_studio.cli.main import split_overrides
+from rlhf_studio.config.io import apply_overrides
 from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.inputs.fitted import own_config
 from rlhf_studio.runs.reader import RunReader
 
 TIMES = (1 / 3, 1.0, 3.0, 10.0)
@@ -54,7 +56,7 @@ def main() -> int:
     given += [part for path in options.allow_custom_rewards for part in ("--allow-custom-rewards", str(path))]
     stage = load_recipe(options.recipe).stage
     with tempfile.TemporaryDirectory() as folder:
-        fitted = fitted_rate(options.recipe, stage, given)
+        fitted = fitted_rate(options.recipe, overrides)
         outcomes = [tried(options.recipe, stage, given, fitted * times, options.minutes, Path(folder)) for times in options.times]
     best = max(outcomes, key=lambda outcome: outcome.result)
     holds = max(best.rate / fitted, fitted / best.rate) <= FAR
@@ -64,13 +66,11 @@ def main() -> int:
     return 0 if holds else 1
 
 
-def fitted_rate(recipe: str, stage: str, given: list[str]) -> float:
-    """The rate that the rule gives, from what ``plan`` says."""
-    done = subprocess.run([sys.executable, "-m", "rlhf_studio", "plan", "--recipe", recipe, *given], capture_output=True, text=True)
-    line = next((line for line in done.stderr.splitlines() if f" {stage}.learning_rate " in line), None)
-    if done.returncode or line is None:
-        raise SystemExit(done.stderr)
-    return float(line.split(f"{stage}.learning_rate ")[1].split(":")[0])
+def fitted_rate(name: str, overrides: dict[str, str]) -> float:
+    """The rate that the rule gives. Raises :class:`ConfigError` for settings that cannot be used."""
+    recipe = load_recipe(name)
+    _, fitted = own_config(recipe, apply_overrides(recipe.config.model_dump(mode="json"), overrides), overrides)
+    return float(fitted[f"{recipe.stage}.learning_rate"].value)
 
 
 def tried(recipe: str, stage: str, given: list[str], rate: float, minutes: float, folder: Path) -> Outcome:
@@ -86,9 +86,8 @@ def tried(recipe: str, stage: str, given: list[str], rate: float, minutes: float
     if process.returncode not in (0, 3):
         raise SystemExit(said)
     outcome = outcome_of(RunReader(run), stage, rate)
-    print(
-        f"{outcome.rate:g}: {outcome.result:.4f} after {outcome.steps} steps" + (f", KL {outcome.kl:.2f}" if outcome.kl is not None else "")
-    )
+    kl = "" if outcome.kl is None else f", KL {outcome.kl:.2f}"
+    print(f"{outcome.rate:g}: {outcome.result:.4f} after {outcome.steps} steps{kl}", flush=True)
     return outcome
 
 

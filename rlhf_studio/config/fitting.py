@@ -102,13 +102,11 @@ class Learner:
         weights: how many it has, the frozen ones too.
         lora: whether only adapters learn.
         fresh: whether its weights begin at random.
-        width: H of the residual stream; None when unknown.
     """
 
     weights: int
     lora: bool = False
     fresh: bool = False
-    width: int | None = None
 
     def __str__(self) -> str:
         """``135 M weights with LoRA``."""

@@ -179,8 +179,7 @@ class TrainPage:
                 return data, {}
         device = find_device(bare.engine)
         fitted = {} if "model" in bad else fitted_settings(bare, chosen, device, with_data="data" not in bad)
-        blank = {name: value for name, value in values.items() if name in recipe.asks}
-        together = {**values_of(recipe.config), **{name: value.value for name, value in fitted.items()}, **blank, **own}
+        together = {**values_of(recipe.config), **{name: value.value for name, value in fitted.items()}, **own}
         return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fitted.items()}}
 
     @callable_by(Role.VIEWER)

@@ -21,6 +21,7 @@ from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from rlhf_studio.engine.models.load_model import UNUSABLE
 from rlhf_studio.engine.process.plain_copy import SHARD, lack_of_room, plain_config, plain_copy
 from rlhf_studio.inputs.helper import answer, read_task
 
@@ -94,7 +95,7 @@ def _load(source: Path, dtype: str) -> PreTrainedModel:
     options: dict[str, Any] = {"output_loading_info": True, "trust_remote_code": False, "ignore_mismatched_sizes": True}  # refused below
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=getattr(torch, dtype), **options)
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, NotImplementedError, AttributeError) as error:
+    except (*UNUSABLE, NotImplementedError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise NotConvertible(f"cannot be read by transformers {transformers.__version__}: {reason or type(error).__name__}") from None
     model, info = loaded
@@ -195,7 +196,7 @@ def _tokenizer(source: Path, reader: Any) -> tuple[PreTrainedTokenizerBase, str]
     """The file's tokenizer, and the name of a way of splitting texts that neither transformers nor this file knows."""
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, trust_remote_code=False)
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, ImportError, NotImplementedError, AttributeError) as error:
+    except (*UNUSABLE, NotImplementedError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise NotConvertible(f"has a tokenizer that transformers {transformers.__version__} cannot read: {reason}") from None
     named = setting(reader, "tokenizer.ggml.pre") or ""

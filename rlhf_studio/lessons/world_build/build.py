@@ -114,13 +114,18 @@ def build_tokenizer(reviews: Sequence[Review], vocabulary: int) -> PreTrainedTok
         show_progress=False,
     )
     tokenizer.train_from_iterator((review.prompt + review.response for review in reviews), trainer)
+    return for_transformers(tokenizer, POSITIONS)
+
+
+def for_transformers(tokenizer: Tokenizer, positions: int) -> PreTrainedTokenizerFast:
+    """A trained tokenizer as transformers takes it: it pads on the left, and texts begin and end with the end token."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=EOS,
         eos_token=EOS,
         pad_token=PAD,
         padding_side="left",
-        model_max_length=POSITIONS,
+        model_max_length=positions,
         clean_up_tokenization_spaces=False,
     )
 

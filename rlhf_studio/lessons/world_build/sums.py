@@ -27,7 +27,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from rlhf_studio.config import SFTConfig
 from rlhf_studio.engine.rewards.kinds.numbers import last_number
 from rlhf_studio.engine.stages.sft import Example, SFTResult, train_sft
-from rlhf_studio.lessons.world_build.build import EOS, PAD, file_hashes, json_lines, reporter, save_model
+from rlhf_studio.lessons.world_build.build import EOS, PAD, file_hashes, for_transformers, json_lines, reporter, save_model
 from rlhf_studio.lessons.world_build.check import Figure, sample_responses
 
 QUESTIONS_SEED, SLIPS_SEED, MODEL_SEED, CHECK_SEED = 11, 12, 13, 14
@@ -153,15 +153,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     no_merges = 2 + len(alphabet)
     trainer = trainers.BpeTrainer(vocab_size=no_merges, special_tokens=[PAD, EOS], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([], trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=EOS,
-        eos_token=EOS,
-        pad_token=PAD,
-        padding_side="left",
-        model_max_length=POSITIONS,
-        clean_up_tokenization_spaces=False,
-    )
+    return for_transformers(tokenizer, POSITIONS)
 
 
 def build_policy(
