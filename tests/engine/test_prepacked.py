@@ -17,7 +17,8 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed
-from rlhf_studio.engine.sampling.traced_step import CannotTrace, trace_step
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace
+from rlhf_studio.engine.sampling.traced_step import trace_step
 from rlhf_studio.inputs.estimate.cpu import LEAST_TOKENS
 from rlhf_studio.inputs.estimate.device import processor
 

@@ -19,7 +19,8 @@ from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, draw_next
-from rlhf_studio.engine.sampling.traced_step import CannotTrace, _example, _Step, trace_step
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace, example
+from rlhf_studio.engine.sampling.traced_step import _Step, trace_step
 from rlhf_studio.inputs.families import TESTED_FAMILIES
 from tests.engine.conftest import small_config
 from tests.engine.small_models import save_policy
@@ -57,8 +58,8 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
         with policy.merged(), torch.no_grad():
             step = ready(trainer)
             for rows, length in ((4, 9), (1, 1), (7, 30)):
-                ours = step(_example(policy, rows, length))
-                assert_same(ours, draw_next(policy, trainer.config.generation, _example(policy, rows, length)))
+                ours = step(example(policy, rows, length))
+                assert_same(ours, draw_next(policy, trainer.config.generation, example(policy, rows, length)))
             recorded.append(ours.shifted_logits)
         trainer.step()
     assert not torch.allclose(*recorded, atol=1e-4)  # the update did change what is computed
@@ -71,11 +72,11 @@ def test_it_gives_the_same_bits_the_first_time_and_later(make_trainer: Callable[
     sizes = [(6, 9), (3, 12), (6, 9), (1, 5)] * 5
     distributions: dict[tuple[int, int], Tensor] = {}
     for size in sizes:
-        distribution = step(_example(policy, *size)).shifted_logits
+        distribution = step(example(policy, *size)).shifted_logits
         assert torch.equal(distributions.setdefault(size, distribution), distribution)
 
 
-def test_it_keeps_nothing_of_its_example(make_trainer: Callable[..., Trainer]) -> None:
+def test_it_keeps_nothing_of_itsexample(make_trainer: Callable[..., Trainer]) -> None:
     """Prepacked weights are among the inputs: as much memory as the model again."""
     step = make_trainer().models.traced_step
     assert step is not None and list(step._script._c._retrieve_traced_inputs()) == []

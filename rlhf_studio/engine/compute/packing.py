@@ -171,7 +171,7 @@ def enable_packing(model: nn.Module) -> bool:
         return False
     AttentionInterface.register(ATTENTION, _attention)
     AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-    inner.set_attn_implementation(ATTENTION)
+    _use_attention(inner, ATTENTION)
     return True
 
 
@@ -188,11 +188,20 @@ def transformers_attention(model: nn.Module) -> Iterator[None]:
     if inner is None or inner.config._attn_implementation != ATTENTION:
         yield
         return
-    inner.set_attn_implementation("sdpa")
+    _use_attention(inner, "sdpa")
     try:
         yield
     finally:
-        inner.set_attn_implementation(ATTENTION)
+        _use_attention(inner, ATTENTION)
+
+
+def _use_attention(model: PreTrainedModel, name: str) -> None:
+    """Set the attention function of a model and of the models in it. A classifier that was given a language model's trunk has settings
+    apart from the trunk's, of the same class: transformers 5.17 passes nothing on to those.
+    """
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel) and module.config._attn_implementation != name:
+            module.set_attn_implementation(name)
 
 
 def _attention(

@@ -11,7 +11,10 @@ from rlhf_studio.engine.compute.gathering import concat_parts
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.sampling.decode import sample_responses
+from rlhf_studio.engine.sampling.static_step import StaticStep
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
+
+LOOK_EVERY = 8  # tokens between two looks at which responses have ended; on a GPU each look waits until all work is done
 
 
 def generate(
@@ -53,6 +56,7 @@ def generate(
                 top_rows=max(min(first + recorded, rows.stop) - rows.start, 0),
                 ranks=models.compute.ranks,
                 later_step=later_step,
+                look_every=LOOK_EVERY if device.type == "cuda" else 1,
             )
 
     first, stop, _ = part.indices(count)
@@ -62,6 +66,8 @@ def generate(
         for together in _cut(slice(first, stop), settings.batch_size or stop - first):
             rows = together.stop - together.start
             batches += lanes.map(in_one_lane, _cut(together, lanes.rows_per_part(rows, rows, least)))
+        if isinstance(later_step, StaticStep):
+            later_step.rest()
     return concat_parts(batches, models.pad_id)
 
 

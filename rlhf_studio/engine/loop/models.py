@@ -13,7 +13,9 @@ from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.rewards.scorer import Scorer
-from rlhf_studio.engine.sampling.traced_step import CannotTrace, TracedStep, trace_step
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace
+from rlhf_studio.engine.sampling.static_step import StaticStep, static_step
+from rlhf_studio.engine.sampling.traced_step import TracedStep, trace_step
 from rlhf_studio.inputs.ends import Ends
 
 
@@ -26,7 +28,7 @@ class Models:
         stop_ids: the tokens that end a response; empty where only the length does.
         ends: the tokens that end what the policy writes, whatever the settings say.
         pad_id: fills padding; its value never matters.
-        traced_step: the policy's decoding step for a CPU; None asks the policy itself.
+        traced_step: the policy's decoding step, traced for a CPU or captured for a GPU; None asks the policy itself.
     """
 
     policy: Policy
@@ -38,7 +40,7 @@ class Models:
     stop_ids: tuple[int, ...]
     ends: Ends
     pad_id: int
-    traced_step: TracedStep | None = None
+    traced_step: TracedStep | StaticStep | None = None
 
     @property
     def forward_pass(self) -> ForwardPass:
@@ -51,11 +53,12 @@ class Models:
         return replace(self, config=config, traced_step=self.traced_step if same else traced(self.policy, config, self.compute)[0])
 
 
-def traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | None, list[str]]:
-    """The policy's decoding step for lanes, and a note where a CPU has to do without."""
-    if compute.device.type != "cpu" or compute.ranks.sharded or compute.dtype is not torch.float32:
+def traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedStep | StaticStep | None, list[str]]:
+    """The policy's decoding step, traced for the lanes of a CPU or captured for a GPU, and a note where it has to do without."""
+    on_gpu = compute.device.type == "cuda"
+    if compute.ranks.sharded or (not on_gpu and compute.dtype is not torch.float32):
         return None, []
     try:
-        return trace_step(policy, config.generation), []
+        return static_step(policy, config.generation, compute) if on_gpu else trace_step(policy, config.generation), []
     except CannotTrace as error:
         return None, [f"Sampling goes through the model step by step, which is slower: {error}."]

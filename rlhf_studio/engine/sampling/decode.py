@@ -25,6 +25,7 @@ from rlhf_studio.engine.models.forward import TOP_K, ForwardOutput
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.static_step import StaticStep
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 
 SHRINK_BELOW = 0.8  # finished rows leave the batch when less than this fraction is unfinished: it costs a copy of the cache
@@ -58,6 +59,7 @@ def sampling_steps(
     top_rows: int = 0,
     ranks: Ranks = ONE_RANK,
     later_step: DecodingStep | None = None,
+    look_every: int = 1,
 ) -> Generator[Drawn, None, Sampled]:
     """Sample one response per prompt; yields what each step has drawn, in tensors that hold only until the next step.
 
@@ -71,7 +73,9 @@ def sampling_steps(
         top_rows: for so many episodes, from the first on, the likeliest tokens at each position are kept.
         ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
             computing until all ranks have finished.
-        later_step: the policy's traced step, for the tokens after the first; None uses the model itself.
+        later_step: the policy's traced or static step, for the tokens after the first; None uses the model itself.
+        look_every: after so many tokens it is looked at which responses have ended. A GPU's work has to be waited for then. Steps of
+            which nothing is needed are computed, and yielded, when all have ended in between.
 
     Returns:
         The token batch (T is the longest response), its log-probabilities and entropy; and values, if ``policy.values_while_sampling``.
@@ -83,8 +87,10 @@ def sampling_steps(
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
     buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy)
     model_step = functools.partial(draw_next, policy, settings)
+    static = later_step if isinstance(later_step, StaticStep) else None
     later_step = later_step or model_step
-    unfinished, cache = torch.ones_like(limits, dtype=torch.bool), policy.new_cache(buffers.max_length)
+    unfinished = torch.ones_like(limits, dtype=torch.bool)
+    cache = static.new_cache(len(prompt_ids), buffers.max_length) if static else policy.new_cache(buffers.max_length)
     can_shrink = all(isinstance(layer, PreallocatedLayer) for layer in cache.layers)
     ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
     for step in range(longest):
@@ -94,17 +100,31 @@ def sampling_steps(
         for stop_id in stop_ids:
             unfinished = unfinished & (drawn.tokens != stop_id)
         yield drawn
-        count = int(unfinished.sum())
-        if not ranks.any_has_work(count):
-            break
         token = torch.where(unfinished, drawn.tokens, pad_id)
-        if can_shrink and 0 < count < SHRINK_BELOW * len(unfinished):
-            remaining = unfinished.nonzero().squeeze(1)
-            cache.batch_select_indices(remaining)
-            buffers.keep(remaining)
-            unfinished, token = unfinished[remaining], token[remaining]
+        if (step + 1) % look_every == 0:
+            count = int(unfinished.sum())
+            if not ranks.any_has_work(count):
+                break
+            remaining = _remaining(unfinished, count, halves=static is not None) if can_shrink else None
+            if remaining is not None:
+                cache.batch_select_indices(remaining)
+                buffers.keep(remaining)
+                unfinished, token = unfinished[remaining], token[remaining]
         ids, positions = token[:, None], buffers.next_positions(step)
     return buffers.finish()
+
+
+def _remaining(unfinished: Tensor, count: int, *, halves: bool) -> Tensor | None:
+    """The rows that stay in the batch, ascending, when it is time that others leave; ``count`` rows are unfinished.
+
+    With ``halves`` exactly half of the rows stay, some that have ended among them: there is a graph for each number of rows.
+    """
+    if not halves:
+        return unfinished.nonzero().squeeze(1) if 0 < count < SHRINK_BELOW * len(unfinished) else None
+    half = (len(unfinished) + 1) // 2
+    if not 0 < count <= half < len(unfinished):
+        return None
+    return (~unfinished).sort(stable=True).indices[:half].sort().values
 
 
 class _ResponseBuffers:
@@ -125,7 +145,6 @@ class _ResponseBuffers:
         self._logprobs, self._entropy = (torch.zeros(shape, device=device) for _ in range(2))
         self._values = torch.zeros(shape, device=device) if policy.values_while_sampling else None
         self._top: list[tuple[Tensor, Tensor]] = []
-        self._length = 0  # of the longest response so far
 
     @property
     def max_length(self) -> int:
@@ -165,27 +184,28 @@ class _ResponseBuffers:
                 buffer[rows, step] = torch.where(unfinished, column, 0.0)
         if self._top_rows:
             self._write_top(drawn)
-        self._length = step + 1
         return unfinished & (torch.isfinite(drawn.logprobs) | ~unfinished).all()
 
     def _write_top(self, drawn: Drawn) -> None:
         count = self._top_rows_in_batch
         best = drawn.shifted_logits[:count].topk(min(TOP_K, drawn.shifted_logits.shape[1]), dim=-1)
-        ids, logprobs = best.indices.cpu(), (best.values - drawn.log_total[:count]).cpu()
+        ids, logprobs = best.indices, best.values - drawn.log_total[:count]
         if count < self._top_rows:  # some have left the batch: back to the rows of their episodes
             assert self._rows is not None
-            rows = self._rows[:count].cpu()
+            rows = self._rows[:count]
             ids, logprobs = (x.new_zeros((self._top_rows, x.shape[1])).index_copy(0, rows, x) for x in (ids, logprobs))
         self._top.append((ids, logprobs))
 
     def finish(self) -> tuple[TokenBatch, ForwardOutput]:
         """The sampled batch. Raises :class:`NonFiniteError` when a log-probability is not finite."""
-        logprobs, entropy = (x[:, : self._length] for x in (self._logprobs, self._entropy))
-        values = None if self._values is None else self._values[:, : self._length]
+        length = int(self._attention[:, self._prompt_ids.shape[1] :].sum(dim=1).max())
+        logprobs, entropy = (x[:, :length] for x in (self._logprobs, self._entropy))
+        values = None if self._values is None else self._values[:, :length]
         if not torch.isfinite(logprobs).all():
             step, episode = (~torch.isfinite(logprobs)).T.nonzero()[0].tolist()
             raise NonFiniteError(f"the policy's logits are not finite in episode {episode}, response token {step}")
-        mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, : self._length]
-        tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, : self._length], mask)
-        top = Alternatives(*(torch.stack(column, dim=1) for column in zip(*self._top, strict=True))) if self._top else None
+        mask = self._attention[:, self._prompt_ids.shape[1] :].bool()[:, :length]
+        tokens = TokenBatch(self._prompt_ids, self._prompt_mask, self._ids[:, :length], mask)
+        columns = zip(*self._top[:length], strict=True)
+        top = Alternatives(*(torch.stack(column, dim=1).cpu() for column in columns)) if self._top else None
         return tokens, ForwardOutput(logprobs, entropy, values, top)

@@ -20,21 +20,13 @@ from transformers import Cache
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from rlhf_studio.config import GenerationConfig
+from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
-from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed, weight_of
-from rlhf_studio.engine.types import position_ids
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace, example, require_same_numbers, why_not
 from rlhf_studio.inputs.error_text import first_line
-from rlhf_studio.inputs.families import TESTED_FAMILIES
-
-GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a trace would keep the first ones
-TOLERANCE = 1e-4  # absolute and relative: rounding adds up over many layers, and a wrong trace is wrong by far more
-
-
-class CannotTrace(Exception):
-    """A model's decoding step cannot be traced; the message says why, for people."""
 
 
 class TracedStep:
@@ -68,35 +60,25 @@ class TracedStep:
 
 def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
     """Trace one decoding step of the policy, with merged adapters as in sampling. Raises :class:`CannotTrace`."""
-    if why := _why_not(policy):
+    if why := why_not(policy):
         raise CannotTrace(why)
     layers = layers_to_prepack(policy.model, settings.response_length)
     addresses = [weight_of(layer).data_ptr() for layer in layers]
     with policy.merged(), torch.no_grad():
-        *tensors, cache = _example(policy, rows=2, length=3)
+        *tensors, cache = example(policy, rows=2, length=3)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecation, and numbers that become constants: _check finds wrong ones
+            warnings.simplefilter("ignore")  # deprecation, and numbers that become constants: the comparison finds wrong ones
             try:
                 prepacked = prepack(layers, addresses)
-                example = (*tensors, *(weights.packed for weights in prepacked), *_extended_states(cache))
-                script = torch.jit.trace(_Step(policy, settings, layers), example, check_trace=False, _store_inputs=False)
+                inputs = (*tensors, *(weights.packed for weights in prepacked), *_extended_states(cache))
+                script = torch.jit.trace(_Step(policy, settings, layers), inputs, check_trace=False, _store_inputs=False)
                 step = TracedStep(script, settings, prepacked, min_rows_per_lane(policy.model, layers))
-                _check(policy, step.run, settings)
+                require_same_numbers(policy, step.run, settings, Compute(torch.device("cpu"), torch.float32))
             except CannotTrace:
                 raise
             except Exception as error:  # any error of any model's code: sampling can still call the model itself
                 raise CannotTrace(f"its step cannot be traced ({first_line(error)})") from error
     return step
-
-
-def _why_not(policy: Policy) -> str:
-    config = policy.model.config
-    if config.model_type not in TESTED_FAMILIES:
-        return f"models of the family {config.model_type} are not traced"
-    if not all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(1).layers):
-        return "its key-value cache is of a kind of its own"
-    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return f"its rotary embedding is {rotation}" if rotation in GROWING_ROTATIONS else ""
 
 
 class _Step(nn.Module):
@@ -139,30 +121,7 @@ class _FullLayer(DynamicLayer):
         return self.keys.shape[2] - 1
 
 
-def _example(policy: Policy, rows: int, length: int) -> StepInputs:
-    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead."""
-    embedding: Any = policy.model.get_input_embeddings()
-    vocabulary, generator = len(embedding.weight), torch.Generator().manual_seed(rows)
-    drawn = torch.randint(vocabulary, (rows, length + 1), generator=generator)
-    attention = torch.ones_like(drawn)
-    attention[0, 0] = 0
-    positions = position_ids(attention)
-    cache = policy.new_cache(length + 1)
-    policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
-    uniforms = torch.rand(rows, generator=generator, dtype=torch.float64)
-    return StepInputs(drawn[:, -1:], attention, positions[:, -1:], uniforms, cache)
-
-
 def _extended_states(cache: Cache) -> list[Tensor]:
     """Keys and values of each layer, longer by one position for the new token."""
     layers: Any = cache.layers  # ours: models.kv_cache
     return [state for layer in layers for state in layer.extend()]
-
-
-def _check(policy: Policy, step: DecodingStep, settings: GenerationConfig) -> None:
-    """Compare ``step`` with the model itself on other sizes than the traced example. Raises :class:`CannotTrace` when they differ."""
-    for rows, length in ((3, 7), (1, 2)):
-        traced, expected = step(_example(policy, rows, length)), draw_next(policy, settings, _example(policy, rows, length))
-        for ours, theirs in zip(traced, expected, strict=True):
-            if ours.shape != theirs.shape or not torch.allclose(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE):
-                raise CannotTrace("its traced step gives other numbers than the model")
