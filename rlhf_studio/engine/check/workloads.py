@@ -85,7 +85,7 @@ def workload_settings(task: Task, workload: Workload, steps: int) -> StageConfig
     if not folder.is_dir():
         part = folder.with_name(f".{folder.name}")
         shutil.rmtree(part, ignore_errors=True)
-        save_models(workload, part)
+        save_models(workload, part, torch.device(task.device))
         part.rename(folder)
     policy, reward, prompts = (str(folder / name) for name in ("policy", "reward", "prompts.txt"))
     values: dict[str, Any] = {
@@ -102,8 +102,11 @@ def workload_settings(task: Task, workload: Workload, steps: int) -> StageConfig
     return parse_config(values)
 
 
-def save_models(workload: Workload, folder: Path) -> None:
-    """Write ``policy``, ``reward`` and ``prompts.txt`` into a new folder. One word is one token, so texts keep their length."""
+def save_models(workload: Workload, folder: Path, device: torch.device) -> None:
+    """Write ``policy``, ``reward`` and ``prompts.txt`` into a new folder. One word is one token, so texts keep their length.
+
+    Weights are drawn on the ``device``: a CPU takes a minute for two models of a billion.
+    """
     words = ["<eos>", "<pad>", *(f"w{number}" for number in range(FIRST_WORD, workload.vocabulary))]
     backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<pad>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -113,7 +116,9 @@ def save_models(workload: Workload, folder: Path) -> None:
             (("policy", AutoModelForCausalLM, 0), ("reward", AutoModelForSequenceClassification, 1))
         ):
             torch.manual_seed(seed)
-            kind.from_config(_config(workload, labels)).save_pretrained(folder / name)
+            with device:
+                model = kind.from_config(_config(workload, labels))
+            model.save_pretrained(folder / name)
             tokenizer.save_pretrained(folder / name)
     draw, (low, high) = random.Random(7), workload.prompt
     lines = (" ".join(draw.choice(words[FIRST_WORD:]) for _ in range(draw.randint(low, high))) for _ in range(4 * workload.batch))

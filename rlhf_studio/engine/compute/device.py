@@ -101,6 +101,8 @@ def choose_compute(config: StageConfig) -> Compute:
         let_gpu_memory_grow()
         torch.set_float32_matmul_precision("highest")  # some images switch TF32 on, whose products have ten binary digits
         torch.backends.cudnn.allow_tf32 = False
+        # cuDNN plans its attention for each new shape, some 70 ms each, and every batch has lengths of its own.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     ranks = join_ranks(cpu=not on_gpu)
     if problems := list(batch_split_problems(config, ranks.size)):
         raise ConfigError(problems)

@@ -19,8 +19,8 @@ FASTEST, SLOWEST = 1.2, 4.0
 LAUNCHES_PER_BLOCK = {"gpt2": (24, 46), "gpt_neox": (32, 51)}
 OTHER_LAUNCHES = (45, 85)  # of a Llama, whose parts most other kinds have
 """Kernels that a GPU starts for one block in a forward pass: of whole weights, and with an adapter on every layer. These are operations
-other than views, counted on a CPU while a token is sampled in bfloat16 (tests/engine/test_pretend_cuda.py); not yet measured on a GPU."""
-SECONDS_PER_LAUNCH = 8e-6
+other than views, counted on a CPU while a token is sampled in bfloat16 (tests/engine/test_pretend_cuda.py)."""
+SECONDS_PER_LAUNCH = 8e-6  # of a captured step; an H100 took 6e-6 for GPT-2's, its own work included (docs/performance.md, w3)
 
 
 def launches_per_block(model: ModelFacts, *, adapted: bool) -> int:

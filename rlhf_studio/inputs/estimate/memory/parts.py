@@ -11,6 +11,7 @@ GRADIENTS, OPTIMIZER = "Gradients", "Optimizer"
 PROMPTS, PROBES, EXAMPLES = "Prompts", "Probes", "Examples"
 LEARNER = "Model"
 CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED = "KV cache", "Prefill", "Next-token odds", "Merged adapters", "Weights laid out"
+CAPTURED = "Captured step"
 LOGITS, ACTIVATIONS = "Logits", "Activations"
 SCORING, MEASURING, REFERENCE_PASS = "Scoring", "Held-out measurement", "Reference pass"
 
@@ -31,6 +32,7 @@ HELP = {
     NEXT_TOKEN: "Odds of every token of the vocabulary, for the responses that are sampled together.",
     MERGED: "Base and adapters as one matrix while sampling; the base's own weights are kept beside it.",
     PREPACKED: "A second layout of large matrices, in which sampling multiplies faster; kept for the whole run.",
+    CAPTURED: "What a GPU's captured decoding step keeps from step to step: weights in the form that sampling uses, keys and values.",
     LOGITS: "Scores of every token of the vocabulary, for one micro-batch.",
     ACTIVATIONS: "What the forward pass keeps for the backward pass, for one micro-batch.",
     SCORING: "What the reward models need while they read.",

@@ -8,12 +8,25 @@ from rlhf_studio.config import ClassifierReward, DPORunConfig, EvaluationRunConf
 from rlhf_studio.inputs.estimate.counts import FLOAT32, Learns, RunModels, rows_together
 from rlhf_studio.inputs.estimate.cpu import LEAST_NUMBERS, prepacks_weights
 from rlhf_studio.inputs.estimate.device import Device
-from rlhf_studio.inputs.estimate.memory.parts import ACTIVATIONS, CACHE, LOGITS, MERGED, NEXT_TOKEN, PREFILL, PREPACKED, SCORING, MemoryPart
+from rlhf_studio.inputs.estimate.memory.parts import (
+    ACTIVATIONS,
+    CACHE,
+    CAPTURED,
+    LOGITS,
+    MERGED,
+    NEXT_TOKEN,
+    PREFILL,
+    PREPACKED,
+    SCORING,
+    MemoryPart,
+)
 from rlhf_studio.inputs.models.shape import ModelShape
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
 
 Samples = RunConfig | SFTRunConfig | DPORunConfig | EvaluationRunConfig
 """The stages whose model writes responses."""
+
+MOST_KEPT = 0.05  # of a GPU's memory, for keys and values between two rollouts (engine/sampling/static_step.py)
 
 LEARNING_PARTS = (LOGITS, ACTIVATIONS)
 SAMPLING_PARTS = (CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED)
@@ -80,6 +93,11 @@ def sampling_parts(
         # While sampling, base and adapters are one matrix; the base's own weights are kept beside it.
         merged = shape.block_parameters * size
         yield MemoryPart(MERGED, 0, merged, merged, lasting=False)
+    if device.kind == "cuda" and config.model.quantization == "none":
+        # Only for some families of models: copies of all matrices, and keys and values where they are a small part of the GPU's memory.
+        copies = (shape.block_parameters + shape.vocabulary * shape.hidden) * size if adapted or size < FLOAT32 else 0
+        kept = cache[1] if cache[1] <= MOST_KEPT * (device.total or 0) else 0
+        yield MemoryPart(CAPTURED, 0, 0, copies + kept + 2 * row)
     plain = device.kind == "cpu" and size == FLOAT32 and config.model.quantization == "none"
     if plain and (prepacked := FLOAT32 * _prepacked_weights(shape)) and prepacks_weights(prepacked, device.total, response):
         # It happens only where the model's family and the processor's library allow it. While it is made, memory comes and goes, and
@@ -91,8 +109,9 @@ def _learning(config: RunConfig, shapes: list[ModelShape], prompt: tuple[int, in
     """What one micro-batch needs. ``shapes``: the policy's, and that of a separate critic."""
     ppo, response, micro = config.ppo, config.generation.response_length, config.ppo.micro_batch
     tokens = (prompt[0] + response, prompt[1] + response)
-    # The logits of the response, a copy of the real tokens' rows whose memory is used again in place, and the gradients of both.
-    logits = micro * response * shapes[0].vocabulary * FLOAT32
+    # The logits of the response, a copy of the real tokens' rows whose memory is used again in place, and the gradients of both. On a GPU
+    # they are in the number format of the products.
+    logits = micro * response * shapes[0].vocabulary * (size if device.kind == "cuda" else FLOAT32)
     odds = 2 * ppo.batch_size * response * shapes[0].vocabulary * FLOAT32 if ppo.kl_estimator == "full" else 0
     yield MemoryPart(LOGITS, 0, 2 * logits + odds, 5 * logits + odds, lasting=False)
     yield activations_part(config, shapes, (micro * tokens[0], micro * tokens[1]), device, size)
