@@ -76,6 +76,23 @@ def speed(results: Results) -> list[str]:
     return [*lines, "", *(line for result in measured for line in _made_by(result["workload"], result))]
 
 
+def captured(results: Results) -> list[str]:
+    """Sampling on a GPU with and without the captured step."""
+    if "captured" not in results:
+        return ["Not measured yet."]
+    result = results["captured"]
+    lines = [
+        "| | sampling, plain | captured | ratio | scoring | reference | update | a step | peak GB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in result["rows"].items():
+        step, ratio = row["step"], row["plain"] / row["captured"]
+        phases = " | ".join(f"{step[phase]:.2f}" for phase in ("score", "reference", "update"))
+        both = f"{row['plain']:.3f} s | {row['captured']:.3f} s | {ratio:.1f}"
+        lines.append(f"| {name} | {both} | {phases} | **{step['total']:.2f} s** | {row['peak'] / 1e9:.1f} |")
+    return [*lines, "", f"- `{result['command']}` ({result['gpu']}, torch {result['torch']}; {result['date']})"]
+
+
 def floors(results: Results) -> list[str]:
     """Operations from the definitions; rate and distance where they were measured."""
     lines = [
@@ -201,6 +218,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
     "watching": watching,
     "recording": recording,
     "parity": parity,
+    "captured": captured,
 }
 
 

@@ -127,6 +127,6 @@ SHARES_BLOCKS = frozenset({"zamba"})
 """Types whose blocks use the same matrices, so that no start of LoRA may change one of them."""
 
 TESTED_FAMILIES = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"})
-"""Types whose forward pass over a packed row (``engine/compute/packing.py``) and whose traced decoding step
-(``engine/sampling/traced_step.py``) are tested. All others are padded, and sample through the model itself.
+"""Types whose forward pass over a packed row (``engine/compute/packing.py``) and whose traced or captured decoding step
+(``engine/sampling``) are tested. All others are padded, and sample through the model itself.
 """

@@ -87,31 +87,39 @@ def sampling_steps(
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
     buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy)
     model_step = functools.partial(draw_next, policy, settings)
-    static = later_step if isinstance(later_step, StaticStep) else None
-    later_step = later_step or model_step
-    unfinished = torch.ones_like(limits, dtype=torch.bool)
-    cache = static.new_cache(len(prompt_ids), buffers.max_length) if static else policy.new_cache(buffers.max_length)
+    halves = isinstance(later_step, StaticStep)
+    cache = (
+        later_step.new_cache(len(limits), buffers.max_length)
+        if isinstance(later_step, StaticStep)
+        else policy.new_cache(buffers.max_length)
+    )
     can_shrink = all(isinstance(layer, PreallocatedLayer) for layer in cache.layers)
+    unfinished = torch.ones_like(limits, dtype=torch.bool)
     ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
     for step in range(longest):
-        decode_step = later_step if step else model_step
+        decode_step = (later_step or model_step) if step else model_step
         drawn = decode_step(StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache))
-        unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1)
-        for stop_id in stop_ids:
-            unfinished = unfinished & (drawn.tokens != stop_id)
+        unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1) & _goes_on(drawn.tokens, stop_ids)
         yield drawn
         token = torch.where(unfinished, drawn.tokens, pad_id)
         if (step + 1) % look_every == 0:
             count = int(unfinished.sum())
             if not ranks.any_has_work(count):
                 break
-            remaining = _remaining(unfinished, count, halves=static is not None) if can_shrink else None
-            if remaining is not None:
+            if can_shrink and (remaining := _remaining(unfinished, count, halves=halves)) is not None:
                 cache.batch_select_indices(remaining)
                 buffers.keep(remaining)
                 unfinished, token = unfinished[remaining], token[remaining]
         ids, positions = token[:, None], buffers.next_positions(step)
     return buffers.finish()
+
+
+def _goes_on(tokens: Tensor, stop_ids: tuple[int, ...]) -> Tensor:
+    """(b,) bool: whether a token is none of those that end a response."""
+    goes_on = torch.ones_like(tokens, dtype=torch.bool)
+    for stop_id in stop_ids:
+        goes_on &= tokens != stop_id
+    return goes_on
 
 
 def _remaining(unfinished: Tensor, count: int, *, halves: bool) -> Tensor | None:
