@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +40,8 @@ def why_not(policy: Policy) -> str:
 
 def example(policy: Policy, rows: int, length: int, new_cache: Callable[[int, int], Cache] | None = None) -> StepInputs:
     """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead."""
-    embedding = policy.model.get_input_embeddings().weight
+    layer: Any = policy.model.get_input_embeddings()
+    embedding = layer.weight
     device, generator = embedding.device, torch.Generator().manual_seed(rows)
     drawn = torch.randint(len(embedding), (rows, length + 1), generator=generator).to(device)
     attention = torch.ones_like(drawn)

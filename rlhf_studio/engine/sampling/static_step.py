@@ -233,7 +233,7 @@ class WeightCopy:
 @torch.no_grad()
 def weight_copies(policy: Policy, dtype: torch.dtype) -> list[WeightCopy]:
     """Copies for each layer whose weight sampling uses in another form: products in ``dtype``, and LoRA added in. To be refreshed."""
-    layers = [module for module in policy.model.modules() if type(module) in (nn.Linear, Conv1D, nn.Embedding)]
+    layers: list[Any] = [module for module in policy.model.modules() if type(module) in (nn.Linear, Conv1D, nn.Embedding)]
     apart = [layer.weight.data_ptr() for layer in layers]
     with policy.merged():
         changed = [layer.weight.data_ptr() != address for layer, address in zip(layers, apart, strict=True)]
