@@ -177,5 +177,5 @@ def stop(run_dir: Path, *, now: bool, discard: bool = False) -> str:
     if RunReader(run_dir).status().state == "loading":
         return f"asked to stop; it still loads, so it ends within some seconds. If it does not: stop {run_dir} --now"
     if discard:
-        return f"asked to stop after this step, without a checkpoint. If it does not end: stop {run_dir} --now"
-    return f"asked to stop after this step; a checkpoint is written first. If it does not end: stop {run_dir} --now"
+        return f"asked to stop, without a checkpoint. If it does not end: stop {run_dir} --now"
+    return f"asked to stop; a checkpoint of the last finished step is written first. If it does not end: stop {run_dir} --now"

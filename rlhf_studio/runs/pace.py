@@ -16,6 +16,7 @@ from rlhf_studio.runs.scaled_time import work_per_step
 from rlhf_studio.runs.workspace import Workspace
 
 RUNS_LOOKED_AT = 30
+RUNS_COMPARED = 3  # the fastest of so many newest runs counts: what was measured while other programs worked is forgotten
 STEPS_LOOKED_AT = 50
 TOKENS_PER_SECOND = "speed/tokens_per_second"
 _BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
@@ -36,31 +37,38 @@ class Pace:
 
 
 def slowness(root: Path, expected: Callable[[RunConfig], float | None], config: StageConfig) -> float | None:
-    """How many times as long as expected the newest PPO run took that shares the device of ``config``; None without such a run.
+    """How many times as long as expected a PPO run takes that shares the device of ``config``; None where no such run was measured.
 
-    One factor for everything that is expected there: what was measured on a busy day and on a quiet one does not stand side by side.
+    The least of the newest :data:`RUNS_COMPARED` such runs. One factor for everything that is expected there: what was measured on a busy
+    day and on a quiet one does not stand side by side.
 
     Args:
         expected: minutes that a whole run with these settings should take; None where nobody can tell.
     """
+    factors: list[float] = []
     for folder in _newest(root):
         earlier = _config(folder)
         if not isinstance(earlier, RunConfig) or _machine(earlier) != _machine(config):
             continue
         minutes, seconds = expected(earlier), _seconds(folder)
         if minutes and seconds:
-            return seconds * earlier.ppo.steps / (60 * minutes)
-    return None
+            factors.append(seconds * earlier.ppo.steps / (60 * minutes))
+        if len(factors) == RUNS_COMPARED:
+            break
+    return min(factors, default=None)
 
 
 def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pace | None:
-    """The pace of the newest run of the same stage, models and device, one with the same sizes first; None without such a run.
+    """The pace of an earlier run of the same stage, models and device; None without such a run.
+
+    Of runs with the same sizes, the fastest of the newest :data:`RUNS_COMPARED`; else the newest with other sizes, scaled.
 
     Args:
         tokens: that a step will read, where they have been counted. The time of another run with other sizes is then scaled by what it read
             in a second; else by the work per step that the settings tell.
     """
     scaled: Pace | None = None
+    exact: list[Pace] = []
     for folder in _newest(root):
         earlier = _config(folder)
         if earlier is None or earlier.stage != config.stage or _models(earlier) != _models(config):
@@ -69,12 +77,14 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
         if seconds is None:
             continue
         if _sizes(earlier) == _sizes(config):
-            return Pace(seconds, folder.name, True)
-        if scaled is None:
+            exact.append(Pace(seconds, folder.name, True))
+            if len(exact) == RUNS_COMPARED:
+                break
+        elif scaled is None and not exact:
             rate = _median(folder, TOKENS_PER_SECOND) if tokens and isinstance(config, _BY_TOKENS) else None
             each = tokens / rate if tokens and rate else seconds * work_per_step(config) / work_per_step(earlier)
             scaled = Pace(each, folder.name, False)
-    return scaled
+    return min(exact, key=lambda pace: pace.seconds, default=scaled)
 
 
 def _newest(root: Path) -> list[Path]:
@@ -129,10 +139,12 @@ def _seconds(folder: Path) -> float | None:
 
 
 def _median(folder: Path, metric: str) -> float | None:
-    """Median of a metric over a run's first steps, without the very first, unless it is the only one."""
+    """Median of a metric over a run's newest steps, without the very first, unless it is the only one."""
     try:
-        rows = RunReader(folder).metrics_since(0, limit=STEPS_LOOKED_AT)
+        reader = RunReader(folder)
+        rows = reader.metrics_since(max(0, reader.status().step - STEPS_LOOKED_AT), limit=STEPS_LOOKED_AT)
     except StoreError:
         return None
-    values = [value for _, metrics in rows if (value := metrics.get(metric))]
-    return statistics.median(values[1:] or values) if values else None
+    later = [value for step, metrics in rows if step > 1 and (value := metrics.get(metric))]
+    values = later or [value for _, metrics in rows if (value := metrics.get(metric))]
+    return statistics.median(values) if values else None

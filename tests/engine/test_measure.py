@@ -24,6 +24,17 @@ def test_the_rate_counts_two_operations_per_product(monkeypatch: pytest.MonkeyPa
     assert measure.multiply_rate(torch.device("cpu"), seconds=0.0) == pytest.approx(4 * 2 * 27 / 0.5)
 
 
+def test_a_rate_is_corrected_for_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads for 10 seconds, of which the processor gave 5 seconds of each thread's 10: alone they were twice as fast."""
+    monkeypatch.setattr(measure, "multiply_rate", lambda device: 6.0)
+    monkeypatch.setattr(measure.torch, "get_num_threads", lambda: 2)
+    for worked, rate in ((10.0, 12.0), (20.0, 6.0), (21.0, 6.0), (0.0, 24.0)):
+        clock, processor = iter([0.0, 10.0]), iter([0.0, worked])
+        monkeypatch.setattr(measure.time, "perf_counter", lambda clock=clock: next(clock))
+        monkeypatch.setattr(measure.time, "process_time", lambda processor=processor: next(processor))
+        assert measure.quiet_rate(torch.device("cpu")) == rate
+
+
 def test_a_gpu_is_given_more_work_than_starting_it_takes() -> None:
     """Of a card of 1,000 TFLOP/s that takes 8 microseconds to be given a product, and 50 to be waited for, less than 1 % is lost."""
     size, products = measure.PRODUCTS["cuda"]
@@ -32,7 +43,7 @@ def test_a_gpu_is_given_more_work_than_starting_it_takes() -> None:
 
 
 def test_the_file_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "multiply_rate", lambda device: 7.5)
+    monkeypatch.setattr(measure, "quiet_rate", lambda device: 7.5)
     assert measure.main([str(tmp_path / "machine-cpu.json")]) == 0
     stored = json.loads((tmp_path / "machine-cpu.json").read_text())
     assert (stored["device"], stored["rate"]) == ("cpu", 7.5)

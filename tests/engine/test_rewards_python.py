@@ -15,12 +15,12 @@ import psutil
 import pytest
 import torch
 
-from rlhf_studio.config import Permissions, PythonReward, RewardConfig, permissions_from_flags
+from rlhf_studio.config import LengthReward, Permissions, PythonReward, RewardConfig, permissions_from_flags
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.kinds import python_function
-from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction
+from rlhf_studio.engine.rewards.kinds.python_function import CHILD, PythonFunction, begin_processes
 from rlhf_studio.engine.rewards.scorer import Episodes, RewardError, build_scorer
 from tests.waiting import gone, wait_until
 
@@ -50,6 +50,19 @@ def test_prompts_responses_and_what_else_is_known(tmp_path: Path) -> None:
         "    return [len(response) for response in responses]\n",
     )
     assert scores(function) == [3.0, 1.0]
+
+
+def test_a_process_that_was_begun_early_is_the_one_that_scores(tmp_path: Path) -> None:
+    """It reads its file while models load; a file that is not allowed is not read."""
+    file = tmp_path / "rewards.py"
+    file.write_text("import os\ndef score(prompts, responses):\n    return [os.getpid()] * len(responses)\n")
+    settings = PythonReward(file=str(file))
+    allowed = permissions_from_flags([str(file)], [])
+    assert begin_processes([settings], Permissions()) == {}
+    begun = begin_processes([LengthReward(), settings], allowed)
+    (number,) = begun
+    scorer = build_scorer(RewardConfig(components=[LengthReward(weight=0.0), settings]), CPU, lambda text, fraction: None, allowed, begun)
+    assert number == 1 and scorer(EPISODES).parts["python"].tolist() == [begun[1].pid] * 2
 
 
 def test_references_when_there_are_some_and_only_what_it_takes(tmp_path: Path) -> None:

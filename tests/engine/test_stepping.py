@@ -222,3 +222,57 @@ def test_several_processes_are_not_stepped_through_by_phases(make_run: Callable[
         assert run_engine(run_dir, "train") == DONE
     warnings = [event.text for event in RunReader(run_dir).events_since(0) if event.kind == "control"]
     assert len(warnings) == 1 and "needs a run of one process" in warnings[0]
+
+
+# --- inside a step ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_inside_a_long_step_drops_it(make_run: Callable[..., Path], whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it samples, by a command, and in the middle of its update, by a signal: the resumed run is the same bit for bit."""
+    run_dir, heard = make_run(), list[str]()
+    monkeypatch.setattr(control, "LONG_STEP", 0.0)
+    monkeypatch.setattr(control, "LOOK_SECONDS", 0.0)
+    original = control.Control.inside_step
+    stops = {
+        (1, "Sampling: 3/6 tokens"): lambda: send_command(run_dir, "stop"),
+        (2, "Update: pass 2/2, minibatch 1/2"): lambda: os.kill(os.getpid(), signal.SIGTERM),
+    }
+
+    def stopping(self: Any, doing: str) -> None:
+        heard.append(doing)
+        stops.pop((RunReader(run_dir).status().step, doing), lambda: None)()
+        original(self, doing)
+
+    monkeypatch.setattr(control.Control, "inside_step", stopping)
+    for step, mode in ((1, "train"), (2, "resume")):
+        heard.clear()
+        assert run_engine(run_dir, mode) == STOPPED
+        reader = RunReader(run_dir)
+        assert (reader.status().state, reader.status().step, reader.checkpoints()[-1].step) == ("stopped", step, step)
+        dropped = [event.text for event in reader.events_since(0) if "is dropped" in event.text]
+        assert dropped[-1] == f"Step {step + 1} was under way and is dropped: a resume trains it again."
+    assert heard[-1] == "Update: pass 2/2, minibatch 1/2", "nothing more was computed"
+    assert run_engine(run_dir, "resume") == DONE
+    same(run_dir, whole)
+
+
+def test_a_step_says_how_far_it_is(make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the run's state, where the Live page reads it; where weights are too many to be copied, an update goes on to its end."""
+    run_dir, phases = make_run(ppo={"steps": 1}), list[str]()
+    monkeypatch.setattr(control, "LONG_STEP", 0.0)
+    monkeypatch.setattr(control, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("rlhf_studio.engine.stages.ppo.MOST_COPIED", 0)
+    original = control.Control.inside_step
+
+    def noting(self: Any, doing: str) -> None:
+        original(self, doing)
+        phases.append(RunReader(run_dir).status().phase)
+        if doing == "Update: pass 1/2, minibatch 1/2":
+            send_command(run_dir, "stop")
+
+    monkeypatch.setattr(control.Control, "inside_step", noting)
+    assert run_engine(run_dir, "train") == DONE
+    step = [f"Sampling: {drawn}/6 tokens" for drawn in range(1, 7)]
+    step += ["Scoring", "Reference pass", *(f"Update: pass {epoch}/2, minibatch {number}/2" for epoch in (1, 2) for number in (1, 2))]
+    assert [phase for phase in step if phase in phases] == step and phases[: phases.index("Scoring")] == step[: step.index("Scoring")]
+    assert RunReader(run_dir).status().phase == ""

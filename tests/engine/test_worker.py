@@ -90,7 +90,7 @@ def test_discard_stops_without_a_checkpoint(make_run: Callable[..., Path], monke
     reader = RunReader(run_dir)
     assert (reader.status().state, reader.status().step, [point.step for point in reader.checkpoints()]) == ("stopped", 3, [2])
     assert [event.text for event in reader.events_since(0) if event.kind == "stop"] == ["Stopped: asked by an operator, without saving."]
-    assert said == [f"asked to stop after this step, without a checkpoint. If it does not end: stop {run_dir} --now"]
+    assert said == [f"asked to stop, without a checkpoint. If it does not end: stop {run_dir} --now"]
     assert main(["stop", str(run_dir), "--discard", "--now"]) == BAD_INPUT
     monkeypatch.undo()
     assert run_engine(run_dir, "resume") == DONE

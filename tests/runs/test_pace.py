@@ -8,7 +8,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.pace import Pace, known_pace
+from rlhf_studio.runs.pace import Pace, known_pace, slowness
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
@@ -37,7 +37,21 @@ def test_the_median_without_the_first_step(tmp_path: Path) -> None:
     add_run(tmp_path, "a", config(), [50.0, 2.0, 3.0, 100.0])
     assert known_pace(tmp_path, config()) == Pace(3.0, "a", True)
     add_run(tmp_path, "b", config(), [7.0])
-    assert known_pace(tmp_path, config()) == Pace(7.0, "b", True)  # the newest, even with one step
+    assert known_pace(tmp_path, config()) == Pace(3.0, "a", True)
+    (tmp_path / "runs" / "a").rename(tmp_path / "elsewhere")
+    assert known_pace(tmp_path, config()) == Pace(7.0, "b", True)  # even with one step
+
+
+def test_what_was_measured_on_a_busy_machine_is_forgotten(tmp_path: Path) -> None:
+    """In a run its newest steps count; of several equal runs the fastest of the newest three."""
+    add_run(tmp_path, "a", config(), [50.0, *[9.0] * 60, *[2.0] * 40])
+    assert known_pace(tmp_path, config()) == Pace(2.0, "a", True)
+    add_run(tmp_path, "b", config(), [50.0, 8.0, 8.0])
+    assert known_pace(tmp_path, config()) == Pace(2.0, "a", True)
+    assert slowness(tmp_path, lambda earlier: earlier.ppo.steps / 60, config()) == 2.0  # 1 s a step was expected
+    add_run(tmp_path, "c", config(), [50.0, 4.0])
+    add_run(tmp_path, "d", config(), [50.0, 6.0])
+    assert known_pace(tmp_path, config()) == Pace(4.0, "c", True)  # the machine may have become slower for good
 
 
 def test_the_same_sizes_come_before_a_newer_run_of_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.allocator import keep_freed_memory, let_gpu_memory_grow
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, lanes_for_this_cpu
+from rlhf_studio.engine.compute.pulse import Pulse
 from rlhf_studio.engine.compute.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
 from rlhf_studio.inputs.checks.machine import batch_split_problems, device_problems
@@ -34,12 +35,14 @@ class Compute:
         dtype: number format of matrix products; weights that are trained stay float32.
         ranks: the processes that train together.
         lanes: the threads of a CPU that each take whole episodes.
+        pulse: hears how far a step is.
     """
 
     device: torch.device
     dtype: torch.dtype
     ranks: Ranks = ONE_RANK
     lanes: Lanes = ONE_LANE
+    pulse: Pulse = field(default_factory=Pulse, compare=False)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Mixed precision where the dtype is not float32; otherwise nothing."""

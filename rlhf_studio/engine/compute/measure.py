@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 SECONDS = 1.0  # long enough for a steady result
+LEAST_SHARE = 0.25  # of the processor, by which a rate is corrected: beyond that nothing was measured
 PRODUCTS = {"cpu": (768, 4), "cuda": (8192, 16)}
 """Size of the matrices, and products in a trial. On a CPU a typical hidden size of small models. A fast GPU multiplies such matrices in
 less time than it takes to start the product, so there they are large, and many are under way before it is waited for."""
@@ -40,9 +41,22 @@ def multiply_rate(device: torch.device, seconds: float = SECONDS) -> float:
     return sum(best) / len(best)
 
 
+def quiet_rate(device: torch.device) -> float:
+    """:func:`multiply_rate`; on a CPU as it would be if no other program had worked meanwhile.
+
+    Threads that had to wait for a core used less of the processor than time passed: the rate is divided by that share.
+    """
+    began, worked = time.perf_counter(), time.process_time()
+    rate = multiply_rate(device)
+    if device.type != "cpu":
+        return rate
+    share = (time.process_time() - worked) / ((time.perf_counter() - began) * torch.get_num_threads())
+    return rate / min(max(share, LEAST_SHARE), 1.0)
+
+
 def main(arguments: list[str]) -> int:
     target, device = Path(arguments[0]), torch.device(arguments[1] if len(arguments) > 1 else "cpu")
-    result = {"device": device.type, "rate": multiply_rate(device), "threads": torch.get_num_threads()}
+    result = {"device": device.type, "rate": quiet_rate(device), "threads": torch.get_num_threads()}
     part = target.with_name(f".{target.name}-{os.getpid()}")
     part.write_text(json.dumps(result), encoding="utf-8")
     os.replace(part, target)

@@ -24,6 +24,7 @@ from rlhf_studio.engine.models.load_model import LoadedModel, load_causal_lm, lo
 from rlhf_studio.engine.models.merging import can_merge
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import LoadedReference, Reference, load_reference
+from rlhf_studio.engine.rewards.kinds.python_function import begin_processes
 from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import read_prompts
@@ -40,6 +41,7 @@ def build_trainer(
     Raises :class:`ConfigError` or :class:`PromptsError` for anything that cannot be loaded or does not fit together.
     """
     seed_everything(config.engine.seed)
+    begun = begin_processes(config.reward.components, permissions)
     report("Reading the prompts", None)
     rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
     eval_rows = read_held_out(config.data, report)
@@ -50,7 +52,8 @@ def build_trainer(
     held_out = hold_out(prompts, eval_rows, loaded.tokenizer, config, report)
     start = load_reference(config, loaded, report, options)
     policy, reference = make_policy(config, compute, loaded, start, report)
-    scorer = build_scorer(config.reward, compute, report, permissions)
+    scorer = build_scorer(config.reward, compute, report, permissions, begun)
+    report("Preparing to sample", None)
     models, notes = make_models(config, compute, policy, reference, scorer, loaded.tokenizer)
     sample_as(models.policy.model, config.generation, models.stop_ids)
     notes = [*_other_tokenizers(scorer, loaded.tokenizer), *notes]

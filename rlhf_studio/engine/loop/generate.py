@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -10,7 +12,8 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.gathering import concat_parts
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.sampling.decode import sample_responses
+from rlhf_studio.engine.sampling.decode import Sampled, sampling_steps
+from rlhf_studio.engine.sampling.draw import Drawn
 from rlhf_studio.engine.sampling.static_step import StaticStep
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
 
@@ -42,9 +45,9 @@ def generate(
     uniforms = torch.rand((count, settings.response_length), generator=generator, device=device, dtype=torch.float64)
     least = models.traced_step.rows_per_lane if models.traced_step else LEAST_ROWS
 
-    def in_one_lane(rows: slice) -> tuple[TokenBatch, ForwardOutput]:
+    def in_one_lane(rows: slice) -> Sampled:
         with models.compute.autocast():
-            return sample_responses(
+            steps = sampling_steps(
                 models.policy,
                 prompts.ids[rows].to(device),
                 prompts.mask[rows].to(device),
@@ -58,17 +61,34 @@ def generate(
                 later_step=later_step,
                 look_every=LOOK_EVERY if device.type == "cuda" else 1,
             )
+            return _to_the_end(steps, lambda drawn: models.compute.pulse(f"Sampling: {part_of_batch}{drawn}/{longest} tokens"))
 
     first, stop, _ = part.indices(count)
     lanes, batches = models.compute.lanes, []
+    longest = settings.response_length if limits is None else int(limits.max())
     with models.policy.merged():
         later_step = models.traced_step and models.traced_step.ready(settings, lanes)
-        for together in _cut(slice(first, stop), settings.batch_size or stop - first):
+        parts = _cut(slice(first, stop), settings.batch_size or stop - first)
+        for number, together in enumerate(parts, 1):
+            part_of_batch = f"part {number}/{len(parts)}, " if len(parts) > 1 else ""
             rows = together.stop - together.start
             batches += lanes.map(in_one_lane, _cut(together, lanes.rows_per_part(rows, rows, least)))
         if isinstance(later_step, StaticStep):
             later_step.rest()
     return concat_parts(batches, models.pad_id)
+
+
+def _to_the_end(steps: Generator[Drawn, None, Sampled], after_token: Callable[[int], None]) -> Sampled:
+    """What ``steps`` returns. ``after_token`` is called after each with the number of tokens drawn so far; what it raises ends them."""
+    drawn = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            sampled: Sampled = end.value
+            return sampled
+        drawn += 1
+        after_token(drawn)
 
 
 def _cut(rows: slice, size: int) -> list[slice]:

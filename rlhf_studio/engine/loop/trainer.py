@@ -96,11 +96,13 @@ class Trainer:
             with costs("rollout"):
                 samples = samples or self.sample(self.next_prompts())
             self.after_phase("rollout", StepSoFar(kl_coef, samples))
+            self.compute.pulse("Scoring")
             with costs("score"):
                 scores = scores or score(self.models, samples)
         except RewardError as error:  # raised again there, unless such steps are to be skipped
             return self._without_scores(error, costs, changes)
         self.after_phase("score", StepSoFar(kl_coef, samples, scores))
+        self.compute.pulse("Reference pass")
         with costs("reference"):
             reference = reference_pass(self.models, samples)
         self.after_phase("reference", StepSoFar(kl_coef, samples, scores, reference))
@@ -128,12 +130,7 @@ class Trainer:
         if stats:
             metrics |= update_metrics(stats, self.updater.learning_rate, has_critic=ppo.has_critic)
         metrics |= self._costs(costs, rollout)
-        events = [
-            *change_events(changes),
-            *parity_events,
-            *details.events,
-            *self.health.events(metrics["objective/kl"], stats, problems),
-        ]
+        events = [*change_events(changes), *parity_events, *details.events, *self.health.events(metrics["objective/kl"], stats, problems)]
         return StepRecord(
             self.progress.step,
             metrics,

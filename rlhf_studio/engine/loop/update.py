@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -44,7 +44,9 @@ class Updater:
         norms: list[float] = []
         problems: list[str] = []
         last, stopped_early = LastLogprobs(rollout, self._compute.ranks), False
-        for _epoch, rows in shuffled_minibatches(len(rollout.tokens), ppo.ppo_epochs, ppo.mini_batch_size, generator):
+        in_a_pass = math.ceil(len(rollout.tokens) / ppo.mini_batch_size)
+        for number, (epoch, rows) in enumerate(shuffled_minibatches(len(rollout.tokens), ppo.ppo_epochs, ppo.mini_batch_size, generator)):
+            self._compute.pulse(f"Update: pass {epoch + 1}/{ppo.ppo_epochs}, minibatch {number % in_a_pass + 1}/{in_a_pass}")
             self.optimizer.zero_grad(set_to_none=True)
             rows = rows.to(self._compute.device)
             result = self.gradients.backward(rollout, rows, objective, detach_trunk=warming_up)
@@ -65,6 +67,18 @@ class Updater:
             norms.append(float(norm))
         self.optimizer.zero_grad(set_to_none=True)  # frees the gradients' memory for the next rollout
         return _stats(results, norms, problems, stopped_early, last.gathered())
+
+    def copy(self) -> Callable[[], None]:
+        """Copy what an update changes, weights and optimizer; calling what is returned puts it back, bit for bit."""
+        tensors = [parameter.detach() for group in self.optimizer.param_groups for parameter in group["params"]]
+        tensors += [x for entry in self.optimizer.state.values() for x in entry.values() if isinstance(x, Tensor)]
+        copies = [tensor.clone() for tensor in tensors]
+
+        def put_back() -> None:
+            for tensor, copy in zip(tensors, copies, strict=True):
+                tensor.copy_(copy)
+
+        return put_back
 
     def use(self, config: RunConfig) -> None:
         """Go on with the learning rate and the temperature of ``config``."""

@@ -40,9 +40,10 @@ from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch,
 from rlhf_studio.inputs.models.rotation import boundary_problem, rotation_boundary
 
 SMALL_MODEL = 20_000_000  # weights
-ROWS = 4  # prompts, from the shortest to the longest
+ROWS = 3  # prompts, from the shortest to the longest; with many lanes one more than lanes, so that one lane has two
 RANDOM_ADAPTER_SIZE = 0.25  # of a random adapter's change to a matrix, relative to the matrix; root mean squares
-MOST_SAMPLED = 256  # tokens that are sampled; a longer response_length is reached with a longer prompt
+MOST_SAMPLED = 8  # tokens that are sampled; a longer response_length is reached with a longer prompt
+MOST_SAMPLED_IN_HALF = 256  # the same in half precision, where rounding is told from mistakes by a mean over many tokens
 
 
 @dataclass(frozen=True)
@@ -153,17 +154,19 @@ class _ParityCheck:
             self._compare(_Subject("model.policy", names.policy, f"log-probabilities {where}"), output.logprobs, logprobs, tokens)
             if output.values is not None:
                 self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
-        if policy.has_lora:
-            logprobs, _ = _plain_pass(models, policy, tokens)
-        self.scale, self.noise = logprobs.scale, logprobs.noise
         with models.reference.active() as reference:  # computed without the random adapters, on which the reference must not depend
-            logprobs, _ = _plain_pass(models, reference, tokens)
+            expected, _ = _plain_pass(models, reference, tokens)
         subject = _Subject("model.reference", names.reference or names.policy, "log-probabilities of the reference")
-        self._compare(subject, reference_output.logprobs, logprobs, tokens)
+        self._compare(subject, reference_output.logprobs, expected, tokens)
+        if policy.has_lora:  # with random adapters its logits are larger than its own, which are about as large as those of its base
+            logprobs = expected if models.reference.frozen_copy is None else _plain_pass(models, policy, tokens)[0]
+        self.scale, self.noise = logprobs.scale, logprobs.noise
         return tokens
 
     def _rewards(self, prompts: PromptBatch, tokens: TokenBatch) -> None:
         responses = decode_responses(self._models, tokens)
+        longest = min(self._config.generation.response_length, MOST_SAMPLED_IN_HALF)
+        responses[-1] *= math.ceil(longest / tokens.mask.shape[1])  # reward models read texts as long as the run's, too
         stopped = ends_with_stop(tokens, self._models.stop_ids).tolist()
         episodes = Episodes(prompts.texts, responses, stopped, tokens.lengths.tolist(), prompts.references, prompts.chats)
         for setting, model in self._models.scorer.reward_models():
@@ -221,12 +224,13 @@ def _prompts_and_limits(models: Models, stream: PromptStream) -> tuple[PromptBat
     The last row, prompt and response together, is as long as the longest row that the run can have.
     """
     longest = models.config.generation.response_length
-    sampled = min(longest, MOST_SAMPLED)
-    prompts = stream.of_all_lengths(max(min(ROWS, models.config.ppo.batch_size // models.compute.ranks.size), 2))
-    rows = [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.mask, strict=True)]
-    rows[-1] = [*rows[-1], *itertools.islice(itertools.cycle(rows[-1]), longest - sampled)]
-    ids, mask = pad_left(rows, models.pad_id)
-    limits = torch.tensor([max(sampled >> index % 3, 1) for index in range(len(rows))])
+    sampled = min(longest, MOST_SAMPLED_IN_HALF if tolerance_of(models).half else MOST_SAMPLED)
+    rows = max(ROWS, models.compute.lanes.count + 1)
+    prompts = stream.of_all_lengths(max(min(rows, models.config.ppo.batch_size // models.compute.ranks.size), 2))
+    texts = [ids[real].tolist() for ids, real in zip(prompts.ids, prompts.mask, strict=True)]
+    texts[-1] = [*texts[-1], *itertools.islice(itertools.cycle(texts[-1]), longest - sampled)]
+    ids, mask = pad_left(texts, models.pad_id)
+    limits = torch.tensor([max(sampled >> index % 3, 1) for index in range(len(texts))])
     limits[-1] = sampled
     return replace(prompts, ids=ids, mask=mask), limits
 

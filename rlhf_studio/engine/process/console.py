@@ -61,6 +61,12 @@ class Console:
             self._line(text)
         self._phase = text
 
+    def inside_step(self, doing: str) -> None:
+        """What a long step is doing: on a terminal only, in the bar's own line."""
+        if self._bar is not None and not self._screen.gone:
+            with self._screen.ignoring_a_lost_terminal():
+                self._bar.set_description(visible(doing, lines=False))
+
     def _line(self, text: str) -> None:
         """What a bar shows in its own way; plain text for the log, and where there is no bar."""
         if self._bar is None:

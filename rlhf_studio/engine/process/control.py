@@ -1,21 +1,39 @@
-"""Requests of people to a run while it trains: save, stop, pause, go on by one step or one phase, and other settings."""
+"""Requests of people to a run while it trains: save, stop, pause, go on by one step or one phase, and other settings.
+
+Between two steps the run carries them out (:meth:`Control.before_step`). Inside a long step the computation calls its pulse
+(:mod:`rlhf_studio.engine.compute.pulse`): there :meth:`Control.inside_step` says how far the step is, and ends it when a stop was asked
+for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import threading
 from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any, Literal, NoReturn
 
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.engine.compute.ranks import CHANGE, STOP, WAIT
-from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
+from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
+LOOK_SECONDS = 1.0  # between two looks at the requests inside a step, and between two reports of how far it is
+LONG_STEP = 2.0  # seconds: a shorter step says nothing of how far it is, and is not ended inside
 ONE_PROCESS = "Going on by one phase needs a run of one process, because the others would wait for it in the middle of a step; use step"
+
+
+class StepEnded(BaseException):
+    """Raised inside a step, in whichever thread computes, because the run is to stop: nothing of the step is kept.
+
+    Not an ``Exception``, for the reason of :class:`StopRequested`.
+    """
 
 
 class Control:
@@ -24,13 +42,29 @@ class Control:
     A step that waits has not moved the weights until its update. A checkpoint that is written before that holds the state from before
     the step, and a stop drops the step: it is trained again after a resume. After the update both wait for the end of the step.
 
+    A stop acts inside a long step too, between two tokens or two minibatches: the step is dropped in the same way. Where its update has
+    begun, a copy of the weights and of the optimizer is put back; where such a copy would be too large, the step goes on to its end.
+
     Args:
         save: writes the checkpoint of the last finished step, with the state that is given, or with the one of now for None.
+        show: takes what a long step is doing, for the terminal.
     """
 
-    def __init__(self, run: StageRun, writer: RunWriter, signals: Signals, save: Callable[[Any | None], None]):
-        self._run, self._writer, self._signals, self._save = run, writer, signals, save
+    def __init__(
+        self,
+        run: StageRun,
+        writer: RunWriter,
+        signals: Signals,
+        save: Callable[[Any | None], None],
+        show: Callable[[str], None] = lambda doing: None,
+    ):
+        self._run, self._writer, self._signals, self._save, self._show = run, writer, signals, save, show
         self._began = monotonic()
+        self._step_began, self._next_look, self._last_step_took = self._began, 0.0, math.inf
+        self._looking = threading.Lock()  # one lane looks, the others go on
+        self._shown, self._ends_here, self._can_end_inside = False, False, False
+        self._reached = ""  # the phase of the step that is done, whether anybody waits for it or not
+        self._put_back: Callable[[], None] | None = None
         self._going: Literal["on", "paused", "step", "phase"] = "on"
         self._phase = ""  # the phase that a step waits after; empty between steps
         self._before_step: Any | None = None
@@ -49,10 +83,69 @@ class Control:
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
             self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
-        self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
+        self._can_end_inside = self._run.has_phases and self._run.compute.ranks.size == 1 and self._last_step_took >= LONG_STEP
+        self._before_step = self._run.state() if self._can_end_inside or self._going == "phase" or self._asks_people else None
+        self._reached, self._put_back = "", None
+
+    def step(self) -> StepRecord:
+        """One step of the run. Raises :class:`StopRequested` when the step was ended inside, after its checkpoint is written."""
+        self._step_began, self._shown = monotonic(), False
+        self._next_look = self._step_began + LONG_STEP
+        self._run.compute.pulse.listener = self.inside_step
+        try:
+            record = self._run.step()
+        except StepEnded:
+            self._drop_step()
+        finally:
+            self._run.compute.pulse.listener = None
+        self._last_step_took, self._put_back = monotonic() - self._step_began, None
+        if self._shown:
+            self._writer.set_state("running")
+        return record
+
+    def inside_step(self, doing: str) -> None:
+        """Called again and again while a step computes, from any thread. Says how far the step is, once in :data:`LOOK_SECONDS`.
+
+        Raises :class:`StepEnded` when a stop was asked for and the step can be dropped here.
+        """
+        if self._ends_here or (self._signals.due() and self._may_end()):
+            self._ends_here = True  # for the other lanes
+            raise StepEnded
+        if monotonic() < self._next_look or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._next_look = monotonic() + LOOK_SECONDS
+            with contextlib.suppress(StoreError):  # a disk that fails here fails at the end of the step too, which says so
+                self._writer.set_state("running", phase=doing)
+                self._shown = True
+                self._ends_here = self._may_end() and any(command.kind in STOP_COMMANDS for command in self._writer.pending_commands())
+            self._show(doing)
+        finally:
+            self._looking.release()
+        if self._ends_here:
+            raise StepEnded
+
+    def _may_end(self) -> bool:
+        """Whether the step can be dropped now: it is long, and its update has not begun, or what it has changed can be put back."""
+        if not self._can_end_inside or monotonic() < self._step_began + LONG_STEP:
+            return False
+        return self._reached != "update" and (self._reached != "advantages" or self._put_back is not None)
+
+    def _drop_step(self) -> NoReturn:
+        """Go back to before the step, and carry out the request to stop. Raises :class:`StopRequested`."""
+        if self._put_back:
+            self._put_back()
+        text = f"Step {self._run.step_number + 1} was under way and is dropped: a resume trains it again."
+        self._writer.event(EventRecord("info", "stop", text))
+        self._phase = "rollout"  # the state from before the step is what is saved
+        while True:  # earlier requests are carried out first
+            self._attend()
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""
+        self._reached = phase
+        if phase == "advantages" and self._can_end_inside:
+            self._put_back = self._run.copy_of_weights()
         if self._going != "phase":
             return
         self._phase, number = phase, self._run.step_number + 1

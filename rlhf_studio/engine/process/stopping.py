@@ -49,7 +49,8 @@ class StopRequested(BaseException):
 class Signals:
     """SIGTERM and SIGINT. Within :meth:`at_once` they raise :class:`StopRequested`; elsewhere they are noted in ``received``.
 
-    What is noted makes the run write a checkpoint and end after its step. A second signal ends the process without waiting for that.
+    What is noted makes the run write a checkpoint and end after its step, or inside a long one. A second signal ends the process without
+    waiting for that.
 
     Attributes:
         received: why the run is to stop; empty when it is not.

@@ -280,13 +280,13 @@ class Worker:
     def _train(self, run: StageRun) -> None:
         every, snapshot_every = self._config.engine.checkpoint_every, self._config.engine.snapshot_every
         ranks = run.compute.ranks
-        control = Control(run, self._writer, self._signals, lambda state: self._checkpoint(run, state))
+        control = Control(run, self._writer, self._signals, lambda state: self._checkpoint(run, state), self.console.inside_step)
         run.after_phase = control.after_phase
         ask_people(run, self._run_dir, self._writer, control)
         while not run.finished:
             control.before_step()
             ranks.broadcast(GO)
-            record = run.step()
+            record = control.step()
             self._writer.commit_step(record)
             control.after_step(record.step)
             self.trackers.step(record)

@@ -9,6 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
+from rlhf_studio.child_process.line_process import LineProcess
 from rlhf_studio.config import Component, Permissions
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
@@ -28,12 +29,14 @@ class BuildContext:
         compute: device and number format of the run.
         report: takes a sentence about what is being loaded.
         permissions: what the program's start allowed.
+        begun: the component's own process, where it was started before.
     """
 
     field: str
     compute: Compute
     report: OnProgress
     permissions: Permissions
+    begun: LineProcess | None = None
 
 
 Builder = Callable[[Any, BuildContext], Source]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from rlhf_studio.child_process.line_process import LineProcess
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
@@ -24,12 +26,21 @@ from rlhf_studio.ppo.rewards import RunningMoments, scale_scores
 __all__ = ["Episodes", "RewardError", "Scorer", "build_scorer", "component_names", "shaped_scores"]
 
 
-def build_scorer(settings: RewardConfig, compute: Compute, report: OnProgress, permissions: Permissions = NOTHING_ALLOWED) -> Scorer:
-    """Load what the settings name. Raises :class:`ConfigError` naming the setting that keeps a component from working."""
-    components = [
-        Component(name, part.weight, build_source(part, BuildContext(f"reward.components.{index}", compute, report, permissions)))
-        for index, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True))
-    ]
+def build_scorer(
+    settings: RewardConfig,
+    compute: Compute,
+    report: OnProgress,
+    permissions: Permissions = NOTHING_ALLOWED,
+    begun: Mapping[int, LineProcess] = MappingProxyType({}),
+) -> Scorer:
+    """Load what the settings name. Raises :class:`ConfigError` naming the setting that keeps a component from working.
+
+    ``begun``: processes of components that were started before, by number.
+    """
+    components = []
+    for number, (name, part) in enumerate(zip(component_names(settings), settings.components, strict=True)):
+        context = BuildContext(f"reward.components.{number}", compute, report, permissions, begun.get(number))
+        components.append(Component(name, part.weight, build_source(part, context)))
     return Scorer(settings, components, compute.ranks)
 
 

@@ -55,7 +55,8 @@ class TracedStep:
     def run(self, inputs: StepInputs) -> Drawn:
         """A :data:`DecodingStep` with the weights as they were when last refreshed."""
         packed = (weights.packed for weights in self._prepacked)
-        return Drawn(*self._script(*inputs[:4], *packed, *_extended_states(inputs.cache)))
+        with torch.jit.optimized_execution(False):  # optimising takes seconds for a large model, and makes no step faster
+            return Drawn(*self._script(*inputs[:4], *packed, *_extended_states(inputs.cache)))
 
 
 def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
@@ -86,19 +87,26 @@ class _Step(nn.Module):
 
     def __init__(self, policy: Policy, settings: GenerationConfig, layers: Sequence[nn.Module]):
         super().__init__()
-        self.policy, self._settings, self._layers = policy, settings, tuple(layers)
+        # torch would first compile every module of the policy, which takes far longer than tracing. So the policy is no module of this one,
+        # which has all its parameters and buffers itself: the trace reads them from here.
+        self._policy, self._settings, self._layers = (policy,), settings, tuple(layers)
+        for number, weight in enumerate(policy.parameters()):
+            self.register_parameter(f"parameter_{number}", weight)
+        for number, buffer in enumerate(policy.buffers()):
+            self.register_buffer(f"buffer_{number}", buffer)
 
     def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, uniforms: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """``others`` are the prepacked weights of the layers, then keys and values of each attention layer."""
+        (policy,) = self._policy
         packed, states = others[: len(self._layers)], others[len(self._layers) :]
-        cache = DynamicCache(config=self.policy.model.config)
+        cache = DynamicCache(config=policy.model.config)
         cache.layers = [_FullLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
         lowest = torch.finfo(states[0].dtype).min
         # A mask of four dimensions is used as it is. From one of two dimensions the model would compute the mask in Python, and the trace
         # would keep the example's lengths as constants.
         mask = torch.zeros_like(attention, dtype=states[0].dtype).masked_fill(attention == 0, lowest)[:, None, None, :]
         with using_packed(self._layers, packed):
-            return tuple(draw_next(self.policy, self._settings, StepInputs(ids, mask, positions, uniforms, cache)))
+            return tuple(draw_next(policy, self._settings, StepInputs(ids, mask, positions, uniforms, cache)))
 
 
 class _FullLayer(DynamicLayer):

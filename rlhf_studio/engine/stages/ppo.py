@@ -22,6 +22,8 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
+MOST_COPIED = 4_000_000  # trained weights; with the two numbers that the optimizer has for each, their copy takes 48 MB
+
 
 class PPOStage(StageRun):
     """A PPO run in memory."""
@@ -111,6 +113,12 @@ class PPOStage(StageRun):
     def state(self) -> TrainingState:
         """The trainer's state as it is now, beside the weights."""
         return training_state(self.trainer)
+
+    def copy_of_weights(self) -> Callable[[], None] | None:
+        """As in :class:`StageRun`."""
+        updater = self.trainer.updater
+        trained = sum(parameter.numel() for group in updater.optimizer.param_groups for parameter in group["params"])
+        return updater.copy() if trained <= MOST_COPIED else None
 
     def save(self, run_dir: Path, state: TrainingState | None = None) -> Path | None:
         """Write the checkpoint of the newest step, as in :class:`StageRun`."""

@@ -96,6 +96,10 @@ class StageRun(ABC):
         """What a checkpoint of the newest step needs beside the weights, as it is now. All processes call it where weights are sharded."""
         return None
 
+    def copy_of_weights(self) -> Callable[[], None] | None:
+        """Copy what an update changes. Calling what is returned puts it back, bit for bit; None where a copy would be too large."""
+        return None
+
     @abstractmethod
     def save(self, run_dir: Path, state: Any | None = None) -> Path | None:
         """Write the checkpoint of the newest step. Returns its folder.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from rlhf_studio.child_process.environment import foreign_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
-from rlhf_studio.config import Permissions, PythonReward
+from rlhf_studio.config import Component, Permissions, PythonReward
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
@@ -27,15 +28,17 @@ START_SECONDS = 120.0  # reading the file may import large libraries
 class PythonFunction:
     """Calls the function once per batch. After a time-out or a crash the next batch starts a fresh process."""
 
-    def __init__(self, settings: PythonReward, permissions: Permissions, field: str):
-        """Raises :class:`ConfigError` when the file is not allowed or gives no such function."""
+    def __init__(self, settings: PythonReward, permissions: Permissions, field: str, begun: LineProcess | None = None):
+        """``begun``: its process, where :func:`begin_processes` has started it.
+
+        Raises :class:`ConfigError` when the file is not allowed or gives no such function.
+        """
         refuse_problems(settings, field, permissions)
-        file = permissions.allowed_file(settings.file)
-        self._settings, self._command = settings, [sys.executable, "-P", str(CHILD), str(file), settings.function]
-        self._process: LineProcess | None = None
+        self._settings, self._command = settings, _command(settings, permissions)
+        self._process = begun
         self._requests = 0
         try:
-            self._running()
+            self._wait_until_ready() if begun else self._running()
         except ComponentError as error:
             raise ConfigError([Problem(f"{field}.file", f"{settings.file} cannot be used: {error}")]) from error
 
@@ -51,16 +54,20 @@ class PythonFunction:
         return Answer(torch.tensor(checked_scores(answer, len(episodes.responses)), dtype=torch.float32))
 
     def _running(self) -> LineProcess:
+        """The process; a fresh one where there is none."""
         if self._process is None:
             try:
-                self._process = LineProcess(self._command, environment=foreign_environment(os.environ) | {"PYTHONUNBUFFERED": "1"})
+                self._process = _start(self._command)
             except OSError as error:
                 raise ComponentError(f"its process could not be started: {error}") from error
-            first = self._exchange(lambda process: process.receive(START_SECONDS, SPARE_BYTES), START_SECONDS)
-            if "error" in first:
-                self._end()
-                raise ComponentError(str(first["error"]))
+            self._wait_until_ready()
         return self._process
+
+    def _wait_until_ready(self) -> None:
+        first = self._exchange(lambda process: process.receive(START_SECONDS, SPARE_BYTES), START_SECONDS)
+        if "error" in first:
+            self._end()
+            raise ComponentError(str(first["error"]))
 
     def _ask(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         self._running()
@@ -92,8 +99,30 @@ class PythonFunction:
             self._process = None
 
 
+def begin_processes(components: Sequence[Component], permissions: Permissions) -> dict[int, LineProcess]:
+    """Start the processes of the functions among ``components``, by number: they read their files while this process loads models.
+
+    What cannot be started is left to :class:`PythonFunction`, which says why.
+    """
+    begun: dict[int, LineProcess] = {}
+    for number, component in enumerate(components):
+        if isinstance(component, PythonReward) and permissions.allowed_file(component.file):
+            with contextlib.suppress(OSError):
+                begun[number] = _start(_command(component, permissions))
+    return begun
+
+
+def _command(settings: PythonReward, permissions: Permissions) -> list[str]:
+    return [sys.executable, "-P", str(CHILD), str(permissions.allowed_file(settings.file)), settings.function]
+
+
+def _start(command: list[str]) -> LineProcess:
+    """Raises OSError."""
+    return LineProcess(command, environment=foreign_environment(os.environ) | {"PYTHONUNBUFFERED": "1"})
+
+
 @scorer(PythonReward)
 def build(settings: PythonReward, context: BuildContext) -> PythonFunction:
-    """Starts the process and reads the file in it."""
+    """Waits until the function's process has read the file; starts it where that has not been done."""
     context.report(f"Starting the reward function {settings.function} of {settings.file}", None)
-    return PythonFunction(settings, context.permissions, context.field)
+    return PythonFunction(settings, context.permissions, context.field, context.begun)
