@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import Cache
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
@@ -74,8 +75,7 @@ def sampling_steps(
         ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
             computing until all ranks have finished.
         later_step: the policy's traced or static step, for the tokens after the first; None uses the model itself.
-        look_every: after so many tokens it is looked at which responses have ended. A GPU's work has to be waited for then. Steps of
-            which nothing is needed are computed, and yielded, when all have ended in between.
+        look_every: tokens between two looks at which responses have ended: a GPU must be waited for. Steps after all ends are not used.
 
     Returns:
         The token batch (T is the longest response), its log-probabilities and entropy; and values, if ``policy.values_while_sampling``.
@@ -87,12 +87,7 @@ def sampling_steps(
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
     buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy)
     model_step = functools.partial(draw_next, policy, settings)
-    halves = isinstance(later_step, StaticStep)
-    cache = (
-        later_step.new_cache(len(limits), buffers.max_length)
-        if isinstance(later_step, StaticStep)
-        else policy.new_cache(buffers.max_length)
-    )
+    cache = _new_cache(policy, later_step, len(limits), buffers.max_length)
     can_shrink = all(isinstance(layer, PreallocatedLayer) for layer in cache.layers)
     unfinished = torch.ones_like(limits, dtype=torch.bool)
     ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
@@ -106,12 +101,17 @@ def sampling_steps(
             count = int(unfinished.sum())
             if not ranks.any_has_work(count):
                 break
-            if can_shrink and (remaining := _remaining(unfinished, count, halves=halves)) is not None:
+            if can_shrink and (remaining := _remaining(unfinished, count, halves=isinstance(later_step, StaticStep))) is not None:
                 cache.batch_select_indices(remaining)
                 buffers.keep(remaining)
                 unfinished, token = unfinished[remaining], token[remaining]
         ids, positions = token[:, None], buffers.next_positions(step)
     return buffers.finish()
+
+
+def _new_cache(policy: Policy, later_step: DecodingStep | None, rows: int, max_length: int) -> Cache:
+    """An empty cache; a static step has it in its own memory."""
+    return later_step.new_cache(rows, max_length) if isinstance(later_step, StaticStep) else policy.new_cache(max_length)
 
 
 def _goes_on(tokens: Tensor, stop_ids: tuple[int, ...]) -> Tensor:
