@@ -26,7 +26,7 @@ from rlhf_studio.config import (
     StageConfig,
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
-from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config_to_yaml, merged, parse_config, section_model
+from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, merged, parse_config, section_model, walk_fields
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
@@ -40,6 +40,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
+from rlhf_studio.inputs.settings_file import over_recipe, recipe_under
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 PREVIEW_ROWS = 5
+WHERE_IN_DATA = ("subset", "split", "revision", "column", "eval", "eval_split")
 MOST_YAML_BYTES = 64_000  # also in assets/train/handover.js
 
 
@@ -224,13 +226,22 @@ class TrainPage:
 
     @callable_by(Role.OPERATOR)
     def from_yaml(self, data: Any, request: gr.Request) -> Json:
-        """The settings that a YAML text holds, as the form's values."""
+        """The settings that a YAML text holds, as the form's values, and which of them the person has chosen.
+
+        What a text that names a recipe leaves out is as in that recipe; of a recipe for a model of one's own it is still to be fitted.
+        """
         text = member(data, "text")
         try:
-            config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
+            given = mapping_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
+            recipe = recipe_under(given)
+            settings, chosen = (given, set()) if recipe is None else over_recipe(recipe, given)
+            fits = recipe is not None and bool(recipe.asks)
+            config = parse_config(with_room(settings, chosen) if fits else settings)
         except ConfigError as error:
             return {"problems": _rows_of(error.problems, data)}
-        return {"values": values_of(config), "basis": self._nearest(config)}
+        values = values_of(config)
+        values = {name: value for name, value in values.items() if name in chosen} if fits else values
+        return {"values": values, "chosen": list(values), "basis": self._nearest(config)}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
 
@@ -389,7 +400,15 @@ def _chosen(recipe: Recipe, data: Any) -> frozenset[str]:
 def _own(recipe: Recipe) -> Json:
     """The card of a person's own model and data."""
     blank = {name: [] if name == "reward.components" else "" for name in recipe.asks}
-    return {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary, "blank": blank}
+    keeps = [name for name, _ in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
+    card = {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary}
+    return {**card, "blank": blank, "keeps": keeps}
+
+
+def _of_what_was_brought(name: str) -> bool:
+    """Whether a setting says which model or data a person brought, and where in it to read: undoing settings leaves it."""
+    section, _, setting = name.partition(".")
+    return name == "model.revision" or section == "data" and (setting in WHERE_IN_DATA or setting.endswith("_column"))
 
 
 def _passed(report: Preflight) -> Preflight:
