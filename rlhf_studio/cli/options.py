@@ -124,7 +124,7 @@ def print_notes(config: StageConfig, preflight: Preflight) -> None:
 
     for note in preflight.notes:
         say(f"rlhf-studio: note: {note}", sys.stderr)
-    for finding in examine_settings(config, preflight.weights):
+    for finding in examine_settings(config, preflight.known):
         say(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", sys.stderr)
 
 

@@ -26,6 +26,7 @@ from rlhf_studio.config import (
     StageConfig,
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
+from rlhf_studio.config.fitting import NOTHING_KNOWN
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, merged, parse_config, section_model, walk_fields
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
@@ -149,7 +150,7 @@ class TrainPage:
         return {
             "problems": _rows_of(report_problems, data),
             "notes": report.notes if report and not report_problems else [],  # problems first
-            "risks": outlook.risks(config, report.weights if report else None),
+            "risks": outlook.risks(config, report.known if report else NOTHING_KNOWN),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],

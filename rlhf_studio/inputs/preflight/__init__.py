@@ -7,6 +7,7 @@ It takes seconds and no torch: only small files are read, and no weights.
 :mod:`ppo`         the check of a PPO run
 :mod:`supervised`  of fine-tuning, reward models and DPO
 :mod:`evaluation`  of an evaluation
+:mod:`known`       what settings are measured against
 :mod:`trained`     notes on models that another run has trained
 :mod:`judge`       notes on an evaluation's judge
 """
