@@ -39,9 +39,10 @@ def own_config(recipe: Recipe, settings: Mapping[str, Any], chosen: Collection[s
     if missing:
         raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
     config = parse_config(with_room(settings, chosen))
-    fitted = fitted_settings(config, chosen, find_device(config.engine))
+    facts = facts_of(config)
+    fitted = fitted_settings(config, chosen, find_device(config.engine), facts=facts) if facts is not None else {}
     rate = f"{config.stage}.learning_rate"
-    if facts_of(config) is not None and rate not in chosen and rate not in fitted:
+    if facts is not None and rate not in chosen and rate not in fitted:
         raise ConfigError([Problem(rate, "the model's files do not tell how many weights it has, so no rate fits; choose one")])
     return with_values(config, {name: value.value for name, value in fitted.items()}), fitted
 
@@ -65,23 +66,31 @@ def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str,
     return {**settings, "ppo": {**ppo, **room}}
 
 
-def facts_of(config: StageConfig) -> ModelFacts | None:
-    """What is known of the model that learns; None where it cannot be used, which the check before a start says."""
+def read_learner(config: StageConfig) -> ModelFacts | ModelError | None:
+    """What the files of the model that learns tell, or why it cannot be used; None in a stage in which none learns."""
     try:
         if isinstance(config, RunConfig):
             return check_causal_lm(config.model.policy, config.model.revision)
         return start_of(config, None) if is_supervised(config) else None
-    except ModelError:
-        return None
+    except ModelError as error:
+        return error
 
 
-def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True) -> dict[str, Fitted]:
+def facts_of(config: StageConfig) -> ModelFacts | None:
+    """What is known of the model that learns; None where it cannot be used, which the check before a start says."""
+    learner = read_learner(config)
+    return learner if isinstance(learner, ModelFacts) else None
+
+
+def fitted_settings(
+    config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True, facts: ModelFacts | None = None
+) -> dict[str, Fitted]:
     """Values for the settings that follow from the model and the data, by dotted name, without those in ``chosen``.
 
-    Empty where the model cannot be used, or its files do not tell how many weights it has. What follows from data that cannot be read, or
-    without ``with_data`` is not to be looked at, is left out.
+    ``facts``: of the model, where they are known already. Empty where the model cannot be used, or its files do not tell how many weights
+    it has. What follows from data that cannot be read, or without ``with_data`` is not to be looked at, is left out.
     """
-    facts = facts_of(config)
+    facts = facts or facts_of(config)
     weights = parameters(facts) if facts is not None else None
     if facts is None or weights is None or not (isinstance(config, RunConfig) or is_supervised(config)):
         return {}

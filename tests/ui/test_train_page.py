@@ -14,6 +14,7 @@ from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.io import config_from_yaml, parse_config
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.device import processor
+from rlhf_studio.inputs.models import facts
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import OnlyRead, StoreError
@@ -475,6 +476,18 @@ def test_a_loaded_file_stands_on_the_recipe_that_it_names(bench: Bench) -> None:
         ("ppo.steps: 3", "ppo.steps"),
     ):
         assert fields(bench.page.from_yaml({"text": text}, OPERATOR)) == [field]
+
+
+@pytest.mark.parametrize("model", ["bundled/world-policy", "nobody/there"])
+def test_a_check_reads_the_models_files_once(model: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    find_model = facts.find_model
+    monkeypatch.setattr(facts, "find_model", lambda name, *rest: read.append(name) or find_model(name, *rest))
+    components = [{"kind": "length", "target": 24}]
+    chosen = {"model.policy": model, "data.prompts": "bundled/world-prompts", "reward.components": components}
+    page = {**sent("own"), "chosen": list(chosen)}
+    answer = bench.page.check({**page, "values": page["values"] | chosen}, OPERATOR)
+    assert read == [model] and fields(answer) == (["model.policy"] if model == "nobody/there" else [])
 
 
 def test_what_was_brought_is_no_setting_to_undo(bench: Bench) -> None:

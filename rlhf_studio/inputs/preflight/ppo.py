@@ -30,7 +30,7 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
-        policy = check_causal_lm(config.model.policy, config.model.revision, look.hub)
+        policy = look.learner_or(lambda: check_causal_lm(config.model.policy, config.model.revision, look.hub))
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, policy, look.hub, problems)

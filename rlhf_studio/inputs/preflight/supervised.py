@@ -43,7 +43,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
-        facts = start_of(config, look.hub)
+        facts = look.learner_or(lambda: start_of(config, look.hub))
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None

@@ -397,7 +397,8 @@ class TrainPage {
     if (!answer) return;
     if (answer.problems) return void this.say(`${chosen.name} was not loaded. ${inOne(answer.problems)}`, true);
     if (!answer.basis) return void this.say(`${chosen.name} was not loaded. ${NO_FORM}`, true);
-    this.choose(answer.basis, answer.values, null, answer.chosen);
+    const brought = answer.basis === this.state.card ? this.state.keptValues : {}; // what the file does not name stays
+    this.choose(answer.basis, { ...brought, ...answer.values }, null, answer.chosen);
     this.say(`Loaded ${chosen.name}.`);
   }
 
