@@ -178,7 +178,8 @@ class TrainPage {
 
   /** The settings that Undo takes back: not the name, and of one's own card not the model, the data and the rewards. */
   get changes() {
-    return this.state.differing.filter((name) => !this.state.keeps.includes(name));
+    const { fits, chosen, differing, keeps } = this.state; // what came with a file keeps its value where another would fit
+    return (fits ? chosen : differing).filter((name) => !keeps.includes(name));
   }
 
   undo() {
