@@ -122,7 +122,7 @@ class Known:
     Attributes:
         weights, width: of the model that learns.
         device: ``cpu`` or ``cuda``.
-        chat: whether the model knows chats: its tokenizer has a template for them.
+        chat: whether the model knows chats: its tokenizer has a template for them. None also where the data cannot be chats.
         examples: how many prompts or examples the run learns from.
         held_out: how many it never learns from.
         lengths: tokens of each prompt that was looked at, before any cut.

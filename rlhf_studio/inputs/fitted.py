@@ -9,7 +9,16 @@ from collections.abc import Collection, Mapping
 from math import ceil, lcm
 from typing import Any
 
-from rlhf_studio.config import DataConfig, RunConfig, StageConfig, SupervisedConfig, fitting
+from rlhf_studio.config import (
+    DataConfig,
+    DemonstrationsConfig,
+    PairsConfig,
+    RunConfig,
+    StageConfig,
+    SupervisedConfig,
+    fitting,
+    prompt_writing,
+)
 from rlhf_studio.config.fitting import Fitted, Learner
 from rlhf_studio.config.io import ConfigError, Problem, parse_config, with_values
 from rlhf_studio.config.recipes import Recipe
@@ -17,10 +26,13 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.examples import held_out
+from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
+from rlhf_studio.inputs.examples.rows import holds_plain_texts
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.supervised import is_supervised, start_of
+from rlhf_studio.inputs.preflight.trained import form_of
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, MOST_SET_ASIDE
@@ -117,9 +129,8 @@ class _Fitting:
 
     def fit(self) -> dict[str, Fitted]:
         config, stage, chat = self.config, self.config.stage, self._template()
-        if not config.data.prompt_format:
-            self.put("data.chat_template", fitting.chat_template(chat is not None))
         fresh = bool(getattr(config.model, "fresh", False))
+        self._writing(chat, fresh)
         if not fresh and config.model.quantization == "none":
             self.put("lora.enabled", fitting.use_lora(self.weights))
         self.put(f"{stage}.learning_rate", fitting.learning_rate(stage, Learner(self.weights, self.now("lora.enabled"), fresh)))
@@ -128,6 +139,35 @@ class _Fitting:
         else:
             self._supervised(config, chat)
         return self.values
+
+    def _writing(self, chat: ChatTemplate | None, fresh: bool) -> None:
+        """How prompts are written: as in the run that trained the model; else as chats, where the tokenizer has a template and the data can
+        be chats."""
+        data = self.config.data
+        if "data.chat_template" in self.chosen:
+            return
+        form, run = ({}, "") if fresh else form_of(self.config.model.policy)
+        plain = bool(data.query_tokens_max) or data.overlong == "cut_right" if isinstance(data, DataConfig) else self._plain(data)
+        if plain:
+            self.put("data.chat_template", Fitted(False, "plain texts, or their beginnings, are no chats"))
+        elif isinstance(form, dict) and form and not any(f"data.{name}" in self.chosen for name in form):
+            for name, value in form.items():
+                if name == "chat_template" or value != getattr(data, name):
+                    self.put(f"data.{name}", Fitted(value, f"as in the run {run}, which trained this model"))
+        elif not data.prompt_format:
+            self.put("data.chat_template", fitting.chat_template(chat is not None))
+
+    def _plain(self, data: DemonstrationsConfig | PairsConfig) -> bool:
+        """Whether the examples hold texts without a prompt; not where they cannot be read, which the check before a start says."""
+        try:
+            read = read_first(data.model_copy(update={"chat_template": False})) if self.with_data else None
+        except PromptsError:
+            return False
+        return read is not None and holds_plain_texts(read.rows)
+
+    def _as_written(self) -> dict[str, Any]:
+        """How prompts are written now."""
+        return {name: self.now(f"data.{name}") for name in prompt_writing(self.config)}
 
     def _template(self) -> ChatTemplate | None:
         """The tokenizer's chat template; None also for one that cannot be used, which the check before a start says."""
@@ -159,7 +199,7 @@ class _Fitting:
         """(how many prompts there are, tokens of the longest that was looked at); None for what is not known."""
         if not self.with_data:
             return None, None
-        data = data.model_copy(update={"chat_template": self.now("data.chat_template")})
+        data = data.model_copy(update=self._as_written())
         try:
             prompts = read_once(data)
             prepared = measure_prompts(prompts, data, self.facts.tokenizer, chat if data.chat_template else None, self.config.engine.seed)
@@ -189,7 +229,7 @@ class _Fitting:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""
         if not self.with_data:
             return None, None
-        data = config.data.model_copy(update={"chat_template": self.now("data.chat_template"), "max_tokens": LONGEST})
+        data = config.data.model_copy(update={**self._as_written(), "max_tokens": LONGEST})
         try:
             measured = measure_examples(data, self.facts.tokenizer, chat if data.chat_template else None)
         except (PromptsError, ChatError):

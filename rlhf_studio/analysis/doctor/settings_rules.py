@@ -12,7 +12,7 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor.remedies import optimisation, recipe_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
-from rlhf_studio.config import DataConfig, RunConfig, SFTRunConfig, SupervisedConfig, fitting
+from rlhf_studio.config import DataConfig, RunConfig, SupervisedConfig, fitting
 from rlhf_studio.config.fitting import Known, Learner
 
 ABOVE: tuple[tuple[float, Level], ...] = ((30.0, "alarm"), (10.0, "warning"), (3.0, "note"))
@@ -105,10 +105,10 @@ def _far_off(what: str, name: str, rate: float, usual: Usual, *, too_high: str, 
 
 
 def chat_template(config: RunConfig | SupervisedConfig, known: Known) -> Iterator[Finding]:
-    """Prompts that are not written as chats, for a model that knows chats. Plain texts, and their beginnings, are none."""
+    """Prompts that are not written as chats, for a model that knows chats. Beginnings of texts are none."""
     data = config.data
-    plain = isinstance(config, SFTRunConfig) and config.sft.loss_on == "text" or isinstance(data, DataConfig) and data.query_tokens_max
-    if known.chat and not (data.chat_template or data.prompt_format or plain):
+    beginnings = isinstance(data, DataConfig) and data.query_tokens_max
+    if known.chat and not (data.chat_template or data.prompt_format or beginnings):
         title, rule = "The chat template is off, and the model has one", "off, and the tokenizer has a chat template"
         cause = "A model that learned from chats answers other prompts worse, and may not know where its answer ends."
         changes: dict[str, Any] = {"data.chat_template": True}

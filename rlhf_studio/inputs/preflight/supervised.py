@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
 from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.fitting import Known
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
@@ -70,10 +71,13 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
         models=models,
         examples=examples,
         steps=steps,
-        known=replace(
-            of_model(config, facts, look.device(config.engine).kind), examples=examples.count, held_out=examples.held_out, steps=steps
-        ),
+        known=_known(of_model(config, facts, look.device(config.engine).kind), examples, steps),
     )
+
+
+def _known(of_model: Known, examples: ExampleFacts, steps: int | None) -> Known:
+    chat = None if examples.plain else of_model.chat
+    return replace(of_model, chat=chat, examples=examples.count, held_out=examples.held_out, steps=steps)
 
 
 def start_of(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:

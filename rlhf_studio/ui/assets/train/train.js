@@ -178,7 +178,7 @@ class TrainPage {
 
   /** The settings that Undo takes back: not the name, and of one's own card not the model, the data and the rewards. */
   get changes() {
-    const { fits, chosen, differing, keeps } = this.state; // what came with a file keeps its value where another would fit
+    const { fits, chosen, differing, keeps } = this.state; // what came with a file is chosen, whatever its value
     return (fits ? chosen : differing).filter((name) => !keeps.includes(name));
   }
 
