@@ -27,8 +27,9 @@ HEAD = """# The doctor
 
 `python -m rlhf_studio doctor DIR` says what a run came to (the verdict) and what is wrong with it (findings), also while it goes on.
 `--json` gives `verdict` and `findings` for scripts; `--until STEP` looks at the run as it was after that step. Risky settings are told
-before Start, and are findings of the run from its beginning (`since` 0) until a change mends them. Where a finding usually comes from,
-and where to look, stands with the finding; below are the rule of each check and, in italics, what to do.
+before Start, and are findings of the run from its beginning (`since` 0) until a change mends them; those that show only in the model's
+files and the data are told before Start alone. Where a finding usually comes from, and where to look, stands with the finding; below are
+the rule of each check and, in italics, what to do.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 

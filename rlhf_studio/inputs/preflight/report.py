@@ -48,6 +48,11 @@ class Preflight:
     known: Known = NOTHING_KNOWN
 
     @property
+    def weights(self) -> int | None:
+        """How many weights the model has that learns; None when its files do not tell."""
+        return self.known.weights
+
+    @property
     def expected_peak(self) -> tuple[int, int] | None:
         """The least and the most bytes that the metric memory/peak should show; None when the model's files do not tell."""
         return self.memory_estimate.measured_range() if self.memory_estimate else None
