@@ -63,7 +63,9 @@ def test_a_run_stops_when_its_time_is_over_and_goes_on_for_as_long_again(
     assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "5", "--engine.max_minutes", "1"]) == 3
     status = RunReader(run_dir).status()
     assert (status.state, status.step, [point.step for point in RunReader(run_dir).checkpoints()]) == ("stopped", 2, [2])
-    assert "the time limit of 1 minutes is over (engine.max_minutes)" in capsys.readouterr().out
+    assert "the time limit of 1 minute is over (engine.max_minutes)" in capsys.readouterr().out
+    assert main(["runs", "show", str(run_dir)]) == 0
+    assert "state        stopped: The time limit of 1 minute is over (engine.max_minutes)." in capsys.readouterr().out
     assert main(["resume", str(run_dir)]) == 3 and RunReader(run_dir).status().step == 4
     assert main(["resume", str(run_dir), "--engine.max_minutes", "0"]) == 0 and RunReader(run_dir).status().state == "finished"
 

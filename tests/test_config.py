@@ -68,6 +68,9 @@ def test_values_round_trip_exactly(rate: float, seed: int, name: str) -> None:
         ({"ppo": {"kl_coef": math.nan}}, "ppo.kl_coef", "finite"),
         ({"reward": {"components": [{"kind": "length", "target": -1}]}}, "reward.components.0.target", "greater than or equal to 0"),
         ({"lora": {"r": 0}}, "lora.r", "greater than or equal to 1"),
+        ({"ppo.steps": 5}, "ppo.steps", "as ppo: {steps: 5}"),
+        ({"data.prompts": "a.txt"}, "data.prompts", 'as data: {prompts: "a.txt"}'),
+        ({"ppo.stepz": 5}, "ppo.stepz", "did you mean ppo.steps?"),
     ],
 )
 def test_bad_values_name_the_field_and_what_would_be_right(data: dict[str, Any], field: str, part: str) -> None:

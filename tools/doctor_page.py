@@ -17,7 +17,7 @@ from rlhf_studio.analysis.doctor import (
 from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_AT_END, SURE_FALL, SURE_RISE, WINDOW
-from rlhf_studio.analysis.doctor.stages import losses, ppo, supervised
+from rlhf_studio.analysis.doctor.stages import losses, ppo, ppo_settings, supervised
 from rlhf_studio.analysis.doctor.stages import supervised_settings as stage_settings
 from rlhf_studio.config import STAGE_TITLES, fitting
 from rlhf_studio.units import percent
@@ -27,8 +27,9 @@ HEAD = """# The doctor
 
 `python -m rlhf_studio doctor DIR` says what a run came to (the verdict) and what is wrong with it (findings), also while it goes on.
 `--json` gives `verdict` and `findings` for scripts; `--until STEP` looks at the run as it was after that step. Risky settings are told
-before Start, and are findings of the run from its beginning (`since` 0) until a change mends them. Where a finding usually comes from,
-and where to look, stands with the finding; below are the rule of each check and, in italics, what to do.
+before Start, and are findings of the run from its beginning (`since` 0) until a change mends them; those that show only in the model's
+files and the data are told before Start alone. Where a finding usually comes from, and where to look, stands with the finding; below are
+the rule of each check and, in italics, what to do.
 
 Made by `python -m tools.doctor_page > docs/doctor.md`.
 
@@ -123,7 +124,10 @@ def _settings() -> list[str]:
     above = ", ".join(f"{least:g} times ({level})" for least, level in reversed(settings_rules.ABOVE))
     passes = ", ".join(f"{STAGE_TITLES[stage]} {most}" for stage, most in stage_settings.TOO_MANY_PASSES.items())
     return [
-        "## Settings before Start, of the stages around PPO",
+        "## Settings before Start",
+        "",
+        "Each names a better value: the recipe's for its own model, else what fits the model, the data and the device "
+        "([config/fitting.py](../rlhf_studio/config/fitting.py)).",
         "",
         "| check | rule |",
         "|---|---|",
@@ -131,11 +135,18 @@ def _settings() -> list[str]:
         "([guide](guide.md#your-own-model-data-and-rewards)); where that is not known either, the highest usual rate, and no note: "
         f"{rates}; {fitting.LORA_TIMES:g} times that with LoRA, {fitting.FRESH_TIMES:g} times for an untrained start. "
         f"Below {settings_rules.BELOW:g} times the first two: warning |",
-        "| `settings-batch` | a batch size of 1 |",
+        f"| `settings-critic-learning-rate` | the same, of PPO's critic: {above}, or below {settings_rules.BELOW:g} times |",
+        "| `settings-chat-template` | off, and the tokenizer has one: warning |",
+        f"| `settings-batch` | PPO: at most {ppo_settings.PAIR} responses (alarm), fewer than {ppo_settings.TINY_BATCH} (warning), or than "
+        "a quarter of what fits (note), because the mean score of n is known to the spread of single scores / √n; other stages: fewer than "
+        f"{fitting.BATCHES[-1]} examples (warning), or than a quarter of what fits (note) |",
+        f"| `settings-prompts-cut` | prompts that are cut: any (note), {percent(ppo_settings.CUT[1][0])} (warning), "
+        f"{percent(ppo_settings.CUT[0][0])} (alarm) |",
         f"| `settings-passes` | more passes than: {passes}; without a limit of the steps |",
         "| `settings-warm-up` | a warm-up as long as the run |",
         "| `settings-gradient-clip` | no gradient clip with a rate above the highest usual one |",
-        "| `settings-held-out` | no example held out, or the training data itself |",
+        f"| `settings-held-out` | PPO: fewer than {fitting.FEWEST_HELD_OUT} held-out prompts where more can be had (note), "
+        f"{ppo_settings.TELL_NOTHING} or fewer (warning); other stages: no example held out, or the training data itself |",
         f"| `settings-centering` | above {stage_settings.STRONG_CENTERING:g} |",
         f"| `settings-smoothing` | label smoothing above {stage_settings.MUCH_SMOOTHING:g} |",
         f"| `settings-beta` | β below {stage_settings.LOW_BETA:g} or above {stage_settings.HIGH_BETA:g} |",

@@ -11,18 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
-from rlhf_studio.config.io import (
-    ConfigError,
-    Problem,
-    apply_overrides,
-    config_from_file,
-    mapping_from_file,
-    merged,
-    names_given,
-    parse_config,
-    stage_class,
-    walk_fields,
-)
+from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, parse_config
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
@@ -30,9 +19,6 @@ from rlhf_studio.visible import say
 if TYPE_CHECKING:
     from rlhf_studio.config.recipes import Recipe
     from rlhf_studio.inputs.preflight import Preflight
-
-LEFT_OUT = 0.1
-"""Share of all settings that a file saved with a run may lack: those that came later."""
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What argparse gives for adding commands to a parser; it has no public name for it."""
@@ -103,30 +89,24 @@ def _configuration_of(options: argparse.Namespace) -> StageConfig:
 
 
 def _from_file(path: Path, overrides: Mapping[str, str]) -> StageConfig:
-    """The settings of a file. What a file that names a recipe leaves out is as in that recipe; one that gives nearly all needs none: it was
-    saved with a run, perhaps by an earlier version."""
-    from rlhf_studio.config.recipes import load_recipe
+    """The settings of a file, or of the recipe that it names with what it gives."""
+    from rlhf_studio.inputs.settings_file import recipe_under
 
     given = mapping_from_file(path)
-    name = given.get("recipe")
-    every = {setting for setting, _ in walk_fields(stage_class(given)) if "." in setting}
-    if not name or len(every - names_given(given)) <= LEFT_OUT * len(every):
-        return config_from_file(path, overrides)
-    if not isinstance(name, str):
-        raise ConfigError([Problem("recipe", "should be the name of a recipe; see 'recipes list'")])
-    return _from_recipe(load_recipe(name), given, overrides)
+    recipe = recipe_under(given)
+    return config_from_file(path, overrides) if recipe is None else _from_recipe(recipe, given, overrides)
 
 
 def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[str, str]) -> StageConfig:
     """The recipe with what a file and the command line give. Of a recipe for a model of one's own, the other settings are fitted."""
-    if given.get("stage", recipe.stage) != recipe.stage:
-        raise ConfigError([Problem("stage", f"should be {recipe.stage}, as in the recipe {recipe.name}; or leave the recipe out")])
-    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), dict(given)), overrides)
+    from rlhf_studio.inputs.settings_file import over_recipe
+
+    settings, chosen = over_recipe(recipe, given, overrides)
     if not recipe.asks:
         return parse_config(settings)
     from rlhf_studio.inputs.fitted import own_config
 
-    config, fitted = own_config(recipe, settings, {*names_given(given), *overrides})
+    config, fitted = own_config(recipe, settings, chosen)
     for name, value in fitted.items():
         guess = ", a guess" if value.guess else ""
         say(f"rlhf-studio: {name} {text_of(value.value)}: {value.why}{guess}", sys.stderr)
@@ -144,7 +124,7 @@ def print_notes(config: StageConfig, preflight: Preflight) -> None:
 
     for note in preflight.notes:
         say(f"rlhf-studio: note: {note}", sys.stderr)
-    for finding in examine_settings(config, preflight.weights):
+    for finding in examine_settings(config, preflight.known):
         say(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", sys.stderr)
 
 

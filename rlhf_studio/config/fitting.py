@@ -81,6 +81,8 @@ MOST_TOKENS = {"cpu": 512, "cuda": 2048}
 """Of a prompt, or of an example, by the kind of device: longer ones cost more than they teach in a first run."""
 FEWEST_HELD_OUT, MOST_SHARE, LEAST_SHARE = 64, 0.333, 0.05
 """A mean over 64 prompts is known to an eighth of the spread of the scores; of 200 prompts, 5 % are ten, on which nothing shows."""
+FEWEST_PROMPTS, MOST_SET_ASIDE = 100, 256
+"""Of fewer prompts none is set aside, because training needs them more; and so many at most."""
 FEWEST_EXAMPLES_HELD_OUT = 20
 """Of examples fewer do: every token of them counts in the held-out loss."""
 WARM_UP = 0.1
@@ -111,6 +113,35 @@ class Learner:
     def __str__(self) -> str:
         """``135 M weights with LoRA``."""
         return f"{in_words(self.weights)} weights{' with LoRA' if self.lora else ' that begin at random' if self.fresh else ''}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a model and its data before a run, to measure settings against what fits. None, or empty: not known.
+
+    Attributes:
+        weights, width: of the model that learns.
+        device: ``cpu`` or ``cuda``.
+        chat: whether the model knows chats: its tokenizer has a template for them. None also where the data cannot be chats.
+        examples: how many prompts or examples the run learns from.
+        held_out: how many it never learns from.
+        lengths: tokens of each prompt that was looked at, before any cut.
+        most: tokens of a prompt that the model can read beside a response.
+        steps: of the run.
+    """
+
+    weights: int | None = None
+    width: int | None = None
+    device: str = "cpu"
+    chat: bool | None = None
+    examples: int | None = None
+    held_out: int | None = None
+    lengths: tuple[int, ...] = ()
+    most: int | None = None
+    steps: int | None = None
+
+
+NOTHING_KNOWN = Known()
 
 
 @dataclass(frozen=True)

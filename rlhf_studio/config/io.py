@@ -6,6 +6,7 @@ Every way in ends in :func:`parse_config`, so a bad value gives the same message
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from rlhf_studio.visible import visible
 MAX_YAML_BYTES = 1_000_000
 LONGEST_NAME = 500  # characters of a setting's dotted name
 DEEPEST = 20  # mappings and lists inside each other; settings need 5
-LONGEST_NUMBER = 40  # characters
+LONGEST_NUMBER = 40  # characters; a longer value is not shown as an example either
 MOST_PROBLEMS = 50
 MANY_OF_ANOTHER = 4  # unknown settings with names of one other program in one file
 
@@ -138,11 +139,23 @@ def _problem(finding: Mapping[str, Any], kind: type[StageConfig]) -> Problem:
     ]
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
-        message = _elsewhere(location[-1]) or message + _did_you_mean(".".join(location), kind)
+        message = _unknown(location, finding["input"], message, kind)
     if finding["type"] == "value_error" and (match := re.match(r"([a-z0-9_.]+): (.*)", message)):
         location.append(match[1])
         message = match[2]
     return Problem(".".join(location), message)
+
+
+def _unknown(location: list[str], value: Any, message: str, kind: type[StageConfig]) -> str:
+    """What is said of a setting that there is not: where it is found, how a file writes it, or the most similar one."""
+    name = ".".join(location)
+    section, dot, setting = location[0].partition(".")
+    if dot and section in kind.sections:
+        known = name in dict(walk_fields(kind))
+        written = json.dumps(value, default=str)
+        example = f"{section}: {{{setting}: {written if len(written) <= LONGEST_NUMBER else '...'}}}" if known else "ppo: {steps: 5}"
+        return f"a file writes a setting inside its section, as {example}" + ("" if known else _did_you_mean(name, kind))
+    return _elsewhere(location[-1]) or message + _did_you_mean(name, kind)
 
 
 def _did_you_mean(name: str, kind: type[StageConfig]) -> str:

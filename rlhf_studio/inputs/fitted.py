@@ -9,7 +9,16 @@ from collections.abc import Collection, Mapping
 from math import ceil, lcm
 from typing import Any
 
-from rlhf_studio.config import DataConfig, RunConfig, StageConfig, SupervisedConfig, fitting
+from rlhf_studio.config import (
+    DataConfig,
+    DemonstrationsConfig,
+    PairsConfig,
+    RunConfig,
+    StageConfig,
+    SupervisedConfig,
+    fitting,
+    prompt_writing,
+)
 from rlhf_studio.config.fitting import Fitted, Learner
 from rlhf_studio.config.io import ConfigError, Problem, parse_config, with_values
 from rlhf_studio.config.recipes import Recipe
@@ -17,10 +26,13 @@ from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.examples import held_out
+from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
+from rlhf_studio.inputs.examples.rows import holds_plain_texts
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.supervised import is_supervised, start_of
+from rlhf_studio.inputs.preflight.trained import form_of
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, MOST_SET_ASIDE
@@ -39,9 +51,10 @@ def own_config(recipe: Recipe, settings: Mapping[str, Any], chosen: Collection[s
     if missing:
         raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
     config = parse_config(with_room(settings, chosen))
-    fitted = fitted_settings(config, chosen, find_device(config.engine))
+    facts = facts_of(config)
+    fitted = fitted_settings(config, chosen, find_device(config.engine), facts=facts) if facts is not None else {}
     rate = f"{config.stage}.learning_rate"
-    if facts_of(config) is not None and rate not in chosen and rate not in fitted:
+    if facts is not None and rate not in chosen and rate not in fitted:
         raise ConfigError([Problem(rate, "the model's files do not tell how many weights it has, so no rate fits; choose one")])
     return with_values(config, {name: value.value for name, value in fitted.items()}), fitted
 
@@ -65,23 +78,31 @@ def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str,
     return {**settings, "ppo": {**ppo, **room}}
 
 
-def facts_of(config: StageConfig) -> ModelFacts | None:
-    """What is known of the model that learns; None where it cannot be used, which the check before a start says."""
+def read_learner(config: StageConfig) -> ModelFacts | ModelError | None:
+    """What the files of the model that learns tell, or why it cannot be used; None in a stage in which none learns."""
     try:
         if isinstance(config, RunConfig):
             return check_causal_lm(config.model.policy, config.model.revision)
         return start_of(config, None) if is_supervised(config) else None
-    except ModelError:
-        return None
+    except ModelError as error:
+        return error
 
 
-def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True) -> dict[str, Fitted]:
+def facts_of(config: StageConfig) -> ModelFacts | None:
+    """What is known of the model that learns; None where it cannot be used, which the check before a start says."""
+    learner = read_learner(config)
+    return learner if isinstance(learner, ModelFacts) else None
+
+
+def fitted_settings(
+    config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True, facts: ModelFacts | None = None
+) -> dict[str, Fitted]:
     """Values for the settings that follow from the model and the data, by dotted name, without those in ``chosen``.
 
-    Empty where the model cannot be used, or its files do not tell how many weights it has. What follows from data that cannot be read, or
-    without ``with_data`` is not to be looked at, is left out.
+    ``facts``: of the model, where they are known already. Empty where the model cannot be used, or its files do not tell how many weights
+    it has. What follows from data that cannot be read, or without ``with_data`` is not to be looked at, is left out.
     """
-    facts = facts_of(config)
+    facts = facts or facts_of(config)
     weights = parameters(facts) if facts is not None else None
     if facts is None or weights is None or not (isinstance(config, RunConfig) or is_supervised(config)):
         return {}
@@ -108,9 +129,8 @@ class _Fitting:
 
     def fit(self) -> dict[str, Fitted]:
         config, stage, chat = self.config, self.config.stage, self._template()
-        if not config.data.prompt_format:
-            self.put("data.chat_template", fitting.chat_template(chat is not None))
         fresh = bool(getattr(config.model, "fresh", False))
+        self._writing(chat, fresh)
         if not fresh and config.model.quantization == "none":
             self.put("lora.enabled", fitting.use_lora(self.weights))
         self.put(f"{stage}.learning_rate", fitting.learning_rate(stage, Learner(self.weights, self.now("lora.enabled"), fresh)))
@@ -119,6 +139,35 @@ class _Fitting:
         else:
             self._supervised(config, chat)
         return self.values
+
+    def _writing(self, chat: ChatTemplate | None, fresh: bool) -> None:
+        """How prompts are written: as in the run that trained the model; else as chats, where the tokenizer has a template and the data can
+        be chats."""
+        data = self.config.data
+        if "data.chat_template" in self.chosen:
+            return
+        form, run = ({}, "") if fresh else form_of(self.config.model.policy)
+        plain = bool(data.query_tokens_max) or data.overlong == "cut_right" if isinstance(data, DataConfig) else self._plain(data)
+        if plain:
+            self.put("data.chat_template", Fitted(False, "plain texts, or their beginnings, are no chats"))
+        elif isinstance(form, dict) and form and not any(f"data.{name}" in self.chosen for name in form):
+            for name, value in form.items():
+                if name == "chat_template" or value != getattr(data, name):
+                    self.put(f"data.{name}", Fitted(value, f"as in the run {run}, which trained this model"))
+        elif not data.prompt_format:
+            self.put("data.chat_template", fitting.chat_template(chat is not None))
+
+    def _plain(self, data: DemonstrationsConfig | PairsConfig) -> bool:
+        """Whether the examples hold texts without a prompt; not where they cannot be read, which the check before a start says."""
+        try:
+            read = read_first(data.model_copy(update={"chat_template": False})) if self.with_data else None
+        except PromptsError:
+            return False
+        return read is not None and holds_plain_texts(read.rows)
+
+    def _as_written(self) -> dict[str, Any]:
+        """How prompts are written now."""
+        return {name: self.now(f"data.{name}") for name in prompt_writing(self.config)}
 
     def _template(self) -> ChatTemplate | None:
         """The tokenizer's chat template; None also for one that cannot be used, which the check before a start says."""
@@ -150,7 +199,7 @@ class _Fitting:
         """(how many prompts there are, tokens of the longest that was looked at); None for what is not known."""
         if not self.with_data:
             return None, None
-        data = data.model_copy(update={"chat_template": self.now("data.chat_template")})
+        data = data.model_copy(update=self._as_written())
         try:
             prompts = read_once(data)
             prepared = measure_prompts(prompts, data, self.facts.tokenizer, chat if data.chat_template else None, self.config.engine.seed)
@@ -180,7 +229,7 @@ class _Fitting:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""
         if not self.with_data:
             return None, None
-        data = config.data.model_copy(update={"chat_template": self.now("data.chat_template"), "max_tokens": LONGEST})
+        data = config.data.model_copy(update={**self._as_written(), "max_tokens": LONGEST})
         try:
             measured = measure_examples(data, self.facts.tokenizer, chat if data.chat_template else None)
         except (PromptsError, ChatError):

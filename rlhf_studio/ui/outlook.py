@@ -18,6 +18,7 @@ from rlhf_studio.config import (
     TrainingConfig,
     short_name,
 )
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Known
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.preflight import Preflight
@@ -112,15 +113,15 @@ def _learned_from(config: StageConfig) -> object:
     return config.model.policy, source
 
 
-def risks(config: StageConfig, weights: int | None = None) -> list[dict[str, Any]]:
+def risks(config: StageConfig, known: Known = NOTHING_KNOWN) -> list[dict[str, Any]]:
     """Settings that are likely to spoil the run, the worst first. The run may start all the same.
 
-    ``weights``: how many the model has that learns; None where that is not known.
+    ``known``: what is known of the model and the data.
 
     Each has ``level``, ``title``, ``cause``, ``rule`` (when this is said), ``advice``, ``field`` (the setting to look at), ``changes``
     (settings that would cure it, empty when only a person can tell) and ``use``, the words of the button that fills them in.
     """
-    return [_risk(finding) for finding in examine_settings(config, weights)]
+    return [_risk(finding) for finding in examine_settings(config, known)]
 
 
 def _risk(finding: Finding) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def _use(changes: Mapping[str, Any]) -> str:
     """What the button says: ``Use 0.0002`` for one setting, ``Use top-k 0 and top-p 1`` for several; empty for none."""
     values = {name: _value(value) for name, value in changes.items()}
     if len(values) <= 1:
-        return "".join(f"Use {value}" for value in values.values())
+        return "".join(f"Switch it {value}" if value in ("on", "off") else f"Use {value}" for value in values.values())
     titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
     return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
 

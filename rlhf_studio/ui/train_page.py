@@ -26,7 +26,8 @@ from rlhf_studio.config import (
     StageConfig,
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
-from rlhf_studio.config.io import ConfigError, Problem, config_from_yaml, config_to_yaml, merged, parse_config, section_model
+from rlhf_studio.config.fitting import NOTHING_KNOWN
+from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, merged, parse_config, section_model, walk_fields
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
@@ -34,12 +35,13 @@ from rlhf_studio.inputs.estimate.device import core_count, find_device, processo
 from rlhf_studio.inputs.estimate.disk import OnDisk
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples.preview import preview_examples
-from rlhf_studio.inputs.fitted import fitted_settings, with_room
-from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.fitted import fitted_settings, read_learner, with_room
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
+from rlhf_studio.inputs.settings_file import over_recipe, recipe_under
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
@@ -61,6 +63,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 PREVIEW_ROWS = 5
+WHERE_IN_DATA = ("subset", "split", "revision", "column", "eval", "eval_split")
 MOST_YAML_BYTES = 64_000  # also in assets/train/handover.js
 
 
@@ -126,7 +129,7 @@ class TrainPage:
         """What these settings would do and what is wrong with them. For viewers, files and the hub are not looked at."""
         recipe = self._basis(data)
         operator, plays = self._access.is_operator(request, data), self._access.plays(request, data)
-        data, fitted = self._with_fitted(recipe, data) if operator or plays else (data, {})
+        data, fitted, learner = self._with_fitted(recipe, data) if operator or plays else (data, {}, None)
         wrong: list[Problem] = []
         try:
             config = self._config(data, recipe)
@@ -139,7 +142,7 @@ class TrainPage:
                 return {**_only_problems(_rows_of(wrong, data)), **fitted}
         capped = self._access.budget.problems(config, recipe) if plays and not operator else []
         wrong = [*wrong, *capped]
-        report = self._look(config, data) if operator or (plays and not wrong) else None
+        report = self._look(config, data, learner) if operator or (plays and not wrong) else None
         bad = {problem.field.split(".")[0] for problem in wrong}
         report_problems = [problem for problem in report.problems if problem.field.split(".")[0] not in bad] if report else []
         if wrong:
@@ -147,7 +150,7 @@ class TrainPage:
         return {
             "problems": _rows_of(report_problems, data),
             "notes": report.notes if report and not report_problems else [],  # problems first
-            "risks": outlook.risks(config, report.weights if report else None),
+            "risks": outlook.risks(config, report.known if report else NOTHING_KNOWN),
             "sentence": outlook.sentence(config, recipe),
             "watch": outlook.watch(config, recipe),
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],
@@ -160,12 +163,12 @@ class TrainPage:
         }
 
     @staticmethod
-    def _with_fitted(recipe: Recipe, data: Any) -> tuple[Any, Json]:
+    def _with_fitted(recipe: Recipe, data: Any) -> tuple[Any, Json, ModelFacts | ModelError | None]:
         """What the page sent, with what fits the model and the data in the place of what nobody has chosen; and as ``fitted`` what that is:
-        value, why and whether it is a guess, by setting. As it was for a recipe that runs as it is."""
+        value, why and whether it is a guess, by setting; and what the model's files told. As it was for a recipe that runs as it is."""
         chosen, values = _chosen(recipe, data), member(data, "values")
         if not chosen or not isinstance(values, dict):
-            return data, {}
+            return data, {}, None
         own = {name: value for name, value in values.items() if name in chosen}
         base = recipe.config.model_dump(mode="json")
         bad: set[str] = set()
@@ -176,11 +179,12 @@ class TrainPage:
             try:
                 bare = parse_config(with_room(merged(base, {key: part for key, part in nested(own).items() if key not in bad}), chosen))
             except ConfigError:
-                return data, {}
-        device = find_device(bare.engine)
-        fitted = {} if "model" in bad else fitted_settings(bare, chosen, device, with_data="data" not in bad)
+                return data, {}, None
+        learner = None if "model" in bad else read_learner(bare)
+        facts = learner if isinstance(learner, ModelFacts) else None
+        fitted = fitted_settings(bare, chosen, find_device(bare.engine), with_data="data" not in bad, facts=facts) if facts else {}
         together = {**values_of(recipe.config), **{name: value.value for name, value in fitted.items()}, **own}
-        return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fitted.items()}}
+        return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fitted.items()}}, learner
 
     @callable_by(Role.VIEWER)
     def preview(self, data: Any, request: gr.Request) -> Json:
@@ -224,13 +228,22 @@ class TrainPage:
 
     @callable_by(Role.OPERATOR)
     def from_yaml(self, data: Any, request: gr.Request) -> Json:
-        """The settings that a YAML text holds, as the form's values."""
+        """The settings that a YAML text holds, as the form's values, and which of them the person has chosen.
+
+        What a text that names a recipe leaves out is as in that recipe; of a recipe for a model of one's own it is still to be fitted.
+        """
         text = member(data, "text")
         try:
-            config = config_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
+            given = mapping_from_yaml(text if isinstance(text, str) else "", MOST_YAML_BYTES)
+            recipe = recipe_under(given)
+            settings, chosen = (given, set()) if recipe is None else over_recipe(recipe, given)
+            fits = recipe is not None and bool(recipe.asks)
+            config = parse_config(with_room(settings, chosen) if fits else settings)
         except ConfigError as error:
             return {"problems": _rows_of(error.problems, data)}
-        return {"values": values_of(config), "basis": self._nearest(config)}
+        values = values_of(config)
+        values = {name: value for name, value in values.items() if name in chosen} if fits else values
+        return {"values": values, "chosen": list(values), "basis": self._nearest(config)}
 
     # --- what the page does -----------------------------------------------------------------------------------------------
 
@@ -295,13 +308,17 @@ class TrainPage:
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
-    def _look(self, config: StageConfig, data: Any) -> Preflight:
-        """The check before a start, in the folder where the run will work: for a variation, the folder of the varied run."""
+    def _look(self, config: StageConfig, data: Any, learner: ModelFacts | ModelError | None = None) -> Preflight:
+        """The check before a start, in the folder where the run will work: for a variation, the folder of the varied run.
+
+        ``learner``: what the files of the model that learns told just now; None where nobody has read them.
+        """
         try:
             source = source_of(self._runs, data)
         except StoreError:
             source = None  # the page says it beside Start, and nothing starts
-        return self._inspect(config, self._runs.root, **({"folder": source.reader.working_folder()} if source else {}))
+        known = {"learner": learner} if learner is not None else {}
+        return self._inspect(config, self._runs.root, **known, **({"folder": source.reader.working_folder()} if source else {}))
 
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
         """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
@@ -389,7 +406,15 @@ def _chosen(recipe: Recipe, data: Any) -> frozenset[str]:
 def _own(recipe: Recipe) -> Json:
     """The card of a person's own model and data."""
     blank = {name: [] if name == "reward.components" else "" for name in recipe.asks}
-    return {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary, "blank": blank}
+    keeps = [name for name, _ in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
+    card = {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary}
+    return {**card, "blank": blank, "keeps": keeps}
+
+
+def _of_what_was_brought(name: str) -> bool:
+    """Whether a setting says which model or data a person brought, and where in it to read: undoing settings leaves it."""
+    section, _, setting = name.partition(".")
+    return name == "model.revision" or section == "data" and (setting in WHERE_IN_DATA or setting.endswith("_column"))
 
 
 def _passed(report: Preflight) -> Preflight:

@@ -470,6 +470,12 @@ def test_ones_own_model_starts_with_what_fits_it(open_page: Callable[..., Any], 
     expect(rate.locator(".rs-fits")).to_have_text("Fits: 1.2 M weights.")
     page.locator("#setting-ppo-batch_size").fill("16")
     expect(page.locator("#setting-ppo-mini_batch_size")).to_have_value("8")
+    page.get_by_role("button", name="Undo 1 change").click()  # of the settings, not of what was brought
+    expect(page.locator(".rs-form > .rs-message")).to_contain_text("Undone: PPO \u203a Batch size.")
+    expect(page.locator("#setting-model-policy")).to_have_value("bundled/world-policy")
+    expect(page.locator("#setting-data-prompts")).to_have_value(str(prompts))
+    page.get_by_role("button", name="Bring back").click()
+    expect(page.locator("#setting-ppo-batch_size")).to_have_value("16")
     page.locator("#setting-ppo-steps").fill("1")
     expect(page.locator(".rs-problems")).to_be_hidden()
     expect(page.locator(".rs-command")).to_contain_text("--recipe own")

@@ -195,6 +195,7 @@ def test_when_the_time_is_over(fallback: str, tmp_path: Path, monkeypatch: pytes
     assert len(told) == 1
     if fallback == "stop":
         assert reader.status().state == "stopped" and reader.status().step == 0
+        assert reader.status().cause == "People did not rate in time: 7 of 8 ratings were missing after 4 minutes."
     elif fallback == "skip":
         assert "objective/scores" not in reader.metrics_since(0)[0][1] and "left out" in told[0]
     else:

@@ -15,6 +15,7 @@ from rlhf_studio.config.io import parse_config
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.fitted import fitted_settings, own_config
+from tests.inputs.test_trained_preflight import trained
 
 CPU, GPU = Device("cpu", "CPU", 10**10, 10**10, False, 2), Device("cuda", "a GPU", 10**11, 10**11, True)
 WORLD = "bundled/world-policy"
@@ -50,7 +51,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def own(stage: str, data: Path, **sections: dict[str, Any]) -> Any:
+def own(stage: str, data: Path, /, **sections: dict[str, Any]) -> Any:
     settings = load_recipe({"ppo": "own", "sft": "own-sft"}[stage]).config.model_dump(mode="json")
     source = {"prompts": str(data / "prompts.jsonl")} if stage == "ppo" else {"source": str(data / "texts.jsonl")}
     for name, values in {"data": source, **sections}.items():
@@ -95,6 +96,27 @@ def test_a_hundred_demonstrations_become_enough_steps(data: Path) -> None:
     config, _ = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"))
     steps = config.sft.epochs * -(-80 // config.sft.batch_size)
     assert steps >= 40 and 0 < config.sft.warmup_steps <= 0.15 * steps and steps / config.sft.eval_every >= 6
+
+
+def test_prompts_are_written_as_the_model_knows_them_and_the_data_can_be(make_model: Any, data: Path, tmp_path: Path) -> None:
+    """In the form of the run that trained the model; as chats where there is a template, but not plain texts and beginnings of texts."""
+    chats = make_model("chats", tokenizer={"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})
+    run = trained(tmp_path / "before", make_model, prompt_format="Human: {prompt}")
+    step = run / "checkpoints" / "step-000003"
+    files = {f"policy/{path.name}": {"bytes": path.stat().st_size, "sha256": ""} for path in (step / "policy").iterdir()}
+    (step / "manifest.json").write_text(json.dumps({"files": files}), encoding="utf-8")
+    (data / "plain.jsonl").write_text(json.dumps({"text": "the film was a pleasure"}) + "\n", encoding="utf-8")
+
+    def written(stage: str, model: Path, **values: Any) -> tuple[Any, Any]:
+        fitted = fitted_settings(own(stage, data, model={"policy": str(model)}, data=values), values, CPU)
+        return tuple(fitted[name].value if name in fitted else None for name in ("data.chat_template", "data.prompt_format"))
+
+    sources = {"ppo": {"prompts": str(data / "prompts.jsonl")}, "sft": {"source": str(data / "texts.jsonl")}}
+    for stage, source in sources.items():
+        assert written(stage, chats, **source) == (True, None)
+        assert written(stage, run, **source) == (False, "Human: {prompt}")
+    assert written("sft", chats, source=str(data / "plain.jsonl")) == (False, None)
+    assert written("ppo", chats, **sources["ppo"], query_tokens_min=2, query_tokens_max=3) == (False, None)
 
 
 def test_nothing_is_said_of_a_model_that_cannot_be_used_or_of_data_that_cannot_be_read(data: Path) -> None:

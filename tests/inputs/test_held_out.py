@@ -27,7 +27,8 @@ def test_how_many_is_said_before_the_start(make_config: Any, tmp_path: Path) -> 
     assert looked_at(make_config(**settings), tmp_path)[1][0].startswith("12 of 120 prompts are held out: training never draws them")
     (tmp_path / "few.txt").write_text("the film\n" * 5)
     few = make_config(data__prompts=str(tmp_path / "few.txt"), data__eval_share=0.1)
-    assert looked_at(few, tmp_path)[1][0].startswith("None of the 5 prompts is held out, which are fewer than 100")
+    assert looked_at(few, tmp_path)[1] == [], "the doctor says it"
+    assert inspect_run(few, tmp_path, free_bytes=lambda _: 10**15).known.held_out == 0
     named = make_config(data__eval=str(tmp_path / "few.txt"))
     assert looked_at(named, tmp_path)[1] == []  # as the settings say
     assert looked_at(make_config(), tmp_path) == ([], [])

@@ -14,6 +14,7 @@ from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.io import config_from_yaml, parse_config
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.device import processor
+from rlhf_studio.inputs.models import facts
 from rlhf_studio.inputs.prompts import cached
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import OnlyRead, StoreError
@@ -457,8 +458,43 @@ def test_settings_as_yaml_and_back(bench: Bench) -> None:
     assert saved["file_name"] == "world-lora.yaml"
     assert config_from_yaml(saved["text"]).ppo.steps == 7
     loaded = bench.page.from_yaml({"text": saved["text"]}, OPERATOR)
-    assert loaded == {"values": sent("world-lora", ppo__steps=7)["values"], "basis": "world-lora"}
-    assert bench.page.from_yaml({"text": "recipe: moon\nppo: {steps: 3}"}, OPERATOR)["basis"] == "world"
+    values = sent("world-lora", ppo__steps=7)["values"]
+    assert loaded == {"values": values, "chosen": list(values), "basis": "world-lora"}
+    assert bench.page.from_yaml({"text": saved["text"].replace("world-lora", "moon")}, OPERATOR)["basis"] == "world"
+
+
+def test_a_loaded_file_stands_on_the_recipe_that_it_names(bench: Bench) -> None:
+    """As on the command line; of one's own model only what the file gives is chosen, also where it is the value that the card has."""
+    loaded = bench.page.from_yaml({"text": "recipe: world-lora\nppo: {steps: 3}"}, OPERATOR)
+    assert loaded["values"] == sent("world-lora", ppo__steps=3)["values"]
+    steps = load_recipe("own").config.model_dump()["ppo"]["steps"]
+    loaded = bench.page.from_yaml({"text": f"recipe: own\nppo: {{steps: {steps}, batch_size: 6}}"}, OPERATOR)
+    assert loaded == {"values": {"ppo.steps": steps, "ppo.batch_size": 6}, "chosen": ["ppo.steps", "ppo.batch_size"], "basis": "own"}
+    for text, field in (
+        ("recipe: moon\nppo: {steps: 3}", "recipe"),
+        ("recipe: world-sft\nstage: ppo", "stage"),
+        ("ppo.steps: 3", "ppo.steps"),
+    ):
+        assert fields(bench.page.from_yaml({"text": text}, OPERATOR)) == [field]
+
+
+@pytest.mark.parametrize("model", ["bundled/world-policy", "nobody/there"])
+def test_a_check_reads_the_models_files_once(model: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    find_model = facts.find_model
+    monkeypatch.setattr(facts, "find_model", lambda name, *rest: read.append(name) or find_model(name, *rest))
+    components = [{"kind": "length", "target": 24}]
+    chosen = {"model.policy": model, "data.prompts": "bundled/world-prompts", "reward.components": components}
+    page = {**sent("own"), "chosen": list(chosen)}
+    answer = bench.page.check({**page, "values": page["values"] | chosen}, OPERATOR)
+    assert read == [model] and fields(answer) == (["model.policy"] if model == "nobody/there" else [])
+
+
+def test_what_was_brought_is_no_setting_to_undo(bench: Bench) -> None:
+    keeps = {card["name"]: card["keeps"] for card in bench.page.boot({}, OPERATOR)["own"]}
+    assert {"model.policy", "model.revision", "data.prompts", "data.column", "data.eval", "reward.components"} <= set(keeps["own"])
+    assert {"data.source", "data.chosen_column", "data.eval_split"} <= set(keeps["own-dpo"])
+    assert not {"ppo.steps", "data.chat_template", "data.eval_share", "lora.enabled", "reward.scaling"} & set(keeps["own"])
 
 
 @pytest.mark.parametrize(

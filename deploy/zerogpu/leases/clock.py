@@ -53,12 +53,12 @@ class Clock(Signals):
         needed = SLOWER * (self._pace.step or self._known.step) + self._known.save + RESERVE
         return OVER if now + needed > self._ends else super().due()
 
-    def record(self, writer: RunWriter, reason: str) -> None:
+    def record(self, writer: RunWriter, reason: str, cause: str = "") -> None:
         """As in :class:`Signals`; a run whose lease is over has not ended."""
         reader = RunReader(writer.run_dir)
         self._steps = reader.status().step - self._steps_before
         if reason != OVER:
-            super().record(writer, reason)
+            super().record(writer, reason, cause)
             return
         self._over, self._paused = True, reader.stored()[0] == "paused"
         self._pace = Pace(self._pace.load, self._pace.step, self._now() - (self._looked or self._began))

@@ -10,23 +10,24 @@ from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.stages import evaluation, ppo_settings, supervised_settings
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
-from rlhf_studio.config.fitting import Learner
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Known, Learner
 
 
-def examine_settings(config: StageConfig, weights: int | None = None) -> list[Finding]:
+def examine_settings(config: StageConfig, known: Known = NOTHING_KNOWN) -> list[Finding]:
     """What is risky in a configuration of any stage, the gravest first; empty for the recipes as they are.
 
-    ``weights``: how many the model has that learns; None where that is not known.
+    ``known``: what is known of the model and the data.
     """
-    return sorted(_risks(config, weights), key=lambda finding: -LEVELS.index(finding.level))
+    return sorted(_risks(config, known), key=lambda finding: -LEVELS.index(finding.level))
 
 
-def _risks(config: StageConfig, weights: int | None) -> Iterable[Finding]:
+def _risks(config: StageConfig, known: Known) -> Iterable[Finding]:
+    weights = known.weights
     if isinstance(config, RunConfig):
-        return ppo_settings.risks(config, Learner(weights, config.lora.enabled) if weights else None)
+        return ppo_settings.risks(config, Learner(weights, config.lora.enabled) if weights else None, known)
     if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
         fresh = isinstance(config, SFTRunConfig) and config.model.fresh
-        return supervised_settings.risks(config, Learner(weights, config.lora.enabled, fresh) if weights else None)
+        return supervised_settings.risks(config, Learner(weights, config.lora.enabled, fresh) if weights else None, known)
     return evaluation.risks(config) if isinstance(config, EvaluationRunConfig) else []
 
 
@@ -37,10 +38,10 @@ def settings_findings(run: RecordedRun) -> list[Finding]:
     """
     if not run.settings_known:
         return []
-    weights = run.event_data("memory").get("weights")
+    known = Known(weights=run.event_data("memory").get("weights"), device="cuda" if run.device.startswith("cuda") else "cpu")
     by_check: dict[str, Finding] = {}
     for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
-        for finding in examine_settings(run.config_at(begin), weights):
+        for finding in examine_settings(run.config_at(begin), known):
             earlier = by_check.get(finding.check)
             graver = earlier is None or LEVELS.index(finding.level) > LEVELS.index(earlier.level)
             gravest = replace(finding, since=begin) if earlier is None or graver else earlier

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 from rlhf_studio.analysis.doctor.remedies import optimisation, recipe_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
-from rlhf_studio.config import RunConfig, SupervisedConfig, fitting
-from rlhf_studio.config.fitting import Learner
+from rlhf_studio.config import DataConfig, RunConfig, SupervisedConfig, fitting
+from rlhf_studio.config.fitting import Known, Learner
 
 ABOVE: tuple[tuple[float, Level], ...] = ((30.0, "alarm"), (10.0, "warning"), (3.0, "note"))
 """How grave it is when a learning rate is so many times the usual one."""
@@ -60,29 +61,73 @@ def learning_rate(
     """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
     usual = usual_rate(config, learner, highest)
     section, settings = optimisation(config)
-    name, rate, factor = f"{section}.learning_rate", settings.learning_rate, settings.learning_rate / usual.rate
+    too_low = "In so few steps so small a rate changes hardly anything."
+    name = f"{section}.learning_rate"
+    yield from _far_off("Learning rate", name, settings.learning_rate, usual, too_high=too_high, too_low=too_low, more=more)
+
+
+def critic_rate(config: RunConfig, width: int | None) -> Iterator[Finding]:
+    """A critic's rate far from the recipe's for this model, and from what fits its ``width``."""
+    usual = []
+    recipe = recipe_of(config)
+    if recipe and recipe.ppo.has_critic and (recipe.model.policy, recipe.critic.kind) == (config.model.policy, config.critic.kind):
+        usual.append(Usual(_critic_rate(recipe), "the recipe's"))
+    if width and config.critic.kind == "shared":
+        usual.append(Usual(fitting.critic_learning_rate(width).value, f"what fits a width of {width:,}"))
+    if not config.ppo.has_critic or not usual:
+        return
+    rate = _critic_rate(config)
+    nearest = min(usual, key=lambda one: abs(log(rate / one.rate)))
+    too_high = "The critic's guesses then jump from step to step, and the advantages with them."
+    too_low = "The critic then learns hardly anything, so that the advantages stay as noisy as the scores."
+    yield from _far_off("Critic learning rate", "ppo.critic_learning_rate", rate, nearest, too_high=too_high, too_low=too_low)
+
+
+def _critic_rate(config: RunConfig) -> float:
+    return config.ppo.critic_learning_rate or config.ppo.learning_rate
+
+
+def _far_off(what: str, name: str, rate: float, usual: Usual, *, too_high: str, too_low: str, more: str = "") -> Iterator[Finding]:
+    """A rate far from the usual one; ``what`` it is called, and ``name`` its setting."""
+    factor, check = rate / usual.rate, what.lower().replace(" ", "-")
     changes, setting = {name: usual.rate}, f"{name} {rate:g}"
     level = next((level for least, level in ABOVE if factor * AS_GOOD >= least), None)
     if level is not None and (usual.binding or level != "note"):
-        title = f"Learning rate {rate:g} is {_times(factor)} {usual.whose}"
+        title = f"{what} {rate:g} is {_times(factor)} {usual.whose}"
         rule = f"at least {', '.join(f'{least:g} times ({grave})' for least, grave in reversed(ABOVE))} {usual.whose} ({usual.rate:g})"
         cause = "It may learn faster, and may break the run." if level == "note" else too_high
         advice = f"Use {usual.rate:g}{more}, and change it by factors of 2 or 3 from there."
-        yield settings_finding("learning-rate", level, title, rule, cause, advice, changes, setting=setting)
+        yield settings_finding(check, level, title, rule, cause, advice, changes, setting=setting)
     elif usual.binding and factor <= BELOW:
-        title = f"Learning rate {rate:g} is {1 / factor:,.0f} times below {usual.whose}"
-        rule, cause = f"below {BELOW:g} times {usual.whose} ({usual.rate:g})", "In so few steps so small a rate changes hardly anything."
-        yield settings_finding("learning-rate", "warning", title, rule, cause, f"Use {usual.rate:g}.", changes, setting=setting)
+        title = f"{what} {rate:g} is {1 / factor:,.0f} times below {usual.whose}"
+        rule = f"below {BELOW:g} times {usual.whose} ({usual.rate:g})"
+        yield settings_finding(check, "warning", title, rule, too_low, f"Use {usual.rate:g}.", changes, setting=setting)
 
 
-def warm_up(config: RunConfig | SupervisedConfig, steps_name: str, steps: int) -> Iterator[Finding]:
-    """A warm-up that lasts as long as the run, whose ``steps`` come from the setting ``steps_name``."""
+def chat_template(config: RunConfig | SupervisedConfig, known: Known) -> Iterator[Finding]:
+    """Prompts that are not written as chats, for a model that knows chats. Beginnings of texts are none."""
+    data = config.data
+    beginnings = isinstance(data, DataConfig) and data.query_tokens_max
+    if known.chat and not (data.chat_template or data.prompt_format or beginnings):
+        title, rule = "The chat template is off, and the model has one", "off, and the tokenizer has a chat template"
+        cause = "A model that learned from chats answers other prompts worse, and may not know where its answer ends."
+        changes: dict[str, Any] = {"data.chat_template": True}
+        if data.overlong == "cut_right":
+            changes["data.overlong"] = "cut_left"  # a chat cannot lose its end
+        advice = "Switch it on (data.chat_template true); only a model that never learned from chats does as well without."
+        yield settings_finding("chat-template", "warning", title, rule, cause, advice, changes, setting="data.chat_template false")
+
+
+def warm_up(config: RunConfig | SupervisedConfig, steps: int) -> Iterator[Finding]:
+    """A warm-up that lasts as long as the run of so many ``steps``."""
     section, settings = optimisation(config)
     if settings.warmup_steps >= steps:
         name = f"{section}.warmup_steps"
-        title, setting = "The warm-up is as long as the run", f"{name} {settings.warmup_steps}, {section}.{steps_name} {steps}"
+        title, setting = "The warm-up is as long as the run", f"{name} {settings.warmup_steps}, of {steps:,} steps"
         rule, cause = "warm-up steps at least as many as steps", "The learning rate never reaches its full value."
-        yield settings_finding("warm-up", "warning", title, rule, cause, "Use fewer.", {name: 0}, setting=setting)
+        better = fitting.warm_up(steps)
+        advice = f"Use {better.value}: {better.why}."
+        yield settings_finding("warm-up", "warning", title, rule, cause, advice, {name: better.value}, setting=setting)
 
 
 def gradient_clip(config: RunConfig | SupervisedConfig, highest_rate: float, learner: str) -> Iterator[Finding]:

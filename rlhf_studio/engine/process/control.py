@@ -82,7 +82,8 @@ class Control:
         self._attend()
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
-            self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
+            minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
+            self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
         self._can_end_inside = self._run.has_phases and self._run.compute.ranks.size == 1 and self._last_step_took >= LONG_STEP
         self._before_step = self._run.state() if self._can_end_inside or self._going == "phase" or self._asks_people else None
         self._reached, self._put_back = "", None
@@ -165,7 +166,7 @@ class Control:
     def give_up(self, reason: str) -> NoReturn:
         """Save the last finished step and stop, because people have not rated in time. Raises :class:`StopRequested`."""
         self._phase = "rollout"
-        self._stop(reason)
+        self._stop(reason, by_person=False)
         raise AssertionError("a stop before the update ends the run")
 
     def after_step(self, step: int) -> None:
@@ -246,16 +247,16 @@ class Control:
         self._changes[command.id] = first
         return ""
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: str, by_person: bool = True) -> None:
         """Save and end. After a step's update, which has moved the weights, the rest of the step is done first."""
         if self._phase == "update":
             self._going = "on"
             return
         self._save(self._before_step if self._phase else None)
-        self._end(reason)
+        self._end(reason, by_person)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, by_person: bool = True) -> None:
         for number, first in self._changes.items():
             self._writer.acknowledge(number, f"kept: a resume trains step {first} with them")
         self._run.compute.ranks.broadcast(STOP)
-        raise StopRequested(reason)
+        raise StopRequested(reason, "" if by_person else f"{reason[:1].upper()}{reason[1:]}.")

@@ -113,7 +113,7 @@ class RatingDesk:
         """The time is over: do what the person chose."""
         what = f"{missing} of {len(items) * settings.raters} ratings were missing after {settings.time_limit:g} minutes"
         if settings.fallback == "stop":
-            self._control.give_up(what)
+            self._control.give_up(f"people did not rate in time: {what}")
         taken = self._feedback.take_ratings(task_id, self._step(), settings.raters, items, all_of_them=False) or {}
         if settings.fallback == "skip":
             raise NotRated(what)

@@ -40,10 +40,17 @@ def cause_of(command: Command) -> str:
 
 
 class StopRequested(BaseException):
-    """Somebody asked the run to stop; the reason is the message.
+    """The run is to stop; the reason is the message.
 
     Not an ``Exception``: libraries that load models catch exceptions, try something else, and go on.
+
+    Attributes:
+        cause: one sentence, where no person asked for the stop: it stands in the record of the run.
     """
+
+    def __init__(self, reason: str, cause: str = ""):
+        super().__init__(reason)
+        self.cause = cause
 
 
 class Signals:
@@ -93,9 +100,10 @@ class Signals:
         """A block that loads: requests to stop are seen during it, too. ``end_process`` as in :class:`StopWatcher`."""
         return StopWatcher(self, writer, end_process)
 
-    def record(self, writer: RunWriter, reason: str) -> None:
-        """Put on record that the run ends here because of ``reason``, as :meth:`due` gave it or a person asked. Raises StoreError."""
-        record_stop(writer, reason)
+    def record(self, writer: RunWriter, reason: str, cause: str = "") -> None:
+        """Put on record that the run ends here because of ``reason``, as :meth:`due` gave it or a person asked, or with a ``cause`` of
+        its own. Raises StoreError."""
+        record_stop(writer, reason, cause=cause)
 
     def request(self, reason: str) -> None:
         """Do as if a signal had come; from any thread. Returns at once; the main thread handles it as soon as it runs Python code."""
@@ -178,10 +186,10 @@ class StopWatcher:
         self._end_process()
 
 
-def record_stop(writer: RunWriter, reason: str, more: str = "") -> None:
-    """Put a stop on record and acknowledge the requests for it. Raises StoreError."""
+def record_stop(writer: RunWriter, reason: str, more: str = "", cause: str = "") -> None:
+    """Put a stop on record and acknowledge the requests for it; ``cause``: where no person asked for it. Raises StoreError."""
     stops = [command for command in writer.pending_commands() if command.kind in STOP_COMMANDS]
-    cause = cause_of(stops[0]) if stops else ""
+    cause = cause or (cause_of(stops[0]) if stops else "")
     for command in stops:
         writer.acknowledge(command.id, "done")
     writer.event(EventRecord("info", "stop", f"Stopped{more}: {reason}."))

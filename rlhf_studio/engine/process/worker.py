@@ -151,7 +151,7 @@ class Worker:
         try:
             self._train(self._load())
         except StopRequested as stop:
-            self._signals.record(self._writer, str(stop))
+            self._signals.record(self._writer, str(stop), stop.cause)
             self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
             return STOPPED
         except (ConfigError, PromptsError, ParityError) as error:

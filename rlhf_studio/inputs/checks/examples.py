@@ -51,6 +51,7 @@ class ExampleFacts:
         count: how many training learns from; None when that is unknown, or the examples cannot be read.
         held_out: how many are held out; None when unknown.
         tokens: None when they could not be counted.
+        plain: whether there are texts without a prompt among them, which no chat template can write.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -58,6 +59,7 @@ class ExampleFacts:
     count: int | None = None
     held_out: int | None = None
     tokens: ExampleTokens | None = None
+    plain: bool = False
 
 
 class ExamplesCheck(Protocol):
@@ -71,7 +73,7 @@ def examples_facts(config: SupervisedConfig, facts: ModelFacts | None) -> Exampl
     """What is known of a stage's examples, by reading them."""
     checked = check_examples(config, facts)
     tokens = ExampleTokens(checked.texts, checked.counted, checked.complete) if checked.texts else None
-    return ExampleFacts(checked.problems, checked.notes, checked.count, checked.held_out, tokens)
+    return ExampleFacts(checked.problems, checked.notes, checked.count, checked.held_out, tokens, checked.plain)
 
 
 def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: ExampleTokens | None) -> Iterator[Problem]:

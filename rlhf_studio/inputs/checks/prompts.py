@@ -38,6 +38,9 @@ class PromptFacts:
         count: how many there are; None when that is unknown, or the prompts cannot be read.
         longest: tokens of the longest, before the cut; None when unknown.
         tokens: lengths after the cut; None when unknown.
+        risks: notes on what the doctor says of a PPO run, with a better value: prompts that are cut, and none held out.
+        held_out: how many training never draws; None when unknown.
+        lengths: tokens of each prompt that was looked at, before the cut.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -45,6 +48,9 @@ class PromptFacts:
     count: int | None = None
     longest: int | None = None
     tokens: PromptTokens | None = None
+    risks: list[str] = field(default_factory=list)
+    held_out: int | None = None
+    lengths: tuple[int, ...] = ()
 
 
 def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
@@ -64,30 +70,40 @@ def check_prompts(config: RunConfig, policy: ModelFacts | None) -> PromptFacts:
         if prepared is not None and not prepared.ids and complete:
             raise nothing_left(data, prepared.left_out)
         longest = _longest(config, policy, prompts, chat)
-        held_out = _held_out(config, prompts, prepared if complete else None)
+        held_out, of_held_out = _held_out(config, prompts, prepared if complete else None)
     except PromptsError as error:
         return PromptFacts([Problem(error.field, error.message)])
     except ChatError as error:
         return PromptFacts([Problem("data.chat_template", str(error))])
     unmeasured = [*prompts.notes, *dialogue_notes(prompts.dialogues, data), *_notes(config)]
-    notes = [*(unmeasured if prepared is None else prepared.notes(data)), *held_out]
+    cut = prepared.cut_note(data) if prepared is not None else []
+    none_held_out = held_out == 0
+    notes = unmeasured if prepared is None else [note for note in prepared.notes(data) if note not in cut]
+    notes += [] if none_held_out else of_held_out
+    risks = [*cut, *(of_held_out if none_held_out else [])]
     left = None if prompts.partial else len(prompts) if prepared is None or not complete else len(prepared.ids)
-    return PromptFacts([], notes, left, longest, _tokens(prepared, data, complete, left))
+    lengths = tuple(prepared.lengths) if prepared is not None else ()
+    return PromptFacts([], notes, left, longest, _tokens(prepared, data, complete, left), risks, held_out, lengths)
 
 
-def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) -> list[str]:
-    """Notes about held-out prompts; ``prepared`` is None when not every prompt is known. Raises :class:`PromptsError` at its setting."""
+def _held_out(config: RunConfig, prompts: Prompts, prepared: Prepared | None) -> tuple[int | None, list[str]]:
+    """(how many are held out, None when unknown; notes about them). ``prepared`` is None when not every prompt is known.
+
+    Raises :class:`PromptsError` at its setting.
+    """
     data = config.data
     settings = eval_settings(data)
     if settings is None:
         few = not prompts.partial and len(prompts) < FEWEST_PROMPTS
         aside = set_aside(prepared.ids, data.eval_share, config.engine.seed) if prepared else []
-        return held_out_notes(data, len(prepared.ids) if prepared else len(prompts) if few else None, len(aside), None)
+        count = len(aside) if prepared or few or not data.eval_share else None
+        return count, held_out_notes(data, len(prepared.ids) if prepared else len(prompts) if few else None, len(aside), None)
     try:
-        read_once(settings)
+        evals = read_once(settings)
     except PromptsError as error:
         raise eval_error(error) from None
-    return [SAME_PROMPTS] if same_source(data) else []  # else it is as the settings say
+    same = same_source(data)
+    return None if evals.partial or same else len(evals), [SAME_PROMPTS] if same else []  # else it is as the settings say
 
 
 def _tokens(prepared: Prepared | None, data: DataConfig, complete: bool, count: int | None) -> PromptTokens | None:

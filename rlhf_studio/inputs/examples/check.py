@@ -13,6 +13,7 @@ from rlhf_studio.inputs.examples.encoded import PreparedDemonstrations, Prepared
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings, same_contents, same_source
 from rlhf_studio.inputs.examples.preview import MeasuredExamples, held_out_notes, held_out_of, measure, notes_of
 from rlhf_studio.inputs.examples.reading.table import nothing_left_of
+from rlhf_studio.inputs.examples.rows import holds_plain_texts
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts.errors import PromptsError
 
@@ -40,6 +41,7 @@ class CheckedExamples:
             could not be counted.
         counted: of a text, the tokens that the loss is taken over, on average.
         complete: whether every example was looked at.
+        plain: whether there are texts without a prompt among them.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -49,6 +51,7 @@ class CheckedExamples:
     texts: tuple[int, ...] = ()
     counted: float = 0.0
     complete: bool = True
+    plain: bool = False
 
 
 def check_examples(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExamples:
@@ -81,7 +84,9 @@ def _checked(config: StageWithExamples, facts: ModelFacts | None) -> CheckedExam
     texts, counted = _tokens(measured, isinstance(config, RewardModelRunConfig))
     known = measured.complete
     held_out = evals if data.eval else aside if known or not data.eval_share else None
-    return CheckedExamples([], notes, len(used) - aside if known else None, held_out, texts, counted, known)
+    return CheckedExamples(
+        [], notes, len(used) - aside if known else None, held_out, texts, counted, known, holds_plain_texts(measured.read.rows)
+    )
 
 
 def _nothing_to_learn(config: StageWithExamples, measured: MeasuredExamples, aside: int) -> PromptsError:

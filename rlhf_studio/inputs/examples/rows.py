@@ -142,6 +142,11 @@ class Pairs(_Rows[Pair]):
     """Pairs of a source."""
 
 
+def holds_plain_texts(rows: Iterable[Demonstration | Pair]) -> bool:
+    """Whether any of them is a text without a prompt, which no chat template can write."""
+    return any(not row.prompt and row.messages is None for row in rows)
+
+
 def reasons(left_out: Counter[str], data: Any) -> str:
     """``3 blank, 2 repeated``."""
     return ", ".join(text.format(n=f"{left_out[reason]:,}", data=data) for reason, text in REASONS.items() if left_out[reason])

@@ -7,6 +7,7 @@ It takes seconds and no torch: only small files are read, and no weights.
 :mod:`ppo`         the check of a PPO run
 :mod:`supervised`  of fine-tuning, reward models and DPO
 :mod:`evaluation`  of an evaluation
+:mod:`known`       what settings are measured against
 :mod:`trained`     notes on models that another run has trained
 :mod:`judge`       notes on an evaluation's judge
 """
@@ -21,7 +22,8 @@ from pathlib import Path
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, RunConfig, StageConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
-from rlhf_studio.inputs.models.files import Hub
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.preflight.evaluation import inspect_evaluation
 from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.preflight.look import Look
@@ -52,14 +54,15 @@ def inspect_run(
     on_disk: OnDisk = NEW_RUN,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
     gpus: Callable[[], tuple[Gpu, ...] | None] = find_gpus,
+    learner: ModelFacts | ModelError | None = None,
 ) -> Preflight:
     """Check models, data, rewards, machine and disk of a run of any stage. ``hub``, ``free_bytes`` and ``gpus`` can be replaced in tests.
 
     ``folder``: where the run will work and relative paths start; None for the folder of this process. ``on_disk``: what a resumed run has
-    on its disk already.
+    on its disk already. ``learner``: what reading the files of the model that learns gave just now.
     """
     config = config if folder is None else as_seen_from(config, folder)
-    look = Look(workspace, hub, permissions, on_disk, free_bytes, gpus())
+    look = Look(workspace, hub, permissions, on_disk, free_bytes, gpus(), learner)
     preflight = _inspected(config, look)
     return replace(preflight, notes=[*preflight.notes, *trained_notes(config), *judge_notes(config)])
 

@@ -57,7 +57,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     memory = estimate_evaluation_memory(config, models, look.device(config.engine), prompts.tokens) if models else None
     return Preflight(
         problems=problems,
-        notes=[*prompts.notes, *reward_text_notes(as_ppo, policy, [*readers, *judges]), *_notes(config, prompts)],
+        notes=[*prompts.notes, *prompts.risks, *reward_text_notes(as_ppo, policy, [*readers, *judges]), *_notes(config, prompts)],
         policy=policy,
         prompts=prompts.count,
         download_bytes=download,

@@ -12,6 +12,7 @@ from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.estimate.disk import OnDisk
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.runs.gpus import Gpu
 
@@ -25,6 +26,7 @@ class Look:
         on_disk: what a resumed run has on its disk already.
         free_bytes: gives the free bytes of a folder's disk.
         gpus: the GPUs of this machine; None when nobody can tell.
+        learner: what reading the files of the model that learns gave already; None when nobody has.
     """
 
     workspace: Path
@@ -33,6 +35,13 @@ class Look:
     on_disk: OnDisk
     free_bytes: Callable[[Path], int]
     gpus: tuple[Gpu, ...] | None
+    learner: ModelFacts | ModelError | None = None
+
+    def learner_or(self, read: Callable[[], ModelFacts]) -> ModelFacts:
+        """Facts of the model that learns, from ``read`` unless they are known. Raises :class:`ModelError`."""
+        if isinstance(self.learner, ModelError):
+            raise self.learner
+        return self.learner or read()
 
     def machine(self, config: StageConfig) -> Iterator[Problem]:
         """Settings that this machine does not allow, and trackers that are not installed."""

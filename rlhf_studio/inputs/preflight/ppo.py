@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import Problem
@@ -17,6 +18,7 @@ from rlhf_studio.inputs.estimate.memory.savings import MemorySaving, cheapest
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
@@ -28,7 +30,7 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
-        policy = check_causal_lm(config.model.policy, config.model.revision, look.hub)
+        policy = look.learner_or(lambda: check_causal_lm(config.model.policy, config.model.revision, look.hub))
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, policy, look.hub, problems)
@@ -53,7 +55,24 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     run_models = RunModels(policy, rewards, reference, critic) if complete and policy is not None else None
     memory, change = _memory(config, run_models, prompts.tokens, look) if run_models else (None, None)
     return Preflight(
-        problems, notes, policy, prompts.count, download_bytes, disk, memory, change, run_models, prompts.tokens, steps=config.ppo.steps
+        problems,
+        notes,
+        policy,
+        prompts.count,
+        download_bytes,
+        disk,
+        memory,
+        change,
+        run_models,
+        prompts.tokens,
+        steps=config.ppo.steps,
+        known=replace(
+            of_model(config, policy, look.device(config.engine).kind),
+            examples=prompts.count,
+            held_out=prompts.held_out,
+            lengths=prompts.lengths,
+            steps=config.ppo.steps,
+        ),
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Known
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.examples import ExampleFacts
-from rlhf_studio.inputs.estimate.counts import RunModels, parameters
+from rlhf_studio.inputs.estimate.counts import RunModels
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.models.facts import ModelFacts
@@ -29,6 +30,7 @@ class Preflight:
         prompt_tokens: lengths of the prompts as the policy reads them; None when they could not be counted.
         examples: what a supervised stage learns from; None in other stages.
         steps: how many steps the run will have; None where that shows only when it has read its data.
+        known: what its settings are measured against.
     """
 
     problems: list[Problem]
@@ -43,11 +45,12 @@ class Preflight:
     prompt_tokens: PromptTokens | None = None
     examples: ExampleFacts | None = None
     steps: int | None = None
+    known: Known = NOTHING_KNOWN
 
     @property
     def weights(self) -> int | None:
         """How many weights the model has that learns; None when its files do not tell."""
-        return parameters(self.policy) if self.policy is not None else None
+        return self.known.weights
 
     @property
     def expected_peak(self) -> tuple[int, int] | None:

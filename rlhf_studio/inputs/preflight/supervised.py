@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import TypeGuard
 
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, StageConfig, SupervisedConfig
 from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.fitting import Known
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.checks.examples import ExampleFacts, ExamplesCheck, ExampleTokens, examples_facts, length_problems
@@ -23,6 +25,7 @@ from rlhf_studio.inputs.estimate.supervised.savings import cheapest_change
 from rlhf_studio.inputs.estimate.supervised.sizes import planned_steps
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.trained_text import text_form
@@ -41,7 +44,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
-        facts = start_of(config, look.hub)
+        facts = look.learner_or(lambda: start_of(config, look.hub))
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
@@ -68,7 +71,13 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
         models=models,
         examples=examples,
         steps=steps,
+        known=_known(of_model(config, facts, look.device(config.engine).kind), examples, steps),
     )
+
+
+def _known(of_model: Known, examples: ExampleFacts, steps: int | None) -> Known:
+    chat = None if examples.plain else of_model.chat
+    return replace(of_model, chat=chat, examples=examples.count, held_out=examples.held_out, steps=steps)
 
 
 def start_of(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
@@ -149,9 +158,6 @@ def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: Example
             f"config.json of {config.model.policy} sets a dropout of {facts.attention_dropout:g} in attention, which is on while this "
             "stage trains: on a CPU attention then takes many times as long, and more memory. With 0 in config.json it trains without."
         )
-    if steps is not None and steps <= config.training.warmup_steps:
-        warmup = config.training.warmup_steps
-        yield f"{steps:,} steps and a warm-up of {warmup:,}: the learning rate never reaches its full value."
     if examples.count is not None and examples.count < config.training.batch_size:
         yield f"{examples.count:,} examples for a batch of {config.training.batch_size:,}: every step sees all of them."
     if steps is not None and steps < config.training.eval_every and examples.held_out:

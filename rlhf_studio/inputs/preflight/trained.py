@@ -42,7 +42,7 @@ def _policies(config: StageConfig) -> Iterator[tuple[str, str]]:
 
 
 def _note(setting: str, name: str, own_form: dict[str, Any]) -> str:
-    form, run = _form_of(name)
+    form, run = form_of(name)
     if isinstance(form, str):
         return f"Whether this run writes its prompts as the run {run} did, which trained {setting}, is not known: {form}."
     differing = [key for key, value in form.items() if value != own_form[key]]
@@ -56,7 +56,7 @@ def _note(setting: str, name: str, own_form: dict[str, Any]) -> str:
 
 def _own_note(setting: str, name: str) -> str:
     """The note for a reward model that reads chats in the form of its own tokenizer, whatever this run's prompts look like."""
-    form, run = _form_of(name)
+    form, run = form_of(name)
     if isinstance(form, str) or form.get("chat_template", True):
         return ""
     return (
@@ -65,7 +65,7 @@ def _own_note(setting: str, name: str) -> str:
     )
 
 
-def _form_of(name: str) -> tuple[dict[str, Any] | str, str]:
+def form_of(name: str) -> tuple[dict[str, Any] | str, str]:
     """How the run that trained a model wrote its prompts, or why that cannot be read; and the run's name. Empty for any other model."""
     run_and_step = run_of_model(Path(resolve(name)))
     if run_and_step is None:

@@ -10,14 +10,12 @@ import hashlib
 import os
 from collections.abc import Sequence
 
-from rlhf_studio.config import DataConfig
+from rlhf_studio.config import DataConfig, fitting
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.units import percent
 
-FEWEST_PROMPTS = 100
-"""Of fewer prompts none is set aside: training needs them more."""
-MOST_SET_ASIDE = 256
+FEWEST_PROMPTS, MOST_SET_ASIDE = fitting.FEWEST_PROMPTS, fitting.MOST_SET_ASIDE
 MOST_EVAL_ROWS = 1_000
 SAME_PROMPTS = (
     "Warning: data.eval names the prompts that are trained on, so nothing is held out; name others, or leave it empty and set "

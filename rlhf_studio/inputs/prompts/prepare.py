@@ -88,12 +88,15 @@ class Prepared:
         if self.answered:
             noun = "conversation" if self.answered == 1 else "conversations"
             notes.append(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it.")
-        cut = sum(length > data.max_prompt_tokens for length in self.lengths)
-        if cut:
-            side = "lost their end" if data.overlong == "cut_right" else "lost their beginning"
-            side += ", and with it the front of the chat" if data.chat_template else ""
-            notes.append(f"{cut:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}.")
-        return notes
+        return notes + self.cut_note(data)
+
+    def cut_note(self, data: DataConfig) -> list[str]:
+        """One sentence on prompts that are cut, or none."""
+        count = sum(length > data.max_prompt_tokens for length in self.lengths)
+        side = "lost their end" if data.overlong == "cut_right" else "lost their beginning"
+        side += ", and with it the front of the chat" if data.chat_template else ""
+        note = f"{count:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}."
+        return [note] if count else []
 
     def fingerprint(self) -> str:
         """SHA-256 over texts, ids and references: changes when anything that training reads does."""

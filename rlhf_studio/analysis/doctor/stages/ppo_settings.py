@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil, lcm
+from typing import Any
 
 from rlhf_studio.analysis.doctor import settings_rules
+from rlhf_studio.analysis.doctor.bounds import MATTERS
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
-from rlhf_studio.config import RunConfig
-from rlhf_studio.config.fitting import Learner
+from rlhf_studio.config import RunConfig, fitting
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known, Learner
 from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
 SHORT_RUN = 5  # steps: below these the doctor itself says nothing of the score
-TINY_BATCH = 8  # the standard deviation of 8 numbers is known to a quarter of itself, 1 / sqrt(2 (n - 1)); the field uses 64 to 512
+PAIR, TINY_BATCH = 2, 8  # the standard deviation of 8 numbers is known to a quarter of itself, 1 / sqrt(2 (n - 1))
+FAR_FEWER = 4  # times fewer responses than fit: means are then known half as well
+TELL_NOTHING = 16  # prompts: their mean is known to a quarter of the spread of single scores, which is the least change that matters
+CUT: tuple[tuple[float, Level], ...] = ((0.5, "alarm"), (0.1, "warning"), (0.0, "note"))  # shares of the prompts
 LOW_GAMMA, LOW_LAMBDA = 0.95, 0.5  # 0.95 ** 32 leaves a fifth of the score at the first token of the shortest recipe
 WIDE_CLIP = 0.5  # ratios from 0.5 to 1.5: hardly any clipping is left; the field uses 0.1 to 0.3
 MANY_PASSES = 20  # over one batch; the field uses 1 to 4
@@ -23,11 +29,16 @@ HOT, COLD = 1.5, 0.5  # sampling temperature
 SHORT_TEXT = 4  # tokens
 
 
-def risks(config: RunConfig, learner: Learner | None = None) -> list[Finding]:
+def risks(config: RunConfig, learner: Learner | None = None, known: Known = NOTHING_KNOWN) -> list[Finding]:
     """What is risky in the settings of a PPO run. ``learner``: the model, where it is known."""
     return [
         *_learning_rate(config, learner),
-        *_batch(config),
+        *settings_rules.critic_rate(config, known.width),
+        *settings_rules.chat_template(config, known),
+        *_cut_prompts(config, known),
+        *_held_out(config, known),
+        *_batch(config, known),
+        *_passes(config),
         *_sampling(config),
         *_kl(config),
         *_credit(config),
@@ -41,7 +52,7 @@ def _learning_rate(config: RunConfig, learner: Learner | None) -> Iterator[Findi
     ppo = config.ppo
     too_high = "Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt."
     yield from settings_rules.learning_rate(config, learner, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
-    yield from settings_rules.warm_up(config, "steps", ppo.steps)
+    yield from settings_rules.warm_up(config, ppo.steps)
     if ppo.critic_warmup_steps >= ppo.steps:
         title, setting = "The policy never learns", f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"
         rule, cause = "critic warm-up at least as long as the run", "Only the critic learns in all of these steps."
@@ -49,14 +60,81 @@ def _learning_rate(config: RunConfig, learner: Learner | None) -> Iterator[Findi
         yield finding("critic-warm-up", "alarm", title, rule, cause, advice, changes, setting=setting)
 
 
-def _batch(config: RunConfig) -> Iterator[Finding]:
+def _cut_prompts(config: RunConfig, known: Known) -> Iterator[Finding]:
+    most, lengths = config.data.max_prompt_tokens, known.lengths
+    count = sum(length > most for length in lengths)
+    if not count:
+        return
+    longest = max(lengths)
+    room = fitting.room_for(longest, known.device, known.most).value
+    level = next(level for least, level in CUT if count >= least * len(lengths)) if room > most else "note"
+    still = sum(length > room for length in lengths)
+    if room > most:
+        advice = f"Use {room:,}, which cuts {f'{still:,} of them' if still else 'none'}: the longest has {longest:,} tokens."
+    else:
+        advice = f"The longest has {longest:,} tokens, and no more than {room:,} fit; shorten such prompts, or leave them out."
+    title = f"{count:,} of {len(lengths):,} prompts are longer than {most:,} tokens and are cut"
+    lost = "end" if config.data.overlong == "cut_right" else "beginning"
+    cause = f"They lose their {lost}" + (", and with it the front of the chat" if config.data.chat_template else "")
+    cause += ": the policy answers something that nobody asked."
+    rule = f"prompts that are cut: any (note), {percent(CUT[1][0])} (warning), {percent(CUT[0][0])} (alarm)"
+    changes = {"data.max_prompt_tokens": room} if room > most else {}
+    yield finding("prompts-cut", level, title, rule, cause, advice, changes, setting=f"data.max_prompt_tokens {most}")
+
+
+def _held_out(config: RunConfig, known: Known) -> Iterator[Finding]:
+    """Too few held-out prompts to tell a change, where more can be had; a recipe's own are as many as it means."""
+    data, recipe, enough = config.data, recipe_of(config), fitting.FEWEST_HELD_OUT
+    count = 0 if not data.eval and not data.eval_share else known.held_out
+    if count is None or count >= enough or recipe is not None and recipe.data == data:
+        return
+    changes: dict[str, Any] = {}
+    rows = known.examples
+    if data.eval or rows is not None and rows < fitting.FEWEST_PROMPTS:
+        few = "" if data.eval else f"; of fewer than {fitting.FEWEST_PROMPTS} prompts none is set aside"
+        advice = f"Name {enough} prompts or more in data.eval{few}."
+    else:
+        better = fitting.held_out_share(rows, enough, fitting.MOST_SET_ASIDE) if rows else Fitted(fitting.LEAST_SHARE, "a usual share")
+        if better.value <= data.eval_share:
+            return
+        advice, changes = f"Use a share of {better.value:g}: {better.why}.", {"data.eval_share": better.value}
+    title = f"{count} prompts are held out" if count else "No prompt is held out"
+    rule = f"fewer than {enough} held-out prompts (note); {TELL_NOTHING} or fewer, or none (warning)"
+    cause = f"The mean score of {count} prompts is known to ± {percent(count**-0.5)} of the spread of single scores." if count else ""
+    cause = cause or "Then nobody can see whether the policy gets better on prompts that it does not learn from."
+    setting = f"data.eval {data.eval}" if data.eval else f"data.eval_share {data.eval_share:g}"
+    yield finding("held-out", "warning" if count <= TELL_NOTHING else "note", title, rule, cause, advice, changes, setting=setting)
+
+
+def _batch(config: RunConfig, known: Known) -> Iterator[Finding]:
+    """A batch whose mean score is mostly chance: the standard error of a mean of n scores is their spread / √n."""
+    ppo, count = config.ppo, config.ppo.batch_size
+    fits = _usual_batch(config, known)
+    size = fits["ppo.batch_size"]
+    level: Level | None = "alarm" if count <= PAIR else "warning" if count < TINY_BATCH else "note" if FAR_FEWER * count < size else None
+    if level is not None:
+        title = f"A step learns from {count} response{'s' if count > 1 else ''}"
+        rule = f"at most {PAIR} responses in a batch (alarm), fewer than {TINY_BATCH} (warning), or than a quarter of {size} (note)"
+        cause = f"Their mean score is known to ± {percent(count**-0.5)} of the spread of single scores; a change that matters is "
+        cause += f"{percent(MATTERS)} of it." + (" Whitening divides by chance." if ppo.has_critic and ppo.whiten_advantages else "")
+        advice = f"Use {size}. A small micro-batch keeps the memory low and changes nothing else."
+        yield finding("batch", level, title, rule, cause, advice, fits, setting=f"ppo.batch_size {count}")
+
+
+def _usual_batch(config: RunConfig, known: Known) -> dict[str, Any]:
+    """The recipe's batch for a run with its model, else what fits, with mini-batches of it."""
+    ppo, recipe = config.ppo, recipe_of(config)
+    shares = lcm(max(1, ppo.micro_batch_size), max(1, config.engine.processes))
+    unit = lcm(ppo.responses_per_prompt, 2 * shares)
+    if recipe and recipe.model.policy == config.model.policy:
+        size = unit * ceil(recipe.ppo.batch_size / unit)
+    else:
+        size = fitting.batch_size(known.weights or 0, known.device, unit).value
+    return {"ppo.batch_size": size, "ppo.mini_batch_size": fitting.mini_batch_size(size, shares).value}
+
+
+def _passes(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
-    if ppo.has_critic and ppo.whiten_advantages and ppo.batch_size < TINY_BATCH:
-        title = f"Advantages are whitened over {ppo.batch_size} responses"
-        rule = f"fewer than {TINY_BATCH} responses in a batch with whitening on"
-        cause = "Mean and spread of so few are mostly chance; whitening divides by that chance."
-        advice = "Use 64 or more. A small micro-batch keeps the memory low and changes nothing else."
-        yield finding("batch", "warning", title, rule, cause, advice, {"ppo.batch_size": 64}, setting=f"ppo.batch_size {ppo.batch_size}")
     if ppo.ppo_epochs >= MANY_PASSES:
         title, rule = f"{ppo.ppo_epochs} passes over each batch", f"at least {MANY_PASSES} passes"
         cause = "After so many the policy is far from the one that wrote the responses, and clipping stops most of it."

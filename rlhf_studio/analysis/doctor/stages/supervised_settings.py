@@ -7,10 +7,11 @@ from math import log
 from typing import Any
 
 from rlhf_studio.analysis.doctor import settings_rules
+from rlhf_studio.analysis.doctor.remedies import recipe_of
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
-from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig
-from rlhf_studio.config.fitting import FRESH_TIMES, LORA_TIMES, Learner
+from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig, fitting
+from rlhf_studio.config.fitting import FRESH_TIMES, LORA_TIMES, NOTHING_KNOWN, Known, Learner
 from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
@@ -18,14 +19,16 @@ HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
 TOO_MANY_PASSES = {"sft": 10, "reward_model": 3, "dpo": 3}
 """InstructGPT trained its reward model for one pass and saw it overfit after (Ouyang et al. 2022, section C.2); DPO takes 1 to 3."""
 LOW_BETA, HIGH_BETA = 0.01, 1.0  # DPO's own experiments use 0.1 to 0.5 (Rafailov et al. 2023, section B)
+FAR_FEWER = 4  # times fewer examples in a batch than fit
 MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anything left to learn
 STRONG_CENTERING = 0.1  # ten times what TRL recommends
 
 
-def risks(config: SupervisedConfig, learner: Learner | None = None) -> Iterator[Finding]:
+def risks(config: SupervisedConfig, learner: Learner | None = None, known: Known = NOTHING_KNOWN) -> Iterator[Finding]:
     """What is risky in the settings of such a run. ``learner``: the model, where it is known."""
     yield from _learning_rate(config, learner)
-    yield from _steps(config)
+    yield from settings_rules.chat_template(config, known)
+    yield from _steps(config, known)
     yield from _held_out(config)
     if isinstance(config, RewardModelRunConfig):
         yield from _reward_model(config)
@@ -42,22 +45,35 @@ def _learning_rate(config: SupervisedConfig, learner: Learner | None) -> Iterato
     yield from settings_rules.learning_rate(config, learner, usual, too_high=too_high, more=" or less")
 
 
-def _steps(config: SupervisedConfig) -> Iterator[Finding]:
+def _batch(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
+    stage, count, recipe = config.stage, config.training.batch_size, recipe_of(config)
+    if recipe and recipe.model.policy == config.model.policy:
+        size = recipe.training.batch_size
+    else:
+        size = fitting.supervised_batch(known.examples, config.training.epochs).value if known.examples else fitting.BATCHES[0]
+    tiny = count < fitting.BATCHES[-1]
+    if tiny or known.examples and FAR_FEWER * count < size:
+        title = "A step sees one example" if count == 1 else f"A step sees {count} examples"
+        rule = f"fewer than {fitting.BATCHES[-1]} examples in a batch (warning), or than a quarter of {size} (note)"
+        cause = f"Each step follows {'one example alone' if count == 1 else 'so few'}, so most of what the steps do undoes the one before."
+        advice = f"Use {size}. A micro-batch of {count} keeps the memory low and changes nothing else."
+        changes: dict[str, Any] = {f"{stage}.batch_size": size, f"{stage}.micro_batch_size": count}
+        level: Level = "warning" if tiny else "note"
+        yield finding("batch", level, title, rule, cause, advice, changes, setting=f"{stage}.batch_size {count}")
+
+
+def _steps(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
     stage, training = config.stage, config.training
-    if training.batch_size == 1:
-        rule, cause = "a batch size of 1", "Each step follows one example alone, so most of what the steps do undoes the one before."
-        advice = "Use 16 or more. A micro-batch of 1 keeps the memory low and changes nothing else."
-        changes: dict[str, Any] = {f"{stage}.batch_size": 32, f"{stage}.micro_batch_size": 1}
-        yield finding("batch", "warning", "A step sees one example", rule, cause, advice, changes, setting=f"{stage}.batch_size 1")
+    yield from _batch(config, known)
     most = TOO_MANY_PASSES[stage]
     if training.epochs > most and not training.max_steps:
         title, rule = f"{training.epochs} passes over the same examples", f"more than {most} passes, without a limit of the steps"
         cause = "The model then learns the examples by heart: its loss on them goes on falling, on new ones it rises."
         advice = "Use 1 to 3." if stage == "sft" else "Use 1, or 2 where there are few pairs: a reward model or DPO soon overfits."
-        changes = {f"{stage}.epochs": 3 if stage == "sft" else 1}
+        changes: dict[str, Any] = {f"{stage}.epochs": 3 if stage == "sft" else 1}
         yield finding("passes", "warning", title, rule, cause, advice, changes, setting=f"{stage}.epochs {training.epochs}")
-    if training.max_steps:
-        yield from settings_rules.warm_up(config, "max_steps", training.max_steps)
+    if steps := known.steps or training.max_steps:
+        yield from settings_rules.warm_up(config, steps)
     yield from settings_rules.gradient_clip(config, HIGHEST_RATE[stage], "model")
 
 

@@ -180,7 +180,7 @@ function contentOf(status, operator) {
         lines: [status.cause || "The engine ended without saying why.", ...how],
       };
     case "stopped":
-      return status.cause ? waitingBanner(status, how) : stoppedBanner(status, how);
+      return status.cause?.startsWith("Waits") ? waitingBanner(status, how) : stoppedBanner(status, how);
     case "finished":
       return {
         tone: "finished",
@@ -226,17 +226,13 @@ function restartBanner(status, { how, coming }) {
   return { tone: "interrupted", ...(coming ? now : then), rows: summary };
 }
 
-/** A run that somebody has stopped. */
-function stoppedBanner({ step, total, summary }, how) {
-  return {
-    tone: "finished",
-    title: `Stopped on request after step ${step}${ofTotal(total)}`,
-    lines: how,
-    rows: summary,
-  };
+/** A run that somebody has stopped, or that has stopped by itself, which has a cause. */
+function stoppedBanner({ step, total, cause, summary }, how) {
+  const title = `${cause ? "Stopped" : "Stopped on request"} after step ${step}${ofTotal(total)}`;
+  return { tone: "finished", title, lines: cause ? [cause, ...how] : how, rows: summary };
 }
 
-/** A run that no person has stopped: it waits until somebody resumes it. */
+/** A run that waits for a GPU until somebody resumes it. */
 function waitingBanner({ step, total, cause, summary }, how) {
   const title = step ? `Waits after step ${step}${ofTotal(total)}` : "Waits for its first step";
   return { tone: "interrupted", title, lines: [cause, ...how], rows: summary };

@@ -44,11 +44,12 @@ export class Cards {
     this.node = el("div", {}, el("div", { class: "rs-stages" }, this.stages.node), this.cards);
   }
 
-  /** The cards of a stage: what is bundled, one's own, then what is downloaded. */
+  /** The cards of a stage: what starts at once, one's own, what else is bundled, then what is downloaded. */
   of(stage) {
     const mine = this.recipes.filter((recipe) => recipe.stage === stage);
     const own = this.own.filter((one) => one.stage === stage).map((one) => ({ ...one, tags: OWN_TAGS }));
-    const all = [...mine.filter((recipe) => recipe.bundled), ...own, ...mine.filter((recipe) => !recipe.bundled)];
+    const bundled = mine.filter((recipe) => recipe.bundled);
+    const all = [...bundled.slice(0, 1), ...own, ...bundled.slice(1), ...mine.filter((recipe) => !recipe.bundled)];
     return [...all.filter((card) => this.starts(card)), ...all.filter((card) => !this.starts(card))];
   }
 

@@ -15,7 +15,7 @@ export const kindsOf = ({ forms }) => Object.values(forms).find((form) => form.c
 
 /** The settings that are being edited, beside those of the recipe they started from. */
 export class State {
-  /** @param own  for each stage the recipe of one's own model: {stage, name, blank (what a person must fill in)} */
+  /** @param own  of each stage the recipe of one's own model: {stage, name, blank (what a person must give), keeps} */
   constructor(recipes, own, onchange) {
     this.recipes = recipes;
     this.onchange = onchange;
@@ -30,7 +30,7 @@ export class State {
     if (kept?.fitted) this.fitted.set(this.card, kept.fitted);
     this.basisValues = this.basisOf(this.card);
     this.origin = kept?.origin || null; // the run that the settings came from, as {run, name}
-    this.whole = Boolean(kept?.whole); // whether all settings came together, from a file or a run: then none is fitted
+    this.brought = kept?.brought || []; // settings that came with a file or a run: chosen, whatever their value
     // settings that this version does not know are dropped, new ones take the recipe's value
     const there = Object.entries(kept?.values || {}).filter(([name]) => name in this.basisValues);
     this.values = { ...structuredClone(this.basisValues), ...Object.fromEntries(there) };
@@ -90,9 +90,9 @@ export class State {
     return others.length > 0;
   }
 
-  /** The settings that the person has chosen: those that differ, and all of settings that came as a whole. */
+  /** The settings that the person has chosen: those that differ, and those that came with a file or a run. */
   get chosen() {
-    return this.whole ? Object.keys(this.values) : this.differing;
+    return [...new Set([...this.brought, ...this.differing])];
   }
 
   /** What was said to fit some settings. */
@@ -173,14 +173,14 @@ export class State {
     return { ...structuredClone(typed), ...model };
   }
 
-  /** @param whole  whether all settings come together, from a file or a run */
-  choose(card, values, origin = null, whole = false) {
+  /** @param brought  the settings that come with a file; all of a run's do */
+  choose(card, values, origin = null, brought = []) {
     this.keep();
     this.card = card;
     this.origin = origin;
-    this.whole = whole || Boolean(origin);
     this.basisValues = this.basisOf(card);
     this.values = { ...structuredClone(this.basisValues), ...(values || {}) };
+    this.brought = origin ? Object.keys(this.values) : brought;
     this.changed();
   }
 
@@ -196,9 +196,18 @@ export class State {
   }
 
   changed() {
-    const { card, stage, values, origin, whole } = this;
-    memory.set("train", { card, stage, values, origin, whole, fitted: this.fitted.get(card) });
+    const { card, stage, values, origin, brought } = this;
+    memory.set("train", { card, stage, values, origin, brought, fitted: this.fitted.get(card) });
     this.onchange();
+  }
+
+  /** What stays when settings are undone: the name; of one's own card also the model, the data and the rewards. */
+  get keeps() {
+    return ["name", ...(this.own.get(this.card)?.keeps || [])];
+  }
+
+  get keptValues() {
+    return Object.fromEntries(this.keeps.map((name) => [name, this.values[name]]));
   }
 
   get differing() {

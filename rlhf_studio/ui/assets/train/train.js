@@ -17,6 +17,7 @@ import { TryIt } from "./tryit.js";
 const CHECK_AFTER = 300;
 const LOOK_AGAIN = 4000;
 const MEASURING = 1500;
+const MOST_NAMED = 5; // settings in a sentence
 const LONGEST_CHECK = 60000; // a model's files may have to be fetched first
 const OPEN_AT_FIRST = []; // the names of PPO frighten who sees them first
 const PREVIEWED = ["model.policy", "model.revision", "engine.seed"];
@@ -110,7 +111,7 @@ class TrainPage {
   draw() {
     const lead = el("p", { class: "rs-lead" }, this.boot.starts ? MAY_START : MAY_LOOK);
     this.cards = new Cards(this.boot, (name) => this.pick(name));
-    this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.choose(this.state.card) });
+    this.reset = el("button", { type: "button", class: "rs-quiet", onclick: () => this.undo() });
     this.message = el("p", { class: "rs-message", role: "status", hidden: true });
     const tools = el(
       "div",
@@ -164,26 +165,38 @@ class TrainPage {
   pick(card) {
     if (card === this.state.card) return;
     const before = { ...this.state };
-    const dropped = this.state.own.has(before.card) ? 0 : this.changes;
+    const dropped = this.state.own.has(before.card) ? 0 : this.changes.length;
     this.choose(card, this.state.ownValues(card));
     if (dropped)
-      this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, [
-        "Bring back",
-        () => this.choose(before.card, before.values, before.origin),
-      ]);
+      this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, this.back(before));
   }
 
+  /** The button that brings settings back. */
+  back({ card, values, origin, brought }) {
+    return ["Bring back", () => this.choose(card, values, origin, brought)];
+  }
+
+  /** The settings that Undo takes back: not the name, and of one's own card not the model, the data and the rewards. */
   get changes() {
-    return this.state.differing.filter((name) => name !== "name").length;
+    const { fits, chosen, differing, keeps } = this.state; // what came with a file is chosen, whatever its value
+    return (fits ? chosen : differing).filter((name) => !keeps.includes(name));
   }
 
-  choose(card, values, origin = null, whole = false) {
+  undo() {
+    const before = { ...this.state };
+    const undone = this.changes.map((name) => this.sections.title(name));
+    this.choose(this.state.card, this.state.keptValues);
+    const more = undone.length > MOST_NAMED ? ` and ${undone.length - MOST_NAMED} more` : "";
+    this.say(`Undone: ${undone.slice(0, MOST_NAMED).join(", ")}${more}.`, false, this.back(before));
+  }
+
+  choose(card, values, origin = null, brought = []) {
     const own = this.state.own.has(card) && this.state.card !== card;
     this.pressed = false;
     this.touched.clear();
     const another = this.state.recipeOf(card).stage !== this.stage;
     if (another) this.forgetAnswers();
-    this.state.choose(card, values, origin, whole);
+    this.state.choose(card, values, origin, brought);
     if (another) {
       const before = this.sections.node;
       this.sections = this.formOf(this.state.stage);
@@ -208,7 +221,7 @@ class TrainPage {
   /** Something changed: mark it at once, ask the server a moment later. */
   edited() {
     if (!this.sections) return;
-    const count = this.changes;
+    const count = this.changes.length;
     this.refused = null;
     this.withdraw();
     setText(this.reset, `Undo ${counted(count, "change")}`);
@@ -385,7 +398,8 @@ class TrainPage {
     if (!answer) return;
     if (answer.problems) return void this.say(`${chosen.name} was not loaded. ${inOne(answer.problems)}`, true);
     if (!answer.basis) return void this.say(`${chosen.name} was not loaded. ${NO_FORM}`, true);
-    this.choose(answer.basis, answer.values, null, true);
+    const brought = answer.basis === this.state.card ? this.state.keptValues : {}; // what the file does not name stays
+    this.choose(answer.basis, { ...brought, ...answer.values }, null, answer.chosen);
     this.say(`Loaded ${chosen.name}.`);
   }
 
