@@ -174,6 +174,7 @@ class Scores:
         members: (B,) of each model of an ensemble by name, times the ensemble's weight; not part of the sum.
         reading: (B, 2) int64, tokens read and all tokens of the text that was scored, by the component that lost most of it; None where
             every component reads its texts whole.
+        early: (B, T) what of ``shaped`` each token before the last one earns; None where all of it is the last token's.
     """
 
     raw: Tensor
@@ -182,6 +183,7 @@ class Scores:
     gold: Tensor | None
     members: dict[str, Tensor] = field(default_factory=dict)
     reading: Tensor | None = None
+    early: Tensor | None = None
 
 
 @dataclass(frozen=True)

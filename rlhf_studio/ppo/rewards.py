@@ -11,17 +11,27 @@ from .masking import masked_select
 
 
 def shape_rewards(
-    kl: torch.Tensor, scores: torch.Tensor, mask: torch.Tensor, kl_coef: float, *, unit_variance: bool = False
+    kl: torch.Tensor,
+    scores: torch.Tensor,
+    mask: torch.Tensor,
+    kl_coef: float,
+    *,
+    unit_variance: bool = False,
+    early: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Per-token reward: every token pays for its KL, the last one also receives the response's score.
 
         r[b, t] = −β · kl[b, t] + scores[b] · 1[t is the last response token of b]
+
+    Where steps inside the response have scores of their own, e[b, t] (``early``), a token receives its own, and the last one what is left
+    of the response's score, scores[b] − Σ e[b, t].
 
     Args:
         kl: (B, T) per-token KL in nats.
         scores: (B,) one score per response.
         mask: (B, T) bool, True = response token.
         kl_coef: β, score units per nat; 0 where the loss, not the reward, holds the policy to the reference.
+        early: (B, T) what tokens before the last receive; 0 elsewhere.
         unit_variance: scale the rewards to variance 1 around their mean (:func:`scale_to_unit_variance`; TRL's ``whiten_rewards``).
 
     Returns:
@@ -37,7 +47,11 @@ def shape_rewards(
         raise ValueError(f"episode {int((~has_tokens).nonzero()[0])} has no response token to carry its score")
     positions = torch.arange(mask.shape[1], device=mask.device)
     last = torch.where(mask, positions, -1).amax(dim=1, keepdim=True)  # (B, 1)
-    rewards = masked_select(-kl_coef * kl, mask) + masked_select(scores.unsqueeze(1), positions == last)
+    earned = masked_select(scores.unsqueeze(1), positions == last)
+    if early is not None:
+        early = masked_select(early, mask)
+        earned = earned + early - masked_select(early.sum(dim=1, keepdim=True), positions == last)
+    rewards = masked_select(-kl_coef * kl, mask) + earned
     return scale_to_unit_variance(rewards, mask) if unit_variance else rewards
 
 

@@ -107,6 +107,50 @@ def test_it_sees_no_variable_that_it_does_not_need(tmp_path: Path, monkeypatch: 
     assert scores(function_of(tmp_path, source)) == [0, 1]
 
 
+PIECES = [["Two", " steps", ".\n", "Done", ".", "\n"], ["One", " line"], ["a", "\n", "\n", "b"]]
+"""Two ended lines; one line; three lines, of which the second is empty."""
+STEPS = Episodes(
+    ["p"] * 3, ["".join(row) for row in PIECES], [True] * 3, [6, 2, 4], pieces=PIECES, logprobs=[[-1.0] * 6, [-2.0] * 2, [-3.0] * 4]
+)
+
+
+def test_steps_inside_a_response_earn_at_their_ends(tmp_path: Path) -> None:
+    """One number for each token, for each line (ended or not), or for the whole response; what is left is the last token's."""
+    function = function_of(
+        tmp_path,
+        "def score(prompts, responses, tokens, logprobs):\n"
+        "    assert tokens[1] == ['One', ' line'] and logprobs[1] == [-2.0, -2.0]\n"
+        "    return [[0.5, 2.0], 3, [1, 2, 4]]\n",
+    )
+    answer = function(STEPS)
+    assert answer.scores.tolist() == [2.5, 3.0, 7.0] and answer.early is not None
+    assert answer.early.tolist() == [[0, 0, 0.5, 0, 0, 0], [0] * 6, [0, 1, 2, 0, 0, 0]]
+    each = function_of(tmp_path, "def score(p, r):\n    return [[0, 1, 2, 3, 4, 5], [1, 2], [1, 1, 1, 1]]\n")(STEPS)
+    assert each.early is not None and each.early.tolist() == [[0, 1, 2, 3, 4, 0], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]]
+    with pytest.raises(ComponentError, match="it gave 5 scores for a response of 6 tokens and 3 lines") as caught:
+        function_of(tmp_path, "def score(p, r):\n    return [[1] * 5, 1, 1]\n")(STEPS)
+    assert caught.value.row == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "early"),
+    [
+        ({}, [0.5, 0.0]),
+        ({"scaling": "scale"}, [0.5 / 2**0.5, 0.0]),  # scores 3 and 1 have the standard deviation sqrt(2)
+        ({"missing_eos_penalty": 2.0, "missing_eos_mode": "replace"}, [0.5, 0.0]),
+    ],
+)
+def test_what_steps_earn_is_on_the_scale_of_the_scores(tmp_path: Path, settings: dict[str, Any], early: list[float]) -> None:
+    (tmp_path / "r.py").write_text("def score(p, r):\n    return [[1, 5], [0, 2]]\n")
+    component = PythonReward(file=str(tmp_path / "r.py"), weight=0.5)
+    allowed = permissions_from_flags([str(tmp_path / "r.py")], [])
+    scorer = build_scorer(RewardConfig(components=[component], **settings), CPU, lambda text, fraction: None, allowed)
+    ended = [True, not settings.get("missing_eos_penalty")]
+    scores = scorer(Episodes(["p", "p"], ["ab", "ab"], ended, [2, 2], pieces=[["a", "b"]] * 2))
+    assert scorer.reads_tokens and scores.early is not None
+    assert scores.early[:, 0].tolist() == pytest.approx(early) and scores.early[:, 1].tolist() == [0.0, 0.0]
+
+
 # --- what can go wrong -----------------------------------------------------------------------------------------------------------
 
 
@@ -247,7 +291,7 @@ def test_a_stuck_function_ends_when_the_other_side_is_gone(tmp_path: Path) -> No
         [sys.executable, "-P", str(CHILD), str(file), "score"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
     assert child.stdin is not None and child.stdout is not None
-    assert json.loads(child.stdout.readline()) == {"ready": True}
+    assert json.loads(child.stdout.readline()) == {"ready": True, "names": []}
     child.stdin.write(b'{"prompts": ["p"], "responses": ["r"], "extra": {}, "number": 1}\n')
     child.stdin.close()
     assert child.wait(20) == -signal.SIGKILL

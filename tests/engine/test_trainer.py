@@ -19,6 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from rlhf_studio.config import PythonReward, RewardConfig, permissions_from_flags
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop import trainer as trainer_module
@@ -28,6 +29,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
 from rlhf_studio.engine.models.classifiers import own_pad, unused_id
 from rlhf_studio.engine.recording.skips import MOST_SKIPS
+from rlhf_studio.engine.rewards.scorer import build_scorer
 from rlhf_studio.engine.types import NonFiniteError
 from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.create import create_run
@@ -294,3 +296,24 @@ def test_a_resumed_run_says_that_the_prompts_have_changed(make_trainer: Callable
     assert not [change for change in restore(make_trainer(), state) if "prompts" in change]
     (tmp_path / "prompts.txt").write_text("w1\nw2\n")
     assert "the prompts have changed since: there were 6 and now there are 2" in restore(make_trainer(), state)
+
+
+def test_scores_of_steps_reach_the_rewards_of_their_tokens(make_trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    """A person's function that gives the first token 1 and every other 0, in a run: what the record holds, less the KL."""
+    file = tmp_path / "steps.py"
+    file.write_text("def score(prompts, responses, tokens):\n    return [[1.0] + [0.0] * (len(row) - 1) for row in tokens]\n")
+    trainer = make_trainer()
+    component = PythonReward(file=str(file))
+    scorer = build_scorer(
+        RewardConfig(components=[component]), trainer.models.compute, lambda text, fraction: None, permissions_from_flags([str(file)], [])
+    )
+    trainer.models = replace(trainer.models, scorer=scorer)
+    rollouts = []
+    trainer.after_phase = lambda phase, so_far: rollouts.append(so_far.rollout) if phase == "advantages" else None
+    trainer.step()
+    (rollout,) = rollouts
+    assert rollout is not None and rollout.scores.shaped.tolist() == [1.0] * len(rollout.rewards)
+    earned = rollout.rewards + rollout.kl_coef * rollout.kl  # (B, T)
+    expected = torch.zeros_like(earned)
+    expected[:, 0] = 1.0
+    torch.testing.assert_close(earned * rollout.tokens.mask, expected)

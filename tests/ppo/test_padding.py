@@ -31,6 +31,7 @@ CALLS: dict[str, Callable] = {
     "masked_var": lambda mask, x: ppo.masked_var(x, mask),
     "masked_var, biased": lambda mask, x: ppo.masked_var(x, mask, unbiased=False),
     "shape_rewards": lambda mask, kl: ppo.shape_rewards(kl, torch.arange(4.0), mask, 0.3),
+    "shape_rewards, early": lambda mask, kl, early: ppo.shape_rewards(kl, torch.arange(4.0), mask, 0.3, early=early),
     "gae": lambda mask, rewards, values: ppo.gae(rewards, values, mask, 0.9, 0.8),
     "whiten": lambda mask, x: ppo.whiten(x, mask),
     "scale_to_unit_variance": lambda mask, x: ppo.scale_to_unit_variance(x, mask),

@@ -29,6 +29,13 @@ def test_a_bad_score_stays_in_its_episode(mask, noise):
     assert torch.equal(bad, clean)
 
 
+def test_steps_inside_the_response_hand_worked():
+    """A step of 2 ends at the first token, the whole response earned 5; -0.5 is charged for the KL of 1 at the second."""
+    kl, mask = torch.tensor([[0.0, 1.0, 0.0, 9.0]]), torch.tensor([[True, True, True, False]])
+    early = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
+    assert shape_rewards(kl, torch.tensor([5.0]), mask, 0.5, early=early).tolist() == [[2.0, -0.5, 3.0, 0.0]]
+
+
 @pytest.mark.parametrize("tokens", [3, 0])
 def test_response_without_tokens(tokens):
     mask = torch.ones(2, tokens, dtype=torch.bool)

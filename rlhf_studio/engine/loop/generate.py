@@ -67,7 +67,7 @@ def generate(
     lanes, batches = models.compute.lanes, []
     longest = settings.response_length if limits is None else int(limits.max())
     with models.policy.merged():
-        later_step = models.traced_step and models.traced_step.ready(settings, lanes)
+        later_step = models.traced_step.ready(settings, lanes) if models.traced_step else None
         parts = _cut(slice(first, stop), settings.batch_size or stop - first)
         for number, together in enumerate(parts, 1):
             part_of_batch = f"part {number}/{len(parts)}, " if len(parts) > 1 else ""

@@ -6,6 +6,7 @@ With several ranks each one works on its own episodes; what is returned is the w
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from rlhf_studio.engine.compute.gathering import gather_columns, gather_output, 
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes
+from rlhf_studio.engine.text import PieceTable
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, ReferencePass, Samples, Scores, TokenBatch
 from rlhf_studio.ppo.advantages import Advantages, estimate_advantages, grpo_advantages, rloo_advantages
 from rlhf_studio.ppo.kl import kl_per_token
@@ -38,7 +40,10 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
 
 def score(models: Models, samples: Samples) -> Scores:
     """What the reward components give for the samples. Raises :class:`RewardError`, with nothing changed."""
-    return models.scorer(episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped))
+    episodes = episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped)
+    if models.scorer.reads_tokens:
+        episodes = replace(episodes, pieces=_pieces(models, samples.tokens), logprobs=_rows(samples.policy.logprobs, samples.tokens.mask))
+    return models.scorer(episodes)
 
 
 def reference_pass(models: Models, samples: Samples) -> ReferencePass:
@@ -69,6 +74,17 @@ def advantages_of(ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tenso
 def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], stopped: Tensor) -> Episodes:
     """The episodes as reward components read them."""
     return Episodes(prompts.texts, responses, stopped.tolist(), tokens.lengths.tolist(), prompts.references, prompts.chats)
+
+
+def _pieces(models: Models, tokens: TokenBatch) -> list[list[str]]:
+    """The text of each response token."""
+    ids = _rows(tokens.response_ids, tokens.mask)
+    texts = PieceTable(models.tokenizer)({token for row in ids for token in row})
+    return [[texts[token] for token in row] for row in ids]
+
+
+def _rows(values: Tensor, mask: Tensor) -> list[list[Any]]:
+    return [row[real].tolist() for row, real in zip(values.cpu(), mask.cpu(), strict=True)]
 
 
 def _own_recorded(models: Models, count: int, recorded: int) -> int:

@@ -109,7 +109,8 @@ class Trainer:
         mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled; None: no critic
         reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
         shaped = scores.shaped.to(mask.device)  # (B,)
-        rewards = shape_rewards(reference.kl, shaped, mask, reward_kl_coef, unit_variance=ppo.whiten_rewards)
+        early = None if scores.early is None else scores.early.to(mask.device)  # (B, T)
+        rewards = shape_rewards(reference.kl, shaped, mask, reward_kl_coef, unit_variance=ppo.whiten_rewards, early=early)
         advantages = advantages_of(ppo, rewards, shaped, values, mask)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
         self.after_phase("advantages", StepSoFar(kl_coef, samples, scores, reference, rollout))

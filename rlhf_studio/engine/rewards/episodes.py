@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class Episodes:
         lengths: of each response, in tokens.
         references: a text per row to compare with, where the data have them.
         chats: the conversations from which the prompts were written, where the data are chats; the response comes next.
+        pieces: the text of each token of each response; None where only texts are scored.
+        logprobs: the policy's log-probability of each of these tokens, at the sampling temperature.
     """
 
     prompts: list[str]
@@ -30,6 +33,8 @@ class Episodes:
     lengths: list[int]
     references: list[str] | None = None
     chats: list[Messages] | None = None
+    pieces: list[list[str]] | None = None
+    logprobs: list[list[float]] | None = None
 
     def required_references(self) -> list[str]:
         """The reference texts (B), for components that compare with them. Raises :class:`ComponentError` when the data have none."""
@@ -41,13 +46,14 @@ class Episodes:
         """A copy with lists of its own: a change to them changes nothing of the run."""
         references = None if self.references is None else list(self.references)
         chats = None if self.chats is None else [[dict(message) for message in chat] for chat in self.chats]
-        return Episodes(list(self.prompts), list(self.responses), list(self.stopped), list(self.lengths), references, chats)
+        pieces, logprobs = (None if rows is None else [list(row) for row in rows] for rows in (self.pieces, self.logprobs))
+        prompts, responses = list(self.prompts), list(self.responses)
+        return Episodes(prompts, responses, list(self.stopped), list(self.lengths), references, chats, pieces, logprobs)
 
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
-        references = None if self.references is None else self.references[part]
-        chats = None if self.chats is None else self.chats[part]
-        return Episodes(self.prompts[part], self.responses[part], self.stopped[part], self.lengths[part], references, chats)
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Episodes(**{name: None if rows is None else rows[part] for name, rows in values.items()})
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Answer:
 
     Attributes:
         scores: (B,) float32 on the CPU.
+        early: (B, T) float32, what of that each token before the last earns; 0 elsewhere. None for components that score whole responses.
         members: (B,) of each model of an ensemble by name; empty for all else.
         reading: (B, 2) int64, how many tokens of each text were read, and how many it has: where the first number is smaller, the text
             lost its beginning. None for components that read every text whole.
@@ -64,6 +71,7 @@ class Answer:
     scores: Tensor
     members: dict[str, Tensor] = field(default_factory=dict)
     reading: Tensor | None = None
+    early: Tensor | None = None
 
 
 def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rlhf_studio.child_process.line_process import LineProcess
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
@@ -17,6 +18,7 @@ from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes, worst_reading
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.rewards.kinds.human import HumanRatings
+from rlhf_studio.engine.rewards.kinds.python_function import PythonFunction
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.rewards.registry import BuildContext, build_source
 from rlhf_studio.engine.types import OnProgress, Scores
@@ -90,7 +92,8 @@ class Scorer:
         }
         scores = self.shape(torch.stack(list(parts.values())).sum(dim=0), episodes)
         reading = worst_reading(answer.reading for answer in answers.values())
-        return replace(scores, parts=parts, gold=self.gold(episodes), members=members, reading=reading)
+        early = self._early(answers, episodes)
+        return replace(scores, parts=parts, gold=self.gold(episodes), members=members, reading=reading, early=early)
 
     def shape(self, raw: Tensor, episodes: Episodes) -> Scores:
         """Scores (B,) of the episodes, scaled by the moments of all scores so far, clipped, less penalties; without parts and gold."""
@@ -135,12 +138,32 @@ class Scorer:
                 gather(answer.scores),
                 {member: gather(scores) for member, scores in answer.members.items()},
                 None if answer.reading is None else gather(answer.reading),
+                None if answer.early is None else gather(pad(answer.early, (0, max(episodes.lengths) - answer.early.shape[1]))),
             )
             for name, answer in mine.items()
         }
 
     def _weighted(self, answers: dict[str, Answer]) -> dict[str, Tensor]:
         return {component.name: component.weight * answers[component.name].scores for component in self.components}
+
+    def _early(self, answers: dict[str, Answer], episodes: Episodes) -> Tensor | None:
+        """(B, T) what tokens before the last earn, on the scale of the shaped scores; None when no component gives such scores.
+
+        Nothing of it is left where a penalty replaces the score of a response without an end.
+        """
+        given = [component.weight * early for component in self.components if (early := answers[component.name].early) is not None]
+        if not given:
+            return None
+        early = torch.stack(given).sum(dim=0)
+        if self._settings.scaling != "none" and self.moments.std > 0:
+            early = early / self.moments.std
+        replaced = self._settings.missing_eos_penalty and self._settings.missing_eos_mode == "replace"
+        return early * torch.tensor(episodes.stopped).float()[:, None] if replaced else early
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether a component can score the steps inside a response, for which it needs the tokens."""
+        return any(isinstance(component.source, PythonFunction) for component in self.components)
 
     def gold(self, episodes: Episodes) -> Tensor | None:
         """The hidden second scorer (B,), or None when there is none."""

@@ -17,8 +17,9 @@ from rlhf_studio.config import Component, Permissions, PythonReward
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.kinds.steps import early_scores
 from rlhf_studio.engine.rewards.outside import python_child
-from rlhf_studio.engine.rewards.outside.replies import SPARE_BYTES, checked_scores, most_bytes
+from rlhf_studio.engine.rewards.outside.replies import SPARE_BYTES, checked_steps, most_bytes
 from rlhf_studio.engine.rewards.registry import BuildContext, refuse_problems, scorer
 
 CHILD = Path(python_child.__file__)
@@ -49,9 +50,14 @@ class PythonFunction:
             extra["references"] = episodes.references
         if episodes.chats is not None:
             extra["messages"] = episodes.chats
+        self._running()
+        extra |= {"tokens": episodes.pieces} if episodes.pieces is not None and "tokens" in self._named else {}
+        extra |= {"logprobs": episodes.logprobs} if episodes.logprobs is not None and "logprobs" in self._named else {}
         request = {"prompts": episodes.prompts, "responses": episodes.responses, "extra": extra}
-        answer = self._ask(request, len(episodes.responses))
-        return Answer(torch.tensor(checked_scores(answer, len(episodes.responses)), dtype=torch.float32))
+        count = len(episodes.responses)
+        steps = checked_steps(self._ask(request, count + sum(episodes.lengths)), count)
+        totals = [sum(score) if isinstance(score, list) else score for score in steps]
+        return Answer(torch.tensor(totals, dtype=torch.float32), early=early_scores(steps, episodes))
 
     def _running(self) -> LineProcess:
         """The process; a fresh one where there is none."""
@@ -68,6 +74,7 @@ class PythonFunction:
         if "error" in first:
             self._end()
             raise ComponentError(str(first["error"]))
+        self._named = first.get("names", [])
 
     def _ask(self, request: dict[str, Any], count: int) -> dict[str, Any]:
         self._running()

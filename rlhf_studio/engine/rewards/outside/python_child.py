@@ -47,23 +47,34 @@ def load(file: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def call(function: Callable[..., Any], request: dict[str, Any]) -> list[float]:
+def call(function: Callable[..., Any], request: dict[str, Any]) -> list[float | list[float]]:
     """The scores of one batch. Further facts are passed as far as the function takes them."""
     parameters = inspect.signature(function).parameters.values()
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    named = {parameter.name for parameter in list(parameters)[2:]}
+    named = names_of_extra(function)
     extra = {name: value for name, value in request["extra"].items() if takes_all or name in named}
     return numbers(function(request["prompts"], request["responses"], **extra), len(request["responses"]))
 
 
-def numbers(result: Any, count: int) -> list[float]:
-    """A list, tuple, array or tensor of ``count`` finite numbers as floats. Raises Unusable that says what is wrong."""
+def names_of_extra(function: Callable[..., Any]) -> list[str]:
+    """The names of the function's parameters behind prompts and responses."""
+    return [parameter.name for parameter in list(inspect.signature(function).parameters.values())[2:]]
+
+
+def numbers(result: Any, count: int) -> list[float | list[float]]:
+    """A list, tuple, array or tensor of ``count`` scores. Raises Unusable that says what is wrong."""
     values = result.tolist() if hasattr(result, "tolist") else result
     if not isinstance(values, list | tuple):
         raise Unusable(f"it gave {short_repr(result)} and not a list of numbers")
     if len(values) != count:
         raise Unusable(f"it gave {len(values)} scores for {count} responses")
-    return [number(value.item() if hasattr(value, "item") else value, row) for row, value in enumerate(values)]
+    return [score_of(value, row) for row, value in enumerate(values)]
+
+
+def score_of(value: Any, row: int) -> float | list[float]:
+    """A response's score: one finite number, or several, one for each of its steps. Raises Unusable."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    return [number(each, row) for each in plain] if isinstance(plain, list | tuple) and plain else number(plain, row)
 
 
 def number(value: Any, row: int) -> float:
@@ -128,7 +139,7 @@ def main(file: str, name: str) -> None:
 
     def start() -> dict[str, Any]:
         loaded.append(load(file, name))
-        return {"ready": True}
+        return {"ready": True, "names": names_of_extra(loaded[0])}
 
     def score(request: dict[str, Any]) -> dict[str, Any]:
         return {"scores": call(loaded[0], request)}

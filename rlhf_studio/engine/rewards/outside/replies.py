@@ -18,6 +18,18 @@ def most_bytes(count: int) -> int:
 
 def checked_scores(answer: dict[str, Any], count: int) -> list[float]:
     """``answer["scores"]`` as ``count`` finite floats. Raises :class:`ComponentError`."""
+    return [checked_number(score, row) for row, score in enumerate(_list_of_scores(answer, count))]
+
+
+def checked_steps(answer: dict[str, Any], count: int) -> list[float | list[float]]:
+    """As :func:`checked_scores`, where each may also be a list of floats: one for each step of a response."""
+    return [
+        [checked_number(each, row) for each in score] if isinstance(score, list) and score else checked_number(score, row)
+        for row, score in enumerate(_list_of_scores(answer, count))
+    ]
+
+
+def _list_of_scores(answer: dict[str, Any], count: int) -> list[Any]:
     if "error" in answer:
         row = answer.get("row")
         raise ComponentError(str(answer["error"])[:1000], row if isinstance(row, int) and 0 <= row < count else None)
@@ -26,9 +38,13 @@ def checked_scores(answer: dict[str, Any], count: int) -> list[float]:
         raise ComponentError('its answer holds no list "scores"')
     if len(scores) != count:
         raise ComponentError(f"it gave {len(scores)} scores for {count} responses")
-    for row, score in enumerate(scores):
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise ComponentError(f"it gave {str(score)[:100]!r}, which is not a number", row)
-        if abs(score) > sys.float_info.max or not math.isfinite(score):
-            raise ComponentError(f"it gave {str(score)[:100]}, which is not a finite number", row)
-    return [float(score) for score in scores]
+    return scores
+
+
+def checked_number(score: Any, row: int) -> float:
+    """The score of a row as a finite float. Raises :class:`ComponentError`."""
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise ComponentError(f"it gave {str(score)[:100]!r}, which is not a number", row)
+    if abs(score) > sys.float_info.max or not math.isfinite(score):
+        raise ComponentError(f"it gave {str(score)[:100]}, which is not a finite number", row)
+    return float(score)
