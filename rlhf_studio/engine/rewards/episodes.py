@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ class Episodes:
     def rows(self, part: slice) -> Episodes:
         """Some of the episodes."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Episodes(**{name: None if rows is None else rows[part] for name, rows in values.items()})
+        return replace(self, **{name: rows[part] for name, rows in values.items() if rows is not None})
 
 
 @dataclass(frozen=True)
