@@ -46,7 +46,8 @@ class Episodes:
         """A copy with lists of its own: a change to them changes nothing of the run."""
         references = None if self.references is None else list(self.references)
         chats = None if self.chats is None else [[dict(message) for message in chat] for chat in self.chats]
-        pieces, logprobs = (None if rows is None else [list(row) for row in rows] for rows in (self.pieces, self.logprobs))
+        pieces = None if self.pieces is None else [list(row) for row in self.pieces]
+        logprobs = None if self.logprobs is None else [list(row) for row in self.logprobs]
         prompts, responses = list(self.prompts), list(self.responses)
         return Episodes(prompts, responses, list(self.stopped), list(self.lengths), references, chats, pieces, logprobs)
 
