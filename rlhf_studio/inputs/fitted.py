@@ -75,13 +75,15 @@ def facts_of(config: StageConfig) -> ModelFacts | None:
         return None
 
 
-def fitted_settings(config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True) -> dict[str, Fitted]:
+def fitted_settings(
+    config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True, facts: ModelFacts | None = None
+) -> dict[str, Fitted]:
     """Values for the settings that follow from the model and the data, by dotted name, without those in ``chosen``.
 
-    Empty where the model cannot be used, or its files do not tell how many weights it has. What follows from data that cannot be read, or
-    without ``with_data`` is not to be looked at, is left out.
+    ``facts``: of the model, where they are known already. Empty where the model cannot be used, or its files do not tell how many weights
+    it has. What follows from data that cannot be read, or without ``with_data`` is not to be looked at, is left out.
     """
-    facts = facts_of(config)
+    facts = facts or facts_of(config)
     weights = parameters(facts) if facts is not None else None
     if facts is None or weights is None or not (isinstance(config, RunConfig) or is_supervised(config)):
         return {}
