@@ -272,9 +272,9 @@ def launch(
         StoreError: the workspace's database cannot be used.
         ValueError: a token, a name or a folder cannot be used.
     """
+    access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(root, Recordings(), on_queued or (lambda run_id: None))
-    feedback, access = Feedback(workspace.root), access_for(host, mode, allow_hosts, os.environ)
+    workspace, feedback = Workspace(root, Recordings(), on_queued or (lambda run_id: None)), Feedback(root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     if mode.visitors_play:
         access = replace(access, visitors=Visitors(lasting_secret(workspace.root, VISITORS)))
