@@ -274,7 +274,8 @@ def launch(
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
-    workspace, feedback = Workspace(root, Recordings(), on_queued or (lambda run_id: None)), Feedback(root)
+    workspace = Workspace(root, Recordings(), on_queued or (lambda run_id: None))
+    feedback = Feedback(workspace.root)
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     if mode.visitors_play:
         access = replace(access, visitors=Visitors(lasting_secret(workspace.root, VISITORS)))
@@ -295,9 +296,8 @@ def launch(
     served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
     served.start()
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
-    for thread in (dispatcher, janitor, keeper):
-        if thread is not None:
-            thread.start()
+    for thread in filter(None, (dispatcher, janitor, keeper)):
+        thread.start()
     url = address_of(host, listening.getsockname()[1])
     return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
 
