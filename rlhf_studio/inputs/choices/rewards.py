@@ -47,7 +47,8 @@ def _choice(components: Sequence[RewardComponent], about: str, seen: set[str], *
         return None
     seen.add(key)
     models = fetched and any(component.model_names() for component in components)
-    named = ", ".join(what_scores(component) for component in components if component.name)
+    named = ", ".join(component.name if isinstance(component, RewardModelReward) else what_scores(component) for component in components)
+    named = named if any(component.name for component in components) else ""
     return Choice(
         {"reward.components": dumped},
         title_of(components),
@@ -57,9 +58,13 @@ def _choice(components: Sequence[RewardComponent], about: str, seen: set[str], *
 
 
 def title_of(components: Sequence[RewardComponent]) -> str:
-    """``sentiment + -1 × length``: what scores, by its name where it has one."""
-    named = [(component, component.name or what_scores(component)) for component in components]
-    return " + ".join(name if component.weight == 1 else f"{component.weight:g} × {name}" for component, name in named)
+    """``distilbert-imdb: POSITIVE + −2 × repetition``: what scores, a rule by its name where it has one."""
+    return " + ".join(_weighted(component) for component in components)
+
+
+def _weighted(component: RewardComponent) -> str:
+    name = what_scores(component) if isinstance(component, RewardModelReward) else component.name or what_scores(component)
+    return name if component.weight == 1 else f"{component.weight:g} × {name}".replace("-", "−", 1)
 
 
 def what_scores(component: RewardComponent) -> str:
