@@ -37,6 +37,11 @@ def add(page: Any, title: str) -> None:
     page.locator(".rs-add").get_by_text(title, exact=True).click()
 
 
+def all_settings(page: Any) -> None:
+    """The form instead of the steps, on a card of one's own."""
+    page.locator(".rs-step-foot").get_by_role("button", name="All settings").click()
+
+
 def stage(page: Any, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
@@ -257,6 +262,7 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
     page = open_page("?tab=train")
     wait_for_form(page)
     page.get_by_role("radio", name="Your own model").click()
+    all_settings(page)
     missing, wrong = page.locator(".rs-outlook .rs-link"), setting(page, "model.policy").locator(".rs-problem")
     expect(missing).to_have_count(3)
     expect(page.locator(".rs-problems")).to_be_hidden()  # what nobody has filled in yet is no mistake
@@ -461,6 +467,7 @@ def test_ones_own_model_starts_with_what_fits_it(open_page: Callable[..., Any], 
     page = open_page("?tab=train")
     wait_for_form(page)
     page.locator('[data-recipe="own"]').click()
+    all_settings(page)
     page.locator("#setting-model-policy").fill("bundled/world-policy")
     page.locator("#setting-data-prompts").fill(str(prompts))
     page.get_by_role("button", name="Length", exact=False).first.click()

@@ -167,7 +167,7 @@ class ModelStep extends ChoosingStep {
       key: "model",
       title: "Model",
       question: "Which model shall learn?",
-      hint: "Filter, or type a folder or a name on the Hugging Face hub",
+      hint: "Filter, or type a folder or hub id",
       prefixes: ["model."],
     });
     this.facts = el("p", { class: "rs-step-facts", role: "status" });
@@ -215,7 +215,7 @@ class DataStep extends ChoosingStep {
       key: "data",
       title,
       question,
-      hint: "Filter, or type a file, a folder or a dataset's name on the hub",
+      hint: "Filter, or type a file or hub id",
       prefixes: ["data."],
     });
     this.noun = noun;
