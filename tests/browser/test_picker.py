@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlhf_studio.inputs.choices.browsing import Roots
 from tests.browser.axe import COLOURS_ALONE, violations, wear
 from tests.browser.conftest import HOSTILE, width_of
 from tests.browser.filled import Studio
@@ -101,30 +99,27 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
 
 
 @pytest.mark.long
-def test_folders_uploads_and_the_hub_lead_to_data(
-    open_page: Callable[..., Any], studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_uploads_and_the_hub_lead_to_data(open_page: Callable[..., Any], studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: Any, **__: Any) -> Any:
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr("huggingface_hub.HfApi.list_datasets", offline)
-    [function] = [one for one in studio.server.demo.blocks.values() if getattr(one, "elem_id", "") == "train-page"]
-    picker = next(one for one in function.server_fns if one.__name__ == "pick_folder").__self__
-    monkeypatch.setattr(picker, "_roots", Roots.of([tmp_path]))
-    (tmp_path / "inner").mkdir()
+    inner = studio.workspace.root / "inner"
+    inner.mkdir()
     rows = "".join(json.dumps({"prompt": f"the film {HOSTILE} {number}"}) + "\n" for number in range(30))
-    (tmp_path / "inner" / "mine.jsonl").write_text(rows)
+    (inner / "mine.jsonl").write_text(rows)
     page = open_page("?tab=train", 390, 844)
     page.locator('[data-recipe="own"]').click()
     step(page, "data").click()
     page.get_by_role("button", name="Browse folders").click()
+    page.get_by_role("button", name=f"{studio.workspace.root}/", exact=True).click()
     page.get_by_role("button", name="inner/").click()
     page.get_by_role("button", name="mine.jsonl").click()
     expect(step(page, "data")).to_contain_text("mine.jsonl")
     page.get_by_role("button", name="Search the hub").click()
     page.get_by_label("Words to search the Hugging Face hub for").fill("film")
     page.get_by_role("button", name="Search", exact=True).click()
-    said = page.locator(".rs-step p.rs-problem")
+    said = page.locator(".rs-step p.rs-help.rs-problem")
     expect(said).to_have_text(re.compile("^The Hugging Face hub cannot be reached .no route to host.. What is on this disk can be chosen"))
     upload = page.locator('.rs-step input[type="file"]')
     upload.set_input_files({"name": "rows.py", "mimeType": "text/plain", "buffer": b"x"})

@@ -108,30 +108,31 @@ class Picker:
 
     @callable_by(Role.OPERATOR)
     def pick_model(self, data: Any, request: gr.Request) -> Json:
-        """What is known of a model that was named: ``sentence``, or ``problem``."""
+        """What is known of a model that was named: ``sentence`` and ``size`` (its weights in words), or ``problem``."""
         self._access.require_operator(request, data)
         name, base = member(data, "model"), self._base(data)
         if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-            return {"sentence": "", "problem": "Name a folder or a hub id."}
+            return {"sentence": "", "size": "", "problem": "Name a folder or a hub id."}
         try:
             facts = learner_facts(name, base)
         except ModelError as error:
-            return {"sentence": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
+            return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
         weights = parameters(facts)
         try:
             chat = find_template(facts.tokenizer_files) is not None if facts.tokenizer_files else False
         except ChatError:
             chat = False
         choices = ModelChoices(base, find_device(base.engine))
+        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
         known = [
             facts.model_type,
-            "" if weights is None else f"{fitting.in_words(weights)} weights",
+            size,
             f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
             "writes chats" if chat else "continues texts",
             choices.needs(facts)[0],
             choices.choice(name, name, "", facts).download,
         ]
-        return {"sentence": ", ".join(filter(None, known)), "problem": ""}
+        return {"sentence": ", ".join(filter(None, known)), "size": size, "problem": ""}
 
     @callable_by(Role.OPERATOR)
     def pick_folder(self, data: Any, request: gr.Request) -> Json:

@@ -52,7 +52,7 @@ export class Choices {
     return el(
       "section",
       { class: "rs-choice-group" },
-      el("h4", {}, group.title),
+      el("h3", {}, group.title),
       rows.map((row) => row.node),
       more,
       group.note ? el("p", { class: "rs-help" }, readable(group.note, 600)) : null,

@@ -96,10 +96,11 @@ export class Finder {
     this.say("Looking into the folder");
     const answer = await this.answer("pick_folder", { path });
     if (!answer) return;
-    const up = answer.path && !answer.top ? pushButton("rs-quiet", "Up", () => this.browse(answer.parent)) : null;
+    const up =
+      answer.path && !answer.top ? pushButton("rs-button rs-small", "Up", () => this.browse(answer.parent)) : null;
     const whole =
       this.what === "data" && answer.path && answer.files.length > 1
-        ? pushButton("rs-quiet", "Use the whole folder", () => this.take(answer.path))
+        ? pushButton("rs-button rs-small", "Use the whole folder", () => this.take(answer.path))
         : null;
     const list = el("ul", { class: "rs-folder" });
     each(
@@ -115,7 +116,7 @@ export class Finder {
         { class: "rs-folder-path" },
         answer.path ? readable(answer.path, 600) : "Folders that may be looked into",
       ),
-      el("div", { class: "rs-wrap" }, up, whole),
+      el("div", { class: "rs-finder rs-wrap" }, up, whole),
       list.children.length ? list : el("p", { class: "rs-help" }, empty),
       answer.left ? el("p", { class: "rs-help" }, `${answer.left} more are not listed.`) : null,
     );

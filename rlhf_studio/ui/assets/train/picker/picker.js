@@ -13,6 +13,7 @@ export class Picker {
     this.borrowed = new Borrowed();
     this.said = { problems: [], missing: [] };
     this.steps = [];
+    this.sections = this.stage = null; // that the steps were made for
     this.wanted = !memory.get("train.form", false);
     this.bar = el("ol", { class: "rs-steps" });
     this.body = el("div", { class: "rs-step-body rs-box" });
@@ -55,7 +56,7 @@ export class Picker {
   leave() {
     this.borrowed.giveBack();
     this.steps = [];
-    this.sections = null;
+    this.sections = this.stage = null;
   }
 
   /** Show the steps or the form, as the card and the person's preference say. */
@@ -72,6 +73,7 @@ export class Picker {
     if (this.sections !== page.sections) {
       this.leave();
       this.sections = page.sections;
+      this.stage = page.state.stage;
       this.steps = stepsOf(this, page.state.stage);
       this.lent = false;
     }
@@ -112,7 +114,7 @@ export class Picker {
   /** The settings, or what was said of them, may be others now. */
   follow(said = this.said) {
     this.said = said;
-    if (!this.active || !this.steps.length) return;
+    if (!this.active || this.stage !== this.page.state.stage) return; // on the way to the steps of another stage
     const focused = document.activeElement?.getAttribute("data-step");
     each(this.bar, this.steps, (step, place) => this.tab(step, place));
     if (focused) this.bar.querySelector(`.rs-step-tab[data-step="${focused}"]`)?.focus({ preventScroll: true });

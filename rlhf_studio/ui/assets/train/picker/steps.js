@@ -27,7 +27,7 @@ class Step {
     this.title = title;
     this.prefixes = prefixes;
     this.page = picker.page;
-    this.heading = el("h3", { class: "rs-step-question", tabindex: -1 }, question);
+    this.heading = el("h2", { class: "rs-step-question", tabindex: -1 }, question);
     this.problems = el("ul", { class: "rs-step-problems", role: "status", hidden: true });
     this.node = el("section", { class: "rs-step", data: { step: key } });
   }
@@ -184,7 +184,8 @@ class ModelStep extends ChoosingStep {
     if (!name) return NOTHING;
     const { title, detail = "" } = this.list.chosen || { title: shortName(name, name) };
     const [size] = detail.split(", ");
-    return readable(shortName(title, title), 80) + (size.endsWith(" weights") ? `, ${size}` : "");
+    const weights = size.endsWith(" weights") ? size : this.size;
+    return readable(shortName(title, title), 80) + (weights ? `, ${weights}` : "");
   }
 
   follow(problems) {
@@ -192,6 +193,7 @@ class ModelStep extends ChoosingStep {
     const name = this.value("model.policy");
     if (name === this.looked) return;
     this.looked = name;
+    this.size = ""; // of its weights, in words
     setText(this.facts, "");
     if (name) this.lookSoon();
   }
@@ -201,10 +203,12 @@ class ModelStep extends ChoosingStep {
     const name = this.looked;
     const answer = await this.picker.ask("pick_model", { model: name }).catch(() => null);
     if (!answer || name !== this.looked) return;
+    this.size = answer.size;
     setText(
       this.facts,
       answer.sentence ? `${readable(shortName(name, name), 80)}: ${readable(answer.sentence, 600)}.` : "",
     );
+    this.picker.follow();
   }
 }
 
@@ -282,9 +286,15 @@ class RewardStep extends ChoosingStep {
     this.texts = new RewardTexts({
       poll: this.page.poll,
       ask: (question) => this.page.ask("try_reward", question),
-      prompts: async () => (await this.page.ask("preview")).rows.map((row) => row.text),
+      prompts: () => this.asWritten(),
     });
     this.problems.after(this.settings, this.texts.node);
+  }
+
+  /** The first prompts as they stand in the data, without a chat template around them. */
+  async asWritten() {
+    const values = { ...this.page.state.values, "data.chat_template": false };
+    return (await this.page.ask("preview", { values })).rows.map((row) => row.text);
   }
 
   borrow(borrowed) {

@@ -65,7 +65,7 @@ export class RewardTexts {
     this.node = el(
       "section",
       { class: "rs-texts", "aria-labelledby": "rs-texts-title" },
-      el("h4", { id: "rs-texts-title" }, "Try it on three texts"),
+      el("h3", { id: "rs-texts-title" }, "Try it on three texts"),
       el(
         "p",
         { class: "rs-help" },
