@@ -63,7 +63,7 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     expect(page.locator(".rs-spread tbody tr")).to_have_count(6)
     page.get_by_role("button", name="Next: start").click()
     chosen = ["world-policy, 1.2 M weights", "world-prompts, 512 prompts", "bundled/world-reward"]
-    expect(page.locator(".rs-step-chosen dd")).to_have_text(chosen)
+    expect(page.locator(".rs-step-value")).to_have_text(chosen)
     page.get_by_text("Settings that follow from your choice").click()
     expect(page.locator(".rs-step-fits")).to_contain_text("PPO › Learning rate2e-4: 1.2 M weights.")
     assert page.locator("#rs-trial").count() == 1

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.inputs.choices import uploads
+from rlhf_studio.inputs.choices import hub_search, uploads
 from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots
 from rlhf_studio.inputs.choices.choice import ChoiceGroup, NotOffered
 from rlhf_studio.inputs.choices.data import data_groups
@@ -143,6 +144,7 @@ def test_only_folders_below_the_roots_are_shown(tmp_path: Path) -> None:
     (root / "models" / "mine" / "config.json").write_text("{}")
     (root / "prompts.jsonl").write_text("{}")
     (root / "notes.md").write_text("")
+    (root / "model.Q4.gguf").write_text("")
     (root / ".ssh" / "id.txt").write_text("key")
     (secret / "prompts.jsonl").write_text("{}")
     (root / "way-out").symlink_to(secret)
@@ -150,7 +152,7 @@ def test_only_folders_below_the_roots_are_shown(tmp_path: Path) -> None:
     roots = Roots.of([root])
     top = roots.listing("", "data")
     assert ([row["name"] for row in top["folders"]], [row["name"] for row in top["files"]]) == (["models"], ["prompts.jsonl"])
-    assert top["parent"] == "" and roots.listing(str(root), "model")["files"] == []
+    assert top["parent"] == "" and [row["name"] for row in roots.listing(str(root), "model")["files"]] == ["model.Q4.gguf"]
     [mine] = roots.listing(str(root / "models"), "model")["folders"]
     assert mine == {"name": "mine", "path": str(root / "models" / "mine"), "model": True}
     outside = (
@@ -221,5 +223,10 @@ def test_the_hub_is_asked_in_words_and_says_when_it_cannot_be(monkeypatch: pytes
 
     with pytest.raises(NotOffered, match="cannot be reached .no route to host.. What is on this disk"):
         search_hub("writer", "model", SimpleNamespace(list_models=fails))
+    monkeypatch.setattr(hub_search, "SECONDS", 0.01)
+    end = Event()
+    with pytest.raises(NotOffered, match="no answer within 0.01 seconds"):
+        search_hub("writer", "model", SimpleNamespace(list_models=lambda **_: end.wait(60)))
+    end.set()
     with pytest.raises(NotOffered, match="Type a few words"):
         search_hub("  ", "model", api)

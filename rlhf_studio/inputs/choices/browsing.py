@@ -40,7 +40,7 @@ class Roots:
         """What is in a folder; with an empty ``path`` the roots themselves.
 
         Gives ``path``, ``parent`` (empty at the top), ``folders`` as ``{name, path, model}``, ``files`` as ``{name, path, bytes}`` that can
-        be read as data (none where a model is wanted), and ``left``, how many entries are not listed. Raises :class:`NotOffered`.
+        be read as data or hold a model (GGUF), and ``left``, how many entries are not listed. Raises :class:`NotOffered`.
         """
         if not self.folders:
             raise NotOffered("Nobody may look into folders here. Type a path or a name instead.")
@@ -53,7 +53,7 @@ class Roots:
             raise NotOffered(f"{visible(folder.name)} cannot be looked into: {error.strerror or error}.") from None
         shown = [Path(entry.path) for entry in entries if not entry.name.startswith(".") and self._is_below(Path(entry.path).resolve())]
         folders = [each for each in shown if each.is_dir()]
-        files = [each for each in shown if wanted == "data" and each.is_file() and is_data(each)]
+        files = [each for each in shown if each.is_file() and (is_data(each) if wanted == "data" else is_model(each))]
         top = folder in self.folders
         return {
             "path": str(folder),
@@ -87,6 +87,11 @@ def is_data(path: Path) -> bool:
     """Whether a file's name says that it can be read as prompts or examples."""
     name = path.name.lower()
     return name.removesuffix(".gz").endswith(FORMATS)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is a model by its name: it cannot be trained as it is, and whoever chooses it is told how to convert it."""
+    return path.suffix.lower() == ".gguf"
 
 
 def _folder(path: Path, name: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Literal
 
 from rlhf_studio.inputs.choices.choice import Choice, NotOffered
@@ -11,6 +13,7 @@ from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.models.files import network_error
 
 MOST = 20
+SECONDS = 15.0  # to wait for an answer
 LONGEST = 100  # characters of the words
 Kind = Literal["model", "reward", "data"]
 _TASK: dict[Kind, str] = {"model": "text-generation", "reward": "text-classification"}
@@ -27,17 +30,41 @@ def search_hub(words: str, kind: Kind, api: Any = None) -> list[Choice]:
         raise NotOffered(f"Type a few words to search for, at most {LONGEST} characters.")
     api = api or HfApi(token=False if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN") else None)
     try:
-        if kind == "data":
-            return [_dataset(info) for info in api.list_datasets(search=words.strip(), sort="downloads", limit=MOST)]
-        found: Iterable[Any] = api.list_models(
-            search=words.strip(), pipeline_tag=_TASK[kind], filter="safetensors", sort="downloads", limit=MOST, expand=_EXPANDED
-        )
-        return [_model(info, kind) for info in found]
+        return _in_time(lambda: _asked(api, words.strip(), kind))
     except OfflineModeIsEnabled:
         raise NotOffered(f"The hub is not asked: this machine is set to work offline (HF_HUB_OFFLINE). {_HERE}") from None
     except (HfHubHTTPError, OSError, network_error()) as error:
         reason = first_line(error, longest=120)
         raise NotOffered(f"The Hugging Face hub cannot be reached ({reason}). {_HERE}") from None
+
+
+def _asked(api: Any, words: str, kind: Kind) -> list[Choice]:
+    if kind == "data":
+        return [_dataset(info) for info in api.list_datasets(search=words, sort="downloads", limit=MOST)]
+    found: Iterable[Any] = api.list_models(
+        search=words, pipeline_tag=_TASK[kind], filter="safetensors", sort="downloads", limit=MOST, expand=_EXPANDED
+    )
+    return [_model(info, kind) for info in found]
+
+
+def _in_time(ask: Callable[[], list[Choice]]) -> list[Choice]:
+    """What ``ask`` gives or raises; TimeoutError, an OSError, after :data:`SECONDS`: the hub's client waits without end."""
+    answers: SimpleQueue[list[Choice] | Exception] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(ask())
+        except Exception as error:  # noqa: BLE001  # raised again by whoever waits
+            answers.put(error)
+
+    Thread(target=work, daemon=True, name="hub search").start()
+    try:
+        answer = answers.get(timeout=SECONDS)
+    except Empty:
+        raise TimeoutError(f"no answer within {SECONDS:g} seconds") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _model(info: Any, kind: Kind) -> Choice:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
@@ -36,6 +38,20 @@ def learner_facts(name: str, config: StageConfig) -> ModelFacts:
     return check_reward_base(name) if config.stage == "reward_model" else check_causal_lm(name)
 
 
+def listed_facts(name: str, config: StageConfig) -> ModelFacts:
+    """The same, remembered as long as the folder does not change: a list reads many models."""
+    try:
+        changed = os.stat(name).st_mtime_ns
+    except OSError:
+        return learner_facts(name, config)
+    return _remembered(name, config.stage == "reward_model", changed)
+
+
+@lru_cache(maxsize=200)
+def _remembered(name: str, reward: bool, changed: int) -> ModelFacts:
+    return check_reward_base(name) if reward else check_causal_lm(name)
+
+
 @dataclass
 class ModelChoices:
     """The lists of models for one stage.
@@ -48,7 +64,7 @@ class ModelChoices:
 
     base: StageConfig
     device: Device
-    learner: Callable[[str, StageConfig], ModelFacts] = learner_facts
+    learner: Callable[[str, StageConfig], ModelFacts] = listed_facts
     _seen: set[str] = field(default_factory=set)
 
     def groups(self, runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:

@@ -80,7 +80,8 @@ export class Picker {
     if (!this.lent) for (const step of this.steps) step.borrow?.(this.borrowed);
     this.lent = true;
     const card = page.cards.cards.querySelector('[aria-checked="true"]');
-    page.cards.cards.scrollLeft = card ? card.offsetLeft - card.parentNode.offsetLeft - EDGE : 0; // on a phone they lie in one line
+    // on a phone the cards lie in one line, which scrolls
+    page.cards.cards.scrollLeft = card ? card.offsetLeft - card.parentNode.offsetLeft - EDGE : 0;
     this.draw(this.steps.find(({ key }) => key === memory.get("train.step", "model")) || this.steps[0]);
   }
 
@@ -154,7 +155,8 @@ export class Picker {
     if (!this.active) return false;
     const step = this.steps.find((one) => one.has(field) && this.shows(field));
     if (!step) {
-      this.prefer(false);
+      this.wanted = false; // for now; what the person prefers stays as it is
+      this.arrange();
       return false;
     }
     this.go(step.key);

@@ -342,7 +342,7 @@ class RewardStep extends ChoosingStep {
 class StartStep extends Step {
   constructor(picker) {
     super(picker, { key: "start", title: "Start", question: "Is this what you want?", prefixes: [] });
-    this.chosen = el("dl", { class: "rs-step-chosen" });
+    this.chosen = el("ul", { class: "rs-step-chosen" });
     this.fits = el("details", { class: "rs-step-part" }, el("summary", {}, "Settings that follow from your choice"));
     this.table = el("dl", { class: "rs-step-fits" });
     this.fits.append(this.table);
@@ -363,7 +363,8 @@ class StartStep extends Step {
     each(this.chosen, before, (step) => {
       const change = pushButton("rs-quiet", "Change", () => this.picker.go(step.key));
       change.setAttribute("aria-label", `Change: ${step.title}`);
-      return el("div", {}, el("dt", {}, step.title), el("dd", {}, step.line), change);
+      const said = el("span", { class: "rs-step-value" }, step.line);
+      return el("li", {}, el("span", { class: "rs-step-key" }, step.title), said, change);
     });
     const { missing, problems } = this.picker.said;
     setText(
