@@ -131,7 +131,7 @@ export class Finder {
       "li",
       { class: "rs-middle" },
       pushButton("rs-link", `${readable(name, 200)}/`, () => this.browse(path)),
-      model ? el("span", { class: "rs-help" }, "a model") : null,
+      model && this.what === "model" ? el("span", { class: "rs-help" }, "a model") : null,
       use,
     );
   }
@@ -213,12 +213,14 @@ export class Finder {
           const answer = await this.answer("pick_search", { words: input.value });
           go.disabled = false;
           if (answer) choices.draw([{ title: "From the hub", choices: answer.choices, note: "" }]);
+          show(choices.node, Boolean(answer));
         },
       },
       input,
       go,
     );
     this.found = choices;
+    show(choices.node, false); // until there is an answer
     fill(this.panel, form, choices.node);
     show(this.panel, true);
     input.focus();

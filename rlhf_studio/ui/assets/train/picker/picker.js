@@ -2,7 +2,7 @@
 import { each, el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { isOnScreen, onlyWatches } from "../../shared/visit.js";
 import { Borrowed } from "./borrowed.js";
-import { stepsOf } from "./steps.js";
+import { NOTHING, stepsOf } from "./steps.js";
 
 const EDGE = 16;
 
@@ -57,6 +57,7 @@ export class Picker {
     this.borrowed.giveBack();
     this.steps = [];
     this.sections = this.stage = null;
+    this.said = { problems: [], missing: [] };
   }
 
   /** Show the steps or the form, as the card and the person's preference say. */
@@ -82,7 +83,9 @@ export class Picker {
     const card = page.cards.cards.querySelector('[aria-checked="true"]');
     // on a phone the cards lie in one line, which scrolls
     page.cards.cards.scrollLeft = card ? card.offsetLeft - card.parentNode.offsetLeft - EDGE : 0;
-    this.draw(this.steps.find(({ key }) => key === memory.get("train.step", "model")) || this.steps[0]);
+    const last = this.steps.find(({ key }) => key === memory.get("train.step", "model")) || this.steps[0];
+    const open = this.steps.find(({ line }) => line === NOTHING);
+    this.draw((last.key === "start" && open) || last);
   }
 
   draw(step) {
@@ -144,7 +147,7 @@ export class Picker {
         "span",
         { class: "rs-step-name" },
         el("strong", {}, step.title),
-        el("span", { class: "rs-step-line rs-cut" }, wrong ? "needs a look" : step.line),
+        el("span", { class: "rs-step-line" }, wrong ? "needs a look" : step.line),
       ),
     );
     return el("li", {}, button);

@@ -7,7 +7,7 @@ import { Choices } from "./choices.js";
 import { Finder } from "./finder.js";
 import { RewardTexts } from "./texts.js";
 
-const NOTHING = "not chosen yet";
+export const NOTHING = "not chosen yet";
 const LOOK_AFTER = 400;
 const sentence = (text) => (text && !text.endsWith(".") ? `${text}.` : text);
 
@@ -59,6 +59,7 @@ class ChoosingStep extends Step {
     const onchoose = (choice) => this.choose(choice);
     this.list = new Choices({ label: question, value, onchoose });
     this.note = el("p", { class: "rs-help" });
+    this.own = el("p", { class: "rs-step-own", hidden: true }); // a choice that is not in the list
     this.typed = el("input", {
       class: "rs-input",
       type: "text",
@@ -86,9 +87,10 @@ class ChoosingStep extends Step {
       this.heading,
       el("div", { class: "rs-step-typed rs-middle" }, this.typed, this.useIt),
       this.finder.node,
+      this.own,
+      this.problems,
       this.list.node,
       this.note,
-      this.problems,
     );
   }
 
@@ -148,6 +150,11 @@ class ChoosingStep extends Step {
     this.filter();
   }
 
+  /** The name that the form holds; none where the settings are not a name. */
+  get named() {
+    return "";
+  }
+
   uploaded(settings) {
     this.page.sections.setTogether(settings);
     this.loaded = false;
@@ -158,6 +165,9 @@ class ChoosingStep extends Step {
     super.follow(problems);
     this.list.follow();
     this.finder.follow();
+    const name = this.named && !this.list.chosen ? this.named : "";
+    fill(this.own, "Chosen: ", el("b", {}, readable(name, 600)));
+    show(this.own, Boolean(name));
   }
 }
 
@@ -177,6 +187,10 @@ class ModelStep extends ChoosingStep {
 
   settingsOf(name) {
     return { "model.policy": name, "model.revision": "main" };
+  }
+
+  get named() {
+    return this.value("model.policy");
   }
 
   get line() {
@@ -230,7 +244,7 @@ class DataStep extends ChoosingStep {
       el("summary", {}, "First rows, and lengths in tokens of the model"),
     );
     this.columns = el("details", { class: "rs-step-part" }, el("summary", {}, "Where the texts are in a row"));
-    this.problems.after(this.rows, this.columns);
+    this.note.after(this.rows, this.columns);
   }
 
   /** Take the parts of the form that belong here. */
@@ -248,6 +262,10 @@ class DataStep extends ChoosingStep {
 
   settingsOf(name) {
     return { [this.source]: name };
+  }
+
+  get named() {
+    return this.value(this.source);
   }
 
   get line() {
@@ -288,7 +306,7 @@ class RewardStep extends ChoosingStep {
       ask: (question) => this.page.ask("try_reward", question),
       prompts: () => this.asWritten(),
     });
-    this.problems.after(this.settings, this.texts.node);
+    this.note.after(this.settings, this.texts.node);
   }
 
   /** The first prompts as they stand in the data, without a chat template around them. */
