@@ -93,7 +93,8 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     assert len(studio.workspace.runs()) == before + 1
     config = studio.workspace.reader(studio.newest()).config()
     assert (config.recipe, config.model.policy, config.data.prompts) == ("own", "bundled/world-policy", "bundled/world-prompts")
-    assert (config.ppo.batch_size, config.reward.components[0].model) == (16, "bundled/world-reward")
+    assert (config.ppo.batch_size, config.ppo.mini_batch_size, config.ppo.learning_rate, config.ppo.kl_coef) == (16, 8, 2e-4, 0.1)
+    assert config.reward.components[0].model == "bundled/world-reward" and config.data.eval_share == 0.125
     assert page.evaluate("window.__pwned") is None
     page.locator(".rs-live[data-state=finished]").wait_for()
 

@@ -33,7 +33,7 @@ def data_groups(base: StageConfig, runs: Iterable[UsedRun], cached: Iterable[Cac
     remote = [(data, title) for data, title in recipes if is_remote(_source(data))]
     known = {_source(data): data for data, _ in remote}
     there = list(cached)
-    groups = [
+    groups: list[tuple[str, list[tuple[Data, str]]]] = [
         ("Uploaded", [(listed.of_file(path), "") for path in _files(uploads)]),
         ("Used before", [(data, f"in {name}") for data, name in before if _source(data) not in BUNDLED and _is_there(_source(data))]),
         ("On this disk", [(known.get(repo.name) or listed.of_file(repo.name), format_bytes(repo.bytes)) for repo in there]),

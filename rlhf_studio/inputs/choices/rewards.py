@@ -25,8 +25,12 @@ def reward_groups(runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list
     runs, seen = list(runs), set[str]()
     before = [(run.config.reward.components, f"in {run.name}") for run in runs if isinstance(run.config, RunConfig)]
     trained = [([_model(str(run.folder))], f"{run.name}: {run.about}") for run in runs if run.kind == "reward_model"]
-    recipes = [(recipe.config.reward.components, f"recipe {recipe.title}") for recipe in list_recipes("ppo") if recipe.download]
-    groups = [
+    recipes = [
+        (recipe.config.reward.components, f"recipe {recipe.title}")
+        for recipe in list_recipes("ppo")
+        if recipe.download and isinstance(recipe.config, RunConfig)
+    ]
+    groups: list[tuple[str, Sequence[tuple[Sequence[RewardComponent], str]]]] = [
         ("Trained here", trained),
         ("Used before", [(components, about) for components, about in before if not _is_bundled(components)]),
         ("On this disk", [row for repo in cached if repo.is_classifier for row in _labels(repo)]),
