@@ -25,7 +25,7 @@ def choice(page: Any, name: str) -> Any:
 
 def step(page: Any, name: str) -> Any:
     """Its line in the list of steps."""
-    return page.locator(f'.rs-step-tab[data-step="{name}"]')
+    return page.locator(f'.rs-way-tab[data-step="{name}"]')
 
 
 def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
@@ -38,16 +38,16 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     choice(page, "bundled/world-policy").focus()
     press("Space")
     expect(step(page, "model")).to_contain_text("world-policy, 1.2 M weights")
-    expect(page.locator(".rs-step-facts")).to_contain_text(re.compile("^world-policy: gpt2, 1.2 M weights, reads up to 512 tokens"))
+    expect(page.locator(".rs-way-facts")).to_contain_text(re.compile("^world-policy: gpt2, 1.2 M weights, reads up to 512 tokens"))
     page.get_by_role("button", name="Next: prompts").focus()
     press("Enter")
     expect(page.get_by_role("heading", name="Which prompts shall it answer?")).to_be_focused()
     choice(page, "bundled/world-prompts").focus()
     press("Space")
-    table = page.locator(".rs-step .rs-preview table")
+    table = page.locator(".rs-way-step .rs-preview table")
     expect(table.locator("tbody tr").first).to_contain_text(ROWS[0])
     expect(table.locator("tbody .rs-number").first).to_have_text("8")
-    expect(page.locator(".rs-step .rs-lengths dd")).to_have_count(4)
+    expect(page.locator(".rs-way-step .rs-lengths dd")).to_have_count(4)
     expect(step(page, "data")).to_contain_text("world-prompts, 512 prompts")
     page.get_by_role("button", name="Next: reward").click()
     choice(page, "bundled/world-reward").check()
@@ -63,16 +63,16 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     expect(page.locator(".rs-spread tbody tr")).to_have_count(6)
     page.get_by_role("button", name="Next: start").click()
     chosen = ["world-policy, 1.2 M weights", "world-prompts, 512 prompts", "bundled/world-reward"]
-    expect(page.locator(".rs-step-value")).to_have_text(chosen)
+    expect(page.locator(".rs-way-value")).to_have_text(chosen)
     page.get_by_text("Settings that follow from your choice").click()
-    expect(page.locator(".rs-step-fits")).to_contain_text("PPO › Learning rate2e-4: 1.2 M weights.")
+    expect(page.locator(".rs-way-fits")).to_contain_text("PPO › Learning rate2e-4: 1.2 M weights.")
     assert page.locator("#rs-trial").count() == 1
     page.get_by_role("button", name="Change: Prompts").click()
     expect(page.get_by_role("heading", name="Which prompts shall it answer?")).to_be_focused()
     expect(choice(page, "bundled/world-prompts")).to_be_checked()
 
     # the form has it all, and the steps what is changed there
-    page.locator(".rs-step-foot").get_by_role("button", name="All settings").click()
+    page.locator(".rs-way-foot").get_by_role("button", name="All settings").click()
     expect(page.locator("#setting-data-prompts")).to_have_value("bundled/world-prompts")
     page.locator("summary", has=page.get_by_text("PPO", exact=True)).click()
     page.locator("#setting-ppo-steps").fill("1")
@@ -120,9 +120,9 @@ def test_folders_uploads_and_the_hub_lead_to_data(open_page: Callable[..., Any],
     page.get_by_role("button", name="Search the hub").click()
     page.get_by_label("Words to search the Hugging Face hub for").fill("film")
     page.get_by_role("button", name="Search", exact=True).click()
-    said = page.locator(".rs-step p.rs-help.rs-problem")
+    said = page.locator(".rs-way-step p.rs-help.rs-problem")
     expect(said).to_have_text(re.compile("^The Hugging Face hub cannot be reached .no route to host.. What is on this disk can be chosen"))
-    upload = page.locator('.rs-step input[type="file"]')
+    upload = page.locator('.rs-way-step input[type="file"]')
     upload.set_input_files({"name": "rows.py", "mimeType": "text/plain", "buffer": b"x"})
     expect(said).to_contain_text("rows.py is no file of prompts or examples")
     large = rows * 500  # in several parts
@@ -133,7 +133,7 @@ def test_folders_uploads_and_the_hub_lead_to_data(open_page: Callable[..., Any],
     step(page, "model").click()
     choice(page, "bundled/world-policy").check()
     step(page, "data").click()
-    expect(page.locator(".rs-step .rs-preview tbody tr").first).to_contain_text(HOSTILE[:20])
+    expect(page.locator(".rs-way-step .rs-preview tbody tr").first).to_contain_text(HOSTILE[:20])
     step(page, "reward").click()
     choice(page, "Length").check()
     for name in ("model", "data", "reward", "start"):

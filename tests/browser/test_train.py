@@ -39,7 +39,7 @@ def add(page: Any, title: str) -> None:
 
 def all_settings(page: Any) -> None:
     """The form instead of the steps, on a card of one's own."""
-    page.locator(".rs-step-foot").get_by_role("button", name="All settings").click()
+    page.locator(".rs-way-foot").get_by_role("button", name="All settings").click()
 
 
 def stage(page: Any, name: str) -> None:

@@ -9,7 +9,7 @@ const ROOM = { fits: "fits", tight: "may not fit", too_large: "does not fit" };
 let lists = 0;
 
 /** Whether a choice is what the form holds now. */
-export const isChosen = ({ settings }, value) => {
+const isChosen = ({ settings }, value) => {
   const [name, wanted] = Object.entries(settings)[0];
   return same(value(name), wanted);
 };

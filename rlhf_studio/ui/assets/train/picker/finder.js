@@ -204,7 +204,7 @@ export class Finder {
     const form = el(
       "form",
       {
-        class: "rs-search rs-middle",
+        class: "rs-hub-search rs-middle",
         onsubmit: async (event) => {
           event.preventDefault();
           if (go.disabled) return;

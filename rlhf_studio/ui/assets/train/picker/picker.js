@@ -15,15 +15,15 @@ export class Picker {
     this.steps = [];
     this.sections = this.stage = null; // that the steps were made for
     this.wanted = !memory.get("train.form", false);
-    this.bar = el("ol", { class: "rs-steps" });
-    this.body = el("div", { class: "rs-step-body rs-box" });
+    this.bar = el("ol", { class: "rs-way" });
+    this.body = el("div", { class: "rs-way-body rs-box" });
     this.back = pushButton("rs-button", "Back", () => this.move(-1));
     this.next = pushButton("rs-button rs-primary", "", () => this.move(1));
     this.toForm = pushButton("rs-quiet", "All settings", () => this.prefer(false));
-    this.foot = el("div", { class: "rs-step-foot rs-flow" }, this.back, this.next, this.toForm);
+    this.foot = el("div", { class: "rs-way-foot rs-flow" }, this.back, this.next, this.toForm);
     this.node = el(
       "div",
-      { class: "rs-picker" },
+      { class: "rs-own-way" },
       el("nav", { "aria-label": "Steps to a run" }, this.bar),
       this.body,
       this.foot,
@@ -121,7 +121,7 @@ export class Picker {
     if (!this.active || this.stage !== this.page.state.stage) return; // on the way to the steps of another stage
     const focused = document.activeElement?.getAttribute("data-step");
     each(this.bar, this.steps, (step, place) => this.tab(step, place));
-    if (focused) this.bar.querySelector(`.rs-step-tab[data-step="${focused}"]`)?.focus({ preventScroll: true });
+    if (focused) this.bar.querySelector(`.rs-way-tab[data-step="${focused}"]`)?.focus({ preventScroll: true });
     for (const step of this.steps) step.follow(this.problemsOf(step));
   }
 
@@ -137,17 +137,17 @@ export class Picker {
       "button",
       {
         type: "button",
-        class: "rs-step-tab",
+        class: "rs-way-tab",
         "aria-current": step === this.step ? "step" : null,
         data: { step: step.key, state },
         onclick: () => this.go(step.key),
       },
-      el("span", { class: "rs-step-number", "aria-hidden": "true" }, state === "done" ? "\u2713" : String(place + 1)),
+      el("span", { class: "rs-way-number", "aria-hidden": "true" }, state === "done" ? "\u2713" : String(place + 1)),
       el(
         "span",
-        { class: "rs-step-name" },
+        { class: "rs-way-name" },
         el("strong", {}, step.title),
-        el("span", { class: "rs-step-line" }, wrong ? "needs a look" : step.line),
+        el("span", { class: "rs-way-line" }, wrong ? "needs a look" : step.line),
       ),
     );
     return el("li", {}, button);

@@ -27,9 +27,9 @@ class Step {
     this.title = title;
     this.prefixes = prefixes;
     this.page = picker.page;
-    this.heading = el("h2", { class: "rs-step-question", tabindex: -1 }, question);
-    this.problems = el("ul", { class: "rs-step-problems", role: "status", hidden: true });
-    this.node = el("section", { class: "rs-step", data: { step: key } });
+    this.heading = el("h2", { class: "rs-way-question", tabindex: -1 }, question);
+    this.problems = el("ul", { class: "rs-way-problems", role: "status", hidden: true });
+    this.node = el("section", { class: "rs-way-step", data: { step: key } });
   }
 
   value(name) {
@@ -59,7 +59,7 @@ class ChoosingStep extends Step {
     const onchoose = (choice) => this.choose(choice);
     this.list = new Choices({ label: question, value, onchoose });
     this.note = el("p", { class: "rs-help" });
-    this.own = el("p", { class: "rs-step-own", hidden: true }); // a choice that is not in the list
+    this.own = el("p", { class: "rs-way-own", hidden: true }); // a choice that is not in the list
     this.typed = el("input", {
       class: "rs-input",
       type: "text",
@@ -85,7 +85,7 @@ class ChoosingStep extends Step {
     fill(
       this.node,
       this.heading,
-      el("div", { class: "rs-step-typed rs-middle" }, this.typed, this.useIt),
+      el("div", { class: "rs-way-typed rs-middle" }, this.typed, this.useIt),
       this.finder.node,
       this.own,
       this.problems,
@@ -180,7 +180,7 @@ class ModelStep extends ChoosingStep {
       hint: "Filter, or type a folder or hub id",
       prefixes: ["model."],
     });
-    this.facts = el("p", { class: "rs-step-facts", role: "status" });
+    this.facts = el("p", { class: "rs-way-facts", role: "status" });
     this.problems.before(this.facts);
     this.lookSoon = debounce(LOOK_AFTER, () => this.look());
   }
@@ -240,10 +240,10 @@ class DataStep extends ChoosingStep {
     this.source = picker.page.state.stage === "ppo" ? "data.prompts" : "data.source";
     this.rows = el(
       "details",
-      { class: "rs-step-part", open: true },
+      { class: "rs-way-part", open: true },
       el("summary", {}, "First rows, and lengths in tokens of the model"),
     );
-    this.columns = el("details", { class: "rs-step-part" }, el("summary", {}, "Where the texts are in a row"));
+    this.columns = el("details", { class: "rs-way-part" }, el("summary", {}, "Where the texts are in a row"));
     this.note.after(this.rows, this.columns);
   }
 
@@ -300,7 +300,7 @@ class RewardStep extends ChoosingStep {
       prefixes: ["reward."],
     });
     this.kinds = picker.page.boot.forms.ppo.components;
-    this.settings = el("details", { class: "rs-step-part" }, el("summary", {}, "Its settings, and more components"));
+    this.settings = el("details", { class: "rs-way-part" }, el("summary", {}, "Its settings, and more components"));
     this.texts = new RewardTexts({
       poll: this.page.poll,
       ask: (question) => this.page.ask("try_reward", question),
@@ -360,9 +360,9 @@ class RewardStep extends ChoosingStep {
 class StartStep extends Step {
   constructor(picker) {
     super(picker, { key: "start", title: "Start", question: "Is this what you want?", prefixes: [] });
-    this.chosen = el("ul", { class: "rs-step-chosen" });
-    this.fits = el("details", { class: "rs-step-part" }, el("summary", {}, "Settings that follow from your choice"));
-    this.table = el("dl", { class: "rs-step-fits" });
+    this.chosen = el("ul", { class: "rs-way-chosen" });
+    this.fits = el("details", { class: "rs-way-part" }, el("summary", {}, "Settings that follow from your choice"));
+    this.table = el("dl", { class: "rs-way-fits" });
     this.fits.append(this.table);
     this.words = el("p", { class: "rs-help" });
     fill(this.node, this.heading, this.chosen, this.words, el("div", { id: "rs-trial" }), this.fits);
@@ -381,8 +381,8 @@ class StartStep extends Step {
     each(this.chosen, before, (step) => {
       const change = pushButton("rs-quiet", "Change", () => this.picker.go(step.key));
       change.setAttribute("aria-label", `Change: ${step.title}`);
-      const said = el("span", { class: "rs-step-value" }, step.line);
-      return el("li", {}, el("span", { class: "rs-step-key" }, step.title), said, change);
+      const said = el("span", { class: "rs-way-value" }, step.line);
+      return el("li", {}, el("span", { class: "rs-way-key" }, step.title), said, change);
     });
     const { missing, problems } = this.picker.said;
     setText(

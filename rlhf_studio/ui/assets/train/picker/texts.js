@@ -159,7 +159,7 @@ export class RewardTexts {
       figure(number(score, 2)),
     ]);
     const dots = el("div", {
-      class: "rs-dots",
+      class: "rs-spread-dots",
       role: "img",
       "aria-label": `${rows.length} scores from ${number(least)} to ${number(most)}`,
     });
