@@ -9,6 +9,7 @@
 :mod:`helper`         work on data that nobody has checked, in a process of its own with limits
 :mod:`relative_paths` relative paths in settings, and where they start
 :mod:`trained`        models that runs have trained, named by the run
+:mod:`choices`        what can be chosen for a run with a model of one's own
 :mod:`estimate`       what a run will cost
 :mod:`preflight`      all checks of a run before it starts
 

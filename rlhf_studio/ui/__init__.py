@@ -14,6 +14,7 @@ The frame:
 The pages:
 
 :mod:`train_page`  the form: :mod:`form`, :mod:`problems`, :mod:`forecast`, :mod:`outlook`, :mod:`devices`, :mod:`command`
+:mod:`picker`      its card for a model of one's own: what can be chosen, folders, uploads, the hub
 :mod:`scoring`     a text is scored before there is a run
 :mod:`live`        one run as it happens; :mod:`insights` adds what the analyses say
 :mod:`runs_page`   all runs; :mod:`lab` compares them and suggests the next ones; :mod:`exports` takes one home

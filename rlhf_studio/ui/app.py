@@ -48,6 +48,8 @@ from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.picker.page import Picker
+from rlhf_studio.ui.picker.roots import roots_of
 from rlhf_studio.ui.road.page import RoadPage
 from rlhf_studio.ui.roles import PLAYED, Role, callable_by
 from rlhf_studio.ui.runs_page import RunsPage
@@ -88,7 +90,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Learn", id=LEARN):
                 services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
-                train = train_page.build([TryReward(access, services.score).try_reward])
+                picker = Picker(workspace, access, context.roots, context.permissions)
+                train = train_page.build([TryReward(access, services.score).try_reward, *picker.functions()])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):
@@ -249,6 +252,7 @@ def launch(
     keep_hub_token: bool = False,
     allow_hosts: Sequence[str] = (),
     prepare_lessons: bool = False,
+    browse: Sequence[Path] = (),
 ) -> Server:
     """Serve the app on the workspace ``root``, and start queued runs with ``start``. Returns when the app answers.
 
@@ -261,11 +265,12 @@ def launch(
         keep_hub_token: whether runs may use the Hugging Face token of the person who started the app; passed on to ``start``.
         allow_hosts: further names under which people reach the app, for instance through a proxy.
         prepare_lessons: begin the process that computes lessons' numbers when somebody opens the app, so that they do not wait for it.
+        browse: the folders that operators may look into; see :func:`roots_of`.
 
     Raises:
         OSError: the workspace or the port cannot be used.
         StoreError: the workspace's database cannot be used.
-        ValueError: a token or a name cannot be used.
+        ValueError: a token, a name or a folder cannot be used.
     """
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
@@ -280,7 +285,8 @@ def launch(
     keeper = None if access.read_only else keeper_of(os.environ, workspace, space=mode is Mode.SPACE)
     if keeper is not None:
         workspace.deleted = keeper.forget
-    context = Context(workspace, LiveFeed(workspace), access, dispatcher, keeper, permissions, keep_hub_token, on_queued is not None)
+    roots = roots_of(mode, browse, workspace.root, alone=access.loopback and not access.token_only)
+    context = Context(workspace, LiveFeed(workspace), access, dispatcher, keeper, permissions, keep_hub_token, on_queued is not None, roots)
     services = services_of(context, feedback, prepare_lessons=prepare_lessons)
     services.class_page.open()
     demo = build_app(context, services)
@@ -289,11 +295,10 @@ def launch(
     routes = [download_route(workspace), health_route()]
     served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
     served.start()
-    url = address_of(host, listening.getsockname()[1])
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
-    for thread in (dispatcher, janitor, keeper):
-        if thread is not None:
-            thread.start()
+    for thread in filter(None, (dispatcher, janitor, keeper)):
+        thread.start()
+    url = address_of(host, listening.getsockname()[1])
     return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
 
 
@@ -344,6 +349,7 @@ def main(
             keep_hub_token=keep_hub_token,
             allow_hosts=options.allow_host,
             prepare_lessons=True,
+            browse=options.browse,
         )
     except (OSError, StoreError, ValueError) as error:
         say(f"rlhf-studio: the app could not start: {error}", sys.stderr)

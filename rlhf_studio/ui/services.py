@@ -8,6 +8,7 @@ from functools import partial
 
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
@@ -35,6 +36,7 @@ class Context:
         permissions: which code and servers outside the program rewards may use.
         keep_hub_token: whether what the app starts may use the Hugging Face token of the person who started the app.
         starts_through_queue: whether the events that start runs go through Gradio's queue.
+        roots: the folders that operators may look into.
     """
 
     workspace: Workspace
@@ -45,6 +47,7 @@ class Context:
     permissions: Permissions = NOTHING_ALLOWED
     keep_hub_token: bool = False
     starts_through_queue: bool = False
+    roots: Roots = NOWHERE
 
     def wake(self) -> None:
         """Tell the dispatcher that the queue has changed."""

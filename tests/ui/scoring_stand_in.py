@@ -16,7 +16,18 @@ COMMAND = [sys.executable, "-c", "from rlhf_studio.child_process.serving import 
 
 
 def handler(waits: Any) -> Any:
-    return lambda request, tell, is_cancelled: score(request, tell, is_cancelled) if request["op"] == "rewards" else answer(request, tell)
+    kinds = {"rewards": score, "spread": spread}
+    return lambda request, tell, is_cancelled: kinds.get(request["op"], answer)(request, tell, is_cancelled)
+
+
+def spread(request: dict[str, Any], tell: Any, is_cancelled: Any) -> None:
+    rows = [{"prompt": f"prompt {row}", "response": f"<b>answer</b> {row}", "score": float(row)} for row in range(8)]
+    said = {
+        "sentence": "Scores of the model's own answers.",
+        "verdict": "The scores differ.",
+        "notes": [],
+    }
+    tell({"event": "result", "result": {"mean": 3.5, "std": 2.45, "least": 0.0, "most": 7.0, "rows": rows, **said, "request": request}})
 
 
 def score(request: dict[str, Any], tell: Any, is_cancelled: Any) -> None:
@@ -44,7 +55,7 @@ def _row(component: dict[str, Any], text: str) -> dict[str, Any]:
     return {**own, "raw": raw, "weighted": raw * weight, "members": members, "texts": []}
 
 
-def answer(request: dict[str, Any], tell: Any) -> None:
+def answer(request: dict[str, Any], tell: Any, is_cancelled: Any = None) -> None:
     response, candidates = request["response"], request["candidates"]
     tell({"event": "progress", "text": "Loading the reward model", "fraction": None})
     facts = {"reads_left": True, "head": {"score.weight": [1, 4]}, "device": "cpu", "dtype": "float32", "parameters": 9}

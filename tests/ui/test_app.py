@@ -250,7 +250,7 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
     monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
-    plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True, **(main.__kwdefaults__ or {})}
+    plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True, "browse": [], **(main.__kwdefaults__ or {})}
     assert main([]) == 0
     assert options_seen == {
         "root": Path("elsewhere"),

@@ -7,7 +7,10 @@ Of the reward playground, with one reward model: ``{"op": "model", "model", "rev
 "candidates", "words", "stopped"}``. Events are ``model`` with what was loaded, ``scored`` with the fields of :func:`.look.look`, and
 ``trying`` and ``words`` with those of :func:`.look.swaps`. Without a response the model is only loaded.
 
-Both tell ``progress`` while something is loaded, and stop there when they are cancelled.
+Of the picker's third step, with all rewards of a configuration: ``{"op": "spread", "config", "why_not"}``. The event ``result`` has what
+:func:`.spread.measure_spread` gives.
+
+All tell ``progress`` while something is loaded, and stop there when they are cancelled.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer, loa
 from rlhf_studio.engine.rewards.registry import BuildContext
 from rlhf_studio.jobs.scoring.look import ProbedResponse, facts_of, look, swaps
 from rlhf_studio.jobs.scoring.one_text import TextScorer, TextToScore
+from rlhf_studio.jobs.scoring.spread import measure_spread
 from rlhf_studio.jobs.scoring.versions import version_of_model
 
 MESSAGES = (ComponentError, ConfigError)
@@ -55,6 +59,7 @@ class Scoring:
     def __init__(self, permissions: Permissions) -> None:
         self._tell: Tell = lambda event: None
         self._is_cancelled: IsCancelled = lambda: False
+        self._permissions = permissions
         self._trial = TextScorer(permissions, self._progress)
         self._held: dict[tuple[Any, ...], RewardModelScorer] = {}
 
@@ -62,7 +67,7 @@ class Scoring:
         """Send the events of one request. Raises :class:`ComponentError` and :class:`ConfigError` for what cannot be used."""
         self._tell, self._is_cancelled = tell, is_cancelled
         try:
-            {"rewards": self._rewards, "model": self._model}[request["op"]](request)
+            {"rewards": self._rewards, "model": self._model, "spread": self._spread}[request["op"]](request)
         except Cancelled:
             return
 
@@ -74,6 +79,10 @@ class Scoring:
     def _rewards(self, request: Json) -> None:
         text = TextToScore(request["prompt"], request["response"], request["reference"], request["stopped"])
         self._tell({"event": "result", "result": self._trial.score(parse_ppo(request["config"]), text)})
+
+    def _spread(self, request: Json) -> None:
+        result = measure_spread(parse_ppo(request["config"]), request["why_not"], self._permissions, self._progress)
+        self._tell({"event": "result", "result": result})
 
     def _model(self, request: Json) -> None:
         try:

@@ -7,6 +7,8 @@ from typing import Any
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
 from rlhf_studio.config.stages import PROMPT_WRITING
+from rlhf_studio.inputs.estimate.counts import parameters
+from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
 from rlhf_studio.ui.form import nested
@@ -17,6 +19,7 @@ LONGEST_TRIED = 50_000  # characters, for rewards that may read long texts
 LONGEST_CANDIDATE = 60  # characters
 MOST_CANDIDATES = 8
 LONGEST_NAME = 4096
+MOST_WEIGHTS_ON_A_CPU = 400_000_000  # of a model that answers a dozen prompts while a person waits
 Json = dict[str, Any]
 
 
@@ -90,6 +93,30 @@ def rewards_request(sent: Json) -> Json:
         texts[name] = text
     config = trial_config(sent.get("values")).model_dump(mode="json")
     return {"op": "rewards", "config": config, **texts, "stopped": sent.get("stopped") is not False}
+
+
+def spread_request(sent: Json) -> Json:
+    """The request for a reward's scale and spread. Raises :class:`ConfigError` where rewards or data are not in order.
+
+    The model answers only where that is cheap: where its weights are on this disk, and few.
+    """
+    given = nested(sent.get("values"))
+    config = parse_ppo({name: value for name, value in given.items() if name in ("reward", "model", "generation", "engine", "data")})
+    return {"op": "spread", "config": config.model_dump(mode="json"), "why_not": _why_no_answers(config)}
+
+
+def _why_no_answers(config: RunConfig) -> str:
+    """Why the model does not answer now, as the end of a sentence; empty where it does."""
+    try:
+        facts = check_causal_lm(config.model.policy, config.model.revision)
+    except ModelError:
+        return "the model cannot be used yet"
+    weights = parameters(facts)
+    if facts.download_bytes:
+        return "the model is not on this disk yet"
+    if weights is None or weights > MOST_WEIGHTS_ON_A_CPU:
+        return "answers of a model of this size would take minutes here"
+    return ""
 
 
 def trial_config(values: Any) -> RunConfig:

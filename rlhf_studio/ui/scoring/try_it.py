@@ -14,7 +14,7 @@ from rlhf_studio.config.io import ConfigError
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role, callable_by
-from rlhf_studio.ui.scoring.sent import rewards_request
+from rlhf_studio.ui.scoring.sent import rewards_request, spread_request
 
 Json = dict[str, Any]
 
@@ -33,7 +33,10 @@ class TryReward:
 
     @callable_by(Role.OPERATOR)
     def try_reward(self, data: Any, request: gr.Request) -> Json:
-        """``op`` is start, poll or cancel. Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``."""
+        """``op`` is start, poll or cancel; ``spread`` asks for the scale and spread over many texts.
+
+        Gives ``state`` (working, done, failed) with ``progress``, ``result`` or ``error``.
+        """
         question = data if isinstance(data, dict) else {}
         if not self._access.is_operator(request, data):
             return {"state": "failed", "error": self._access.why_not(request, data)}
@@ -48,7 +51,7 @@ class TryReward:
 
     def _start(self, question: Json) -> Json:
         try:
-            message = rewards_request(question)
+            message = spread_request(question) if question.get("spread") is True else rewards_request(question)
         except ConfigError as error:
             wrong = problems.for_page(error.problems, question.get("values"))
             return {"state": "failed", "error": "The settings must be in order first.", "problems": wrong}

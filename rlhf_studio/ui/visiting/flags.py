@@ -48,5 +48,14 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let runs use your Hugging Face token although others can reach the app (they may use it by default on this machine alone)",
     )
+    made.add_argument(
+        "--browse",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="a folder below which operators may look for models and data on the Train page; may be given again "
+        "(default: where one person uses the app alone their home, this folder and the workspace; else none)",
+    )
     add_permission_flags(made)
     return made

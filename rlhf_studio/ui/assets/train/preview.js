@@ -12,6 +12,7 @@ export class Preview {
   constructor(ask) {
     this.ask = ask;
     this.node = el("div", { class: "rs-preview", "aria-live": "polite" });
+    this.ondraw = () => undefined;
     this.soon = debounce(400, () => this.fetch());
   }
 
@@ -56,7 +57,10 @@ export class Preview {
     return fill(this.node, el("p", { class: "rs-help" }, text));
   }
 
-  draw({ shape, rows, total, whole, columns, lengths, notes, message }) {
+  draw(answer) {
+    const { shape, rows, total, whole, columns, lengths, notes, message } = answer;
+    this.last = answer;
+    this.ondraw();
     if (message) return this.say(message);
     const noun = shape === undefined ? "prompt" : "example";
     const parts = rows.length

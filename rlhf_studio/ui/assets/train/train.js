@@ -9,6 +9,7 @@ import { Cards, recordedRuns } from "./cards.js";
 import { Field, same } from "./form.js";
 import { fileButtons, inOne, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { NOTHING_SAID, Outlook } from "./outlook.js";
+import { Picker } from "./picker/picker.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
 import { kindsOf, NO_FORM, State } from "./state.js";
@@ -53,7 +54,7 @@ class TrainPage {
       onstart: () => this.start(),
       onresume: () => this.start(true),
       onforget: () => this.state.forget(),
-      onproblem: (field) => this.sections.reveal(field),
+      onproblem: (field) => this.reveal(field),
       onuse: (values) => this.sections.setTogether(values),
       mendOf: (field) => this.sections.mend(field),
       onmeasure: () => this.measure(),
@@ -71,6 +72,8 @@ class TrainPage {
       kinds: kindsOf(boot),
     });
     this.sections = this.formOf(this.state.stage);
+    this.picker = new Picker(this);
+    this.preview.ondraw = () => this.picker.follow();
     this.checkSoon = debounce(CHECK_AFTER, () => this.check());
     this.draw();
     this.edited();
@@ -116,6 +119,7 @@ class TrainPage {
     const tools = el(
       "div",
       { class: "rs-form-tools rs-flow" },
+      this.picker.toSteps,
       levelSwitch(this.root),
       el(
         "div",
@@ -136,11 +140,17 @@ class TrainPage {
       el(
         "div",
         { class: "rs-columns" },
-        el("div", { class: "rs-form" }, this.cards.node, tools, this.message, this.sections.node),
+        el("div", { class: "rs-form" }, this.cards.node, tools, this.message, this.picker.node, this.sections.node),
         this.outlook.node,
       ),
     );
     this.drawCards();
+    this.picker.arrange();
+  }
+
+  /** Show a setting, where it is now: in a step or in the form. */
+  reveal(field) {
+    if (!this.picker.reveal(field)) this.sections.reveal(field);
   }
 
   drawCards() {
@@ -198,6 +208,7 @@ class TrainPage {
     if (another) this.forgetAnswers();
     this.state.choose(card, values, origin, brought);
     if (another) {
+      this.picker.leave();
       const before = this.sections.node;
       this.sections = this.formOf(this.state.stage);
       before.replaceWith(this.sections.node);
@@ -207,6 +218,7 @@ class TrainPage {
     this.nameInput.load(this.state.value("name"), undefined);
     this.drawCards();
     this.sections.load();
+    this.picker.arrange();
     this.say("");
   }
 
@@ -224,6 +236,7 @@ class TrainPage {
     const count = this.changes.length;
     this.refused = null;
     this.withdraw();
+    this.picker.follow();
     setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
     this.tryIt.consider();
@@ -316,6 +329,7 @@ class TrainPage {
         .join("; "),
     );
     this.outlook.show({ ...answer, problems, missing, origin: this.state.originWith(answer.origin) });
+    this.picker.follow({ problems, missing });
     this.problems = answer.problems;
     this.sayName();
   }
@@ -330,7 +344,7 @@ class TrainPage {
     if (this.problems.length) {
       this.show(this.answer);
       const first = this.problems.find((problem) => problem.field) || this.problems[0];
-      this.sections.reveal(first.field);
+      this.reveal(first.field);
       return;
     }
     this.outlook.starting(true);
@@ -366,7 +380,7 @@ class TrainPage {
     if (answer.problems) {
       this.refused = answer.problems.some(({ field }) => field) ? null : answer;
       this.show({ ...this.answer, problems: answer.problems, duplicate: answer.duplicate, run: answer.run });
-      if (answer.problems[0].field) this.sections.reveal(answer.problems[0].field);
+      if (answer.problems[0].field) this.reveal(answer.problems[0].field);
     } else this.checkSoon();
   }
 

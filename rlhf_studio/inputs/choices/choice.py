@@ -1,0 +1,47 @@
+"""One thing that can be chosen, and a group of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+class NotOffered(ValueError):
+    """What was asked for is not to be had here: one sentence for the page."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice.
+
+    Attributes:
+        settings: what it fills in, by dotted name; the first of them tells whether it is the present choice.
+        title: its name as people know it.
+        detail: what is known of it, in a few words.
+        needs: the memory of a run with it, in words; empty where nobody can tell.
+        room: whether that is free on this machine: ``fits``, ``tight`` or ``too_large``; empty where nobody can tell.
+        download: what has to be fetched first, in words; empty when it is on this disk.
+        licence: its name; empty where it is not known.
+    """
+
+    settings: Mapping[str, Any]
+    title: str
+    detail: str = ""
+    needs: str = ""
+    room: str = ""
+    download: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True)
+class ChoiceGroup:
+    """Choices of one origin. ``note``: one sentence of what is left out, or empty."""
+
+    title: str
+    choices: list[Choice] = field(default_factory=list)
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As the page takes it."""
+        return asdict(self)

@@ -1,0 +1,149 @@
+"""The models that a run can start from: trained here, on this disk, used before, bundled, recommended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
+from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.io import with_values
+from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
+from rlhf_studio.inputs.choices.hub_cache import CachedRepo
+from rlhf_studio.inputs.choices.recommended import RECOMMENDED
+from rlhf_studio.inputs.choices.used import UsedRun
+from rlhf_studio.inputs.estimate.counts import RunModels, parameters
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
+from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
+from rlhf_studio.inputs.fitted import fitted_settings
+from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base
+from rlhf_studio.inputs.models.files import HUB_ID, ModelError
+from rlhf_studio.inputs.preflight.supervised import is_supervised
+from rlhf_studio.units import format_byte_range, format_bytes
+
+MOST = 40
+"""Models of one origin: the newest; reading the small files of each takes some hundredths of a second."""
+USUAL_PROMPT, USUAL_EXAMPLE, USUAL_BATCH = 64, 256, 8
+"""Tokens of a prompt and of an example, and examples of a batch, for which memory is told before there is data."""
+NAMED = 3
+"""Models that cannot be used and are named all the same."""
+
+
+def learner_facts(name: str, config: StageConfig) -> ModelFacts:
+    """Facts about a model that a run of this stage starts from. Raises :class:`ModelError`."""
+    return check_reward_base(name) if config.stage == "reward_model" else check_causal_lm(name)
+
+
+def listed_facts(name: str, config: StageConfig) -> ModelFacts:
+    """The same, remembered as long as the folder does not change: a list reads many models."""
+    try:
+        changed = os.stat(name).st_mtime_ns
+    except OSError:
+        return learner_facts(name, config)
+    return _remembered(name, config.stage == "reward_model", changed)
+
+
+@lru_cache(maxsize=200)
+def _remembered(name: str, reward: bool, changed: int) -> ModelFacts:
+    return check_reward_base(name) if reward else check_causal_lm(name)
+
+
+@dataclass
+class ModelChoices:
+    """The lists of models for one stage.
+
+    Attributes:
+        base: the settings of the stage's recipe for a model of one's own.
+        device: on which a run will compute.
+        learner: gives the facts about a model; replaced in tests.
+    """
+
+    base: StageConfig
+    device: Device
+    learner: Callable[[str, StageConfig], ModelFacts] = listed_facts
+    _seen: set[str] = field(default_factory=set)
+
+    def groups(self, runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
+        """All groups that have a choice; each model once."""
+        runs = list(runs)
+        fit = ("policy", "reward_model") if self.base.stage == "reward_model" else ("policy",)
+        made_here = [run for run in runs if run.kind in fit]
+        trained = [(str(run.folder), run.name, f"{run.about}, from {short_name(run.config.model.policy)}") for run in made_here]
+        repos = [(repo.name, repo.name, "", repo.folder) for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
+        names = dict.fromkeys(run.config.model.policy for run in runs)
+        used = [(name, short_name(name), name) for name in names if _on_this_disk(name)]
+        bundled = [(name, name, "a tiny model, to try things out") for name in BUNDLED if name.endswith("policy")]
+        made = [
+            self._group("Trained here", [(name, title, detail, Path(name)) for name, title, detail in trained]),
+            self._group("On this disk", repos),
+            self._group("Used before", [(name, title, detail, Path(name)) for name, title, detail in used]),
+            self._recommended(),
+            self._group("Comes with RLHF Studio", [(name, title, detail, None) for name, title, detail in bundled]),
+        ]
+        return [group for group in made if group.choices or group.note]
+
+    def _group(self, title: str, rows: list[tuple[str, str, str, Path | None]]) -> ChoiceGroup:
+        """A group of (name, title, detail, folder): a model is read in its folder, and chosen by its name."""
+        group, unfit = ChoiceGroup(title), list[str]()
+        for name, shown, detail, folder in rows[:MOST]:
+            if name in self._seen:
+                continue
+            self._seen.add(name)
+            try:
+                facts = self.learner(str(folder or name), self.base)
+            except ModelError as error:
+                unfit.append(f"{shown} ({error})")
+                continue
+            group.choices.append(self.choice(name, shown, detail, facts))
+        more = f", and {len(unfit) - NAMED} more" if len(unfit) > NAMED else ""
+        return ChoiceGroup(title, group.choices, f"Cannot be used here: {'; '.join(unfit[:NAMED])}{more}." if unfit else "")
+
+    def _recommended(self) -> ChoiceGroup:
+        choices = [
+            self.choice(model.name, model.name, "", model.facts(), model.licence) for model in RECOMMENDED if model.name not in self._seen
+        ]
+        return ChoiceGroup("Recommended, to be downloaded", choices)
+
+    def choice(self, name: str, title: str, detail: str, facts: ModelFacts, licence: str = "") -> Choice:
+        """A model with its size and what a run with it needs."""
+        weights = parameters(facts)
+        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        needs, room = self.needs(facts)
+        download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
+        settings = {"model.policy": name, "model.revision": "main"}
+        return Choice(settings, title, ", ".join(filter(None, (size, detail))), needs, room, download, licence)
+
+    def needs(self, facts: ModelFacts) -> tuple[str, str]:
+        """(the memory of a run with settings that fit the model and usual texts, in words; whether that is free), by the planner."""
+        fitted = fitted_settings(self.base, (), self.device, with_data=False, facts=facts)
+        values = {name: value.value for name, value in fitted.items()} | usual_texts(self.base)
+        memory = _memory(with_values(self.base, values), facts, self.device)
+        if memory is None or memory.low is None or memory.high is None:
+            return "", ""
+        room = "" if memory.fits is None else "fits" if memory.fits else "too_large" if memory.too_large else "tight"
+        return f"needs {format_byte_range(memory.low, memory.high)} of memory", room
+
+
+def usual_texts(base: StageConfig) -> dict[str, int]:
+    """Lengths and a batch to compare models by, before there is data: the last step of a choice has the data's own."""
+    if isinstance(base, RunConfig):
+        return {"data.max_prompt_tokens": USUAL_PROMPT}
+    return {"data.max_tokens": USUAL_EXAMPLE, f"{base.stage}.batch_size": USUAL_BATCH}
+
+
+def _memory(config: StageConfig, facts: ModelFacts, device: Device) -> MemoryEstimate | None:
+    """Of the model that learns, without reward models: they are chosen later."""
+    models = RunModels(facts)
+    if isinstance(config, RunConfig):
+        config = config.model_copy(update={"reward": config.reward.model_copy(update={"components": []})})
+        return estimate_memory(config, models, device)
+    return estimate_training_memory(config, models, device) if is_supervised(config) else None
+
+
+def _on_this_disk(name: str) -> bool:
+    """Whether an earlier run's model is a folder here; bundled ones and those of the hub are in other groups."""
+    return name not in BUNDLED and not (HUB_ID.fullmatch(name) and not Path(name).is_dir()) and Path(name).is_dir()

@@ -1,0 +1,100 @@
+"""The rewards that a PPO run can be given: used before, trained here, on this disk, of recipes, bundled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rlhf_studio.config import RewardComponent, RewardModelReward, RunConfig, short_name
+from rlhf_studio.config.bundled import BUNDLED
+from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
+from rlhf_studio.inputs.choices.hub_cache import CachedRepo
+from rlhf_studio.inputs.choices.used import UsedRun
+from rlhf_studio.inputs.models.facts import check_reward_model
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.units import format_bytes
+
+MOST_LABELS = 4
+"""Of a classifier, each a reward of its own; one with more labels is named in the form."""
+
+
+def reward_groups(runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
+    """All groups that have a choice; the same components once."""
+    runs, seen = list(runs), set[str]()
+    before = [(run.config.reward.components, f"in {run.name}") for run in runs if isinstance(run.config, RunConfig)]
+    trained = [([_model(str(run.folder))], f"{run.name}: {run.about}") for run in runs if run.kind == "reward_model"]
+    recipes = [
+        (recipe.config.reward.components, f"recipe {recipe.title}")
+        for recipe in list_recipes("ppo")
+        if recipe.download and isinstance(recipe.config, RunConfig)
+    ]
+    groups: list[tuple[str, Sequence[tuple[Sequence[RewardComponent], str]]]] = [
+        ("Trained here", trained),
+        ("Used before", [(components, about) for components, about in before if not _is_bundled(components)]),
+        ("On this disk", [row for repo in cached if repo.is_classifier for row in _labels(repo)]),
+        ("Used by recipes, to be downloaded", recipes),
+        ("Comes with RLHF Studio", [([_model("bundled/world-reward")], "scores how friendly a film review is")]),
+    ]
+    made = [
+        ChoiceGroup(title, [choice for row in rows if (choice := _choice(*row, seen, fetched=title.endswith("downloaded")))])
+        for title, rows in groups
+    ]
+    return [group for group in made if group.choices]
+
+
+def _choice(components: Sequence[RewardComponent], about: str, seen: set[str], *, fetched: bool) -> Choice | None:
+    dumped: list[dict[str, Any]] = [component.model_dump(mode="json") for component in components]
+    key = json.dumps([{**component, "name": ""} for component in dumped], sort_keys=True)
+    if key in seen:
+        return None
+    seen.add(key)
+    models = fetched and any(component.model_names() for component in components)
+    named = ", ".join(component.name if isinstance(component, RewardModelReward) else what_scores(component) for component in components)
+    named = named if any(component.name for component in components) else ""
+    return Choice(
+        {"reward.components": dumped},
+        title_of(components),
+        ", ".join(filter(None, (named, about))),
+        download="from the hub" if models else "",
+    )
+
+
+def title_of(components: Sequence[RewardComponent]) -> str:
+    """``distilbert-imdb: POSITIVE + −2 × repetition``: what scores, a rule by its name where it has one."""
+    return " + ".join(_weighted(component) for component in components)
+
+
+def _weighted(component: RewardComponent) -> str:
+    name = what_scores(component) if isinstance(component, RewardModelReward) else component.name or what_scores(component)
+    return name if component.weight == 1 else f"{component.weight:g} × {name}".replace("-", "−", 1)
+
+
+def what_scores(component: RewardComponent) -> str:
+    """``distilbert-imdb: POSITIVE``, ``the length rule``."""
+    if not isinstance(component, RewardModelReward):
+        return component.described()
+    name = component.model if component.model in BUNDLED else short_name(component.model)
+    return f"{name}: {component.label}" if component.label else name
+
+
+def _model(name: str, label: str = "") -> RewardModelReward:
+    return RewardModelReward(model=name, label=label)
+
+
+def _is_bundled(components: Sequence[RewardComponent]) -> bool:
+    return all(name in BUNDLED for component in components for name in component.model_names()) and all(
+        component.model_names() for component in components
+    )
+
+
+def _labels(repo: CachedRepo) -> list[tuple[list[RewardModelReward], str]]:
+    """A reward for each label of a classifier; none for one that cannot be used, or has many labels."""
+    try:
+        return [([_model(repo.name)], format_bytes(repo.bytes))] if check_reward_model(str(repo.folder)) else []
+    except ModelError as error:
+        named = repo.described.get("id2label")
+        if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
+            return []
+        return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]

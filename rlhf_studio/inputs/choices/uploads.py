@@ -1,0 +1,83 @@
+"""Files of prompts or examples that came through the browser, in parts: no request has to carry a whole one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+from rlhf_studio.inputs.choices.browsing import is_data
+from rlhf_studio.inputs.choices.choice import NotOffered
+from rlhf_studio.inputs.prompts.sources.opening import FORMATS
+from rlhf_studio.units import format_bytes
+from rlhf_studio.visible import refuse_hidden
+
+FOLDER = "uploads"
+"""In the workspace."""
+MOST_BYTES = 100_000_000
+MOST_FILES = 200
+LEFT_SECONDS = 24 * 3600.0  # after which the parts of a file that never came whole are removed
+_KEY = re.compile(r"[0-9a-f]{16,32}")
+
+
+def add_part(workspace: Path, key: str, name: str, offset: int, part: bytes, *, last: bool) -> Path | None:
+    """Put a part behind those that came before; with the last one the file is there under its name, and its path is given.
+
+    A file of the same name stays: the new one gets a number. ``key``: of this upload, made by the page. Raises :class:`NotOffered`, and
+    OSError where the disk takes no more.
+    """
+    _check(key, name, offset, part)
+    folder = workspace / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    if offset == 0:
+        _make_room(folder)
+    whole = folder / f".{key}.part"
+    size = whole.stat().st_size if whole.exists() else 0
+    if size != offset:
+        whole.unlink(missing_ok=True)
+        raise NotOffered(f"A part of {name} is missing: upload it again.")
+    with open(whole, "ab") as file:
+        file.write(part)
+    return _named(whole, folder, name) if last else None
+
+
+def _check(key: str, name: str, offset: int, part: bytes) -> None:
+    if not _KEY.fullmatch(key):
+        raise NotOffered("This upload has no key: reload the page.")
+    if not name or len(name.encode()) > 200 or "/" in name or "\\" in name or name.startswith("."):
+        raise NotOffered("The file's name cannot be used: give it a plain one, of at most 200 characters.")
+    try:
+        refuse_hidden(name, "the file's name")
+    except ValueError as error:
+        raise NotOffered(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+    if not is_data(Path(name)):
+        raise NotOffered(f"{name} is no file of prompts or examples: its name must end in one of {', '.join(FORMATS)}.")
+    if offset + len(part) > MOST_BYTES:
+        raise NotOffered(f"{name} is larger than {format_bytes(MOST_BYTES)}: copy it to the app's machine, and type its path.")
+
+
+def _make_room(folder: Path) -> None:
+    """Remove parts of files that never came whole. Raises :class:`NotOffered` where there are many files, or little room."""
+    for part in folder.glob(".*.part"):
+        if time.time() - part.stat().st_mtime > LEFT_SECONDS:
+            part.unlink(missing_ok=True)
+    if sum(1 for _ in folder.iterdir()) >= MOST_FILES:
+        raise NotOffered(f"{folder} holds {MOST_FILES} files: remove some that are not needed any more.")
+    if shutil.disk_usage(folder).free < 2 * MOST_BYTES:
+        raise NotOffered("The disk of the app's machine is almost full.")
+
+
+def _named(whole: Path, folder: Path, name: str) -> Path:
+    """Give the file its name, or the first free one behind it."""
+    stem, dot, ending = name.partition(".")
+    for number in range(1, MOST_FILES + 2):
+        path = folder / (name if number == 1 else f"{stem}-{number}{dot}{ending}")
+        try:
+            os.link(whole, path)
+        except FileExistsError:
+            continue
+        whole.unlink()
+        return path
+    raise NotOffered(f"There are many files called {name}: give this one another name.")

@@ -1,0 +1,196 @@
+"""What the picker's script may ask. Everything here is for operators: it tells what lies on this machine."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig, fitting
+from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.inputs.chat import ChatError, find_template
+from rlhf_studio.inputs.choices import uploads
+from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots, Wanted
+from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup, NotOffered
+from rlhf_studio.inputs.choices.data import data_groups, data_of, source_settings
+from rlhf_studio.inputs.choices.hub_cache import CachedRepo, cached
+from rlhf_studio.inputs.choices.hub_search import Kind, search_hub
+from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices, learner_facts
+from rlhf_studio.inputs.choices.rewards import reward_groups
+from rlhf_studio.inputs.choices.used import UsedRun, used_runs
+from rlhf_studio.inputs.estimate.counts import parameters
+from rlhf_studio.inputs.estimate.device import find_device
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import describe_component, kinds_by_group
+from rlhf_studio.ui.problems import plain
+from rlhf_studio.ui.roles import Role, callable_by
+from rlhf_studio.ui.sent import member
+
+Json = dict[str, Any]
+MOST_PART = 600_000  # bytes of a part of an uploaded file; also in assets/train/picker/upload.js
+LONGEST_NAME = 4096
+RULES = {"Your own": "Your own function or server", "Rules": "Rules", "Against a reference": "Against a reference", "Models": "More models"}
+"""The groups of kinds of reward, and what they are called beside single reward models."""
+
+
+class Picker:
+    """The picker's answers.
+
+    Args:
+        access: only operators are answered.
+        roots: the folders that may be looked into.
+        permissions: whose files and servers rewards may use.
+        scan: gives what the hub's cache holds; replaced in tests.
+        search: asks the hub; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        access: Access,
+        roots: Roots = NOWHERE,
+        permissions: Permissions = NOTHING_ALLOWED,
+        scan: Callable[[Any], list[CachedRepo]] = cached,
+        search: Callable[[str, Kind], list[Choice]] = search_hub,
+    ) -> None:
+        self._workspace, self._access, self._roots, self._permissions = workspace, access, roots, permissions
+        self._scan, self._search = scan, search
+        self._bases = {recipe.stage: recipe.config for recipe in list_recipes() if recipe.asks}
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """What the Train page's script may ask."""
+        return [self.pick_choices, self.pick_model, self.pick_folder, self.pick_upload, self.pick_search]
+
+    @callable_by(Role.OPERATOR)
+    def pick_choices(self, data: Any, request: gr.Request) -> Json:
+        """The choices of ``what`` (model, data or reward) for a ``stage``.
+
+        Gives ``groups``, a ``note`` on their figures, whether one may ``browse``, and a ``problem``, which is empty where there is none.
+        """
+        self._access.require_operator(request, data)
+        base, what = self._base(data), member(data, "what")
+        try:
+            runs = used_runs(self._workspace)
+        except StoreError as error:
+            return {"groups": [], "note": "", "browse": bool(self._roots.folders), "problem": f"The runs cannot be read: {error}"}
+        groups, note = self._groups(what if isinstance(what, str) else "", base, runs)
+        return {"groups": [group.as_json() for group in groups], "note": note, "browse": bool(self._roots.folders), "problem": ""}
+
+    def _groups(self, what: str, base: StageConfig, runs: list[UsedRun]) -> tuple[list[ChoiceGroup], str]:
+        if what == "data":
+            return data_groups(base, runs, self._scan("dataset"), self._workspace.root.resolve() / uploads.FOLDER), ""
+        if what == "reward":
+            return [*reward_groups(runs, self._scan("model")), *self._rules()], ""
+        device = find_device(base.engine)
+        texts = f"prompts of {USUAL_PROMPT} tokens" if base.stage == "ppo" else f"examples of {USUAL_EXAMPLE} tokens"
+        note = f"Memory is for {texts} and settings that fit the model; the last step tells it for your own data."
+        return ModelChoices(base, device).groups(runs, self._scan("model")), note
+
+    def _rules(self) -> list[ChoiceGroup]:
+        """The kinds of reward by their groups, and the files of one's own that the app was started with. A single reward model is in the
+        groups before."""
+        kinds = [describe_component(kind, self._permissions) for kind in kinds_by_group() if kind is not RewardModelReward]
+        groups = {title: ChoiceGroup(shown) for title, shown in RULES.items()}
+        for kind in kinds:
+            files = self._permissions.files if kind["kind"] == "python" else ()
+            own = [({**kind["defaults"], "file": file}, Path(file).name, f"your Python file, {file}") for file in files]
+            for component, title, about in own or [(kind["defaults"], kind["title"], kind["help"])]:
+                groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, about))
+        return list(groups.values())
+
+    @callable_by(Role.OPERATOR)
+    def pick_model(self, data: Any, request: gr.Request) -> Json:
+        """What is known of a model that was named: ``sentence`` and ``size`` (its weights in words), or ``problem``."""
+        self._access.require_operator(request, data)
+        name, base = member(data, "model"), self._base(data)
+        if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+            return {"sentence": "", "size": "", "problem": "Name a folder or a hub id."}
+        try:
+            facts = learner_facts(name, base)
+        except ModelError as error:
+            return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
+        weights = parameters(facts)
+        try:
+            chat = find_template(facts.tokenizer_files) is not None if facts.tokenizer_files else False
+        except ChatError:
+            chat = False
+        choices = ModelChoices(base, find_device(base.engine))
+        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        known = [
+            facts.model_type,
+            size,
+            f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
+            "writes chats" if chat else "continues texts",
+            choices.needs(facts)[0],
+            choices.choice(name, name, "", facts).download,
+        ]
+        return {"sentence": ", ".join(filter(None, known)), "size": size, "problem": ""}
+
+    @callable_by(Role.OPERATOR)
+    def pick_folder(self, data: Any, request: gr.Request) -> Json:
+        """What is in a folder (``path``; empty for the roots), as :meth:`Roots.listing`; or ``problem``."""
+        self._access.require_operator(request, data)
+        path = member(data, "path")
+        wanted: Wanted = "data" if member(data, "what") == "data" else "model"
+        try:
+            return {**self._roots.listing(path if isinstance(path, str) and len(path) <= LONGEST_NAME else "", wanted), "problem": ""}
+        except NotOffered as error:
+            return {"problem": str(error)}
+
+    @callable_by(Role.OPERATOR)
+    def pick_upload(self, data: Any, request: gr.Request) -> Json:
+        """Take a part of a file (``key``, ``name``, ``offset``, ``part`` in base64, ``last``); gives ``next``, the place of the next part,
+        at the end ``settings`` that name the file, or ``problem``."""
+        self._access.require_operator(request, data)
+        key, name, offset, sent = (member(data, part) for part in ("key", "name", "offset", "part"))
+        if not isinstance(key, str) or not isinstance(name, str) or type(offset) is not int or offset < 0 or not isinstance(sent, str):
+            return {"problem": "This is no part of a file: reload the page."}
+        try:
+            part = base64.b64decode(sent, validate=True)
+            if len(part) > MOST_PART:
+                raise NotOffered(f"A part has {MOST_PART:,} bytes at most.")
+            path = uploads.add_part(self._workspace.root.resolve(), key, name, offset, part, last=member(data, "last") is True)
+        except binascii.Error:
+            return {"problem": "This part of the file did not arrive whole: upload it again."}
+        except NotOffered as error:
+            return {"problem": str(error)}
+        except OSError as error:
+            return {"problem": f"The file could not be written: {error.strerror or error}."}
+        return {"next": offset + len(part), "settings": {} if path is None else self._settings_of(data, str(path)), "problem": ""}
+
+    @callable_by(Role.OPERATOR)
+    def pick_search(self, data: Any, request: gr.Request) -> Json:
+        """What the hub has for ``words``: ``choices`` and ``seconds``; or ``problem``, also where there is no network."""
+        self._access.require_operator(request, data)
+        words, what = member(data, "words"), member(data, "what")
+        kind: Kind = "data" if what == "data" else "reward" if what == "reward" else "model"
+        begun = time.monotonic()
+        try:
+            choices = self._search(words if isinstance(words, str) else "", kind)
+        except NotOffered as error:
+            return {"choices": [], "problem": str(error)}
+        group = ChoiceGroup("From the hub", [self._filled(data, choice) for choice in choices])
+        return {"choices": group.as_json()["choices"], "seconds": round(time.monotonic() - begun, 1), "problem": ""}
+
+    def _filled(self, data: Any, choice: Choice) -> Choice:
+        """A dataset of the hub with the settings of the stage."""
+        if "data" not in choice.settings:
+            return choice
+        return Choice(self._settings_of(data, choice.title), choice.title, choice.detail, download=choice.download, licence=choice.licence)
+
+    def _settings_of(self, data: Any, source: str) -> Json:
+        """The settings that name a source of the stage's data, and no column."""
+        settings = source_settings(data_of(self._base(data)))
+        return {**settings, next(iter(settings)): source}
+
+    def _base(self, data: Any) -> StageConfig:
+        stage = member(data, "stage")
+        return next((config for known, config in self._bases.items() if known == stage), self._bases["ppo"])
