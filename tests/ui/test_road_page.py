@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
-from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
+from rlhf_studio.jobs.road.state import Course, driven, list_roads, read_road, write_road
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -225,7 +225,7 @@ def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadP
     road = read_road(new_road(tmp_path))
     assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
     road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
-    write_road(road.with_part("ppo", headline="Gold score 0.50 → 1.50.").with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
+    write_road(road.with_part("ppo", course=Course("gold/score", 0.5, 1.5)).with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
     first = news(page, VIEWER)["roads"][0]
     assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and first["note"] == ""
     headlines = {part["key"]: part["headline"] for part in first["parts"]}

@@ -11,7 +11,7 @@ from rlhf_studio.engine.compute.ranks import CHANGE, STOP, WAIT
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
-from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
+from rlhf_studio.runs.records import PHASES, TIME_OVER, EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
@@ -48,6 +48,7 @@ class Control:
         self._attend()
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
+            self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
             self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
         self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
 
