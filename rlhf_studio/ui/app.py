@@ -100,7 +100,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Evaluate", id=EVALUATE):
                 EvaluatePage(workspace, access, wake, inspect).build()
             with gr.Tab("Road", id=ROAD):
-                road = RoadPage(workspace, access).build()
+                road = RoadPage(workspace, access, context.permissions, keep_hub_token=context.keep_hub_token).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake, context.starts_through_queue)
         _connect_talk(talk, talk_page, tabs, live)
