@@ -95,7 +95,7 @@ def _own(options: argparse.Namespace) -> int:
         return DONE
     for look in looks:
         if look.part.state == "skipped":
-            say(f"{look.part.title}: {look.part.headline}")
+            say(f"{look.part.title}: left out. {look.part.headline}")
     return _begin(own, "your road", options.workspace, permissions)
 
 
@@ -108,7 +108,7 @@ def _say_plan(looks: list[PartLook], workspace: Path) -> None:
     for number, look in enumerate(looks, 1):
         say(f"{number}. {look.part.title}")
         if look.config is None or look.report is None:
-            say(f"   {look.part.headline}\n")
+            say(f"Left out. {look.part.headline}\n")
             continue
         if look.minutes:
             say(f"At most {look.minutes:g} minutes, and what the parts before it leave over.")

@@ -69,7 +69,13 @@ WORTH = [
     ("sft", Course("sft/loss", 2.0, 1.0), False, "No demonstrations were held out", "--data.eval_share"),
     # Wilson's interval by hand: of 20, 15 right is 53 % to 89 %; 13 right is 43 % to 82 %
     ("reward_model", Course(ACCURACY, 0.5, 0.75, 20), True, "75 % of 20 held-out pairs (53 % to 89 %).", ""),
-    ("reward_model", Course(ACCURACY, 0.5, 0.65, 20), False, "65 % of 20 held-out pairs (43 % to 82 %).", "would tell: 50, if"),
+    (
+        "reward_model",
+        Course(ACCURACY, 0.5, 0.65, 20),
+        False,
+        "65 % of 20 held-out pairs (43 % to 82 %).",
+        "About 50 held-out",
+    ),
     ("reward_model", Course(ACCURACY, 0.5, 0.4, 200), False, "40 % of 200 held-out pairs", "no better than guessing"),
     ("ppo", Course(SCORE, 0.0, 3.0, kind="collapsed", rate=3e-4), False, "collapsed", "--ppo.learning_rate 0.0001"),
     ("ppo", Course(SCORE, 0.0, 0.5, 0, "improved", 30), True, "PPO raised the score (0.00 → 0.50), in 30 steps.", ""),

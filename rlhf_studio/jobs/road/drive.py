@@ -178,7 +178,8 @@ class _Driver:
         if comparison is not None and isinstance(own, OwnSettings):
             ppo = RunReader(self._runs / self.road.part("ppo").run).config()
             comparison = with_origin(comparison, config, ppo)
-        return {"comparison": comparison, "headline": of_comparison(comparison)}
+        names = ("The end", "the start") if isinstance(own, OwnSettings) else ()
+        return {"comparison": comparison, "headline": of_comparison(comparison, *names)}
 
     def _pairs(self, part: Part) -> dict[str, Any]:
         """Sample responses of a policy and let the judge compare them. A part that goes on writes its files again."""

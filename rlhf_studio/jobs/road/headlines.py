@@ -23,11 +23,11 @@ def of_course(course: Course | None) -> str:
     return f"{title_of(course)} {steps}{_of_how_many(course)}."
 
 
-def of_comparison(comparison: Comparison | None) -> str:
+def of_comparison(comparison: Comparison | None, last: str = "The last policy", first: str = "the first") -> str:
     """How often the last policy's answers are better than the first one's, by the measure that decides; empty for none."""
     if comparison is None:
         return ""
-    return f"The last policy wins {percent(comparison.rate)} of comparisons with the first{interval(comparison)}, {judged_by(comparison)}."
+    return f"{last} wins {percent(comparison.rate)} of comparisons with {first}{interval(comparison)}, {judged_by(comparison)}."
 
 
 def interval(comparison: Comparison) -> str:

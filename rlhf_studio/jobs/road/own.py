@@ -25,6 +25,8 @@ LEAST_MINUTES = 0.5
 SET_BY_THE_ROAD = ("model.policy", "data.source", "data.prompts", "reward.components", "evaluation.policies", "evaluation.judge",
                    "engine.max_minutes", "engine.seed")  # fmt: skip
 SHARED_WITH_EVALUATION = {"model": ("revision", "dtype", "quantization", "attention"), "engine": ("device", "threads", "seed")}
+YOUR_PAIRS = "your pairs"
+"""The name of the reward component that the road trains."""
 TITLES = {
     "sft": "Fine-tune on your demonstrations",
     "reward_model": "Train a reward model on your pairs",
@@ -96,28 +98,28 @@ def require_known(own: OwnSettings) -> None:
 def parts_of(own: OwnSettings) -> list[Part]:
     """All parts in their order; what cannot be done is left out, with a sentence why."""
     left_out = {"sft": _without_demonstrations(own), "reward_model": _without_pairs(own), "ppo": _without_ppo(own)}
-    left_out["evaluation"] = "Left out: it compares what PPO has trained, and PPO is left out." if left_out["ppo"] else ""
+    left_out["evaluation"] = "It compares what PPO has trained, and PPO is left out." if left_out["ppo"] else ""
     state: dict[bool, PartState] = {True: "skipped", False: "waiting"}
     return [Part(key, TITLES[key], "run", state[bool(why)], headline=why) for key, why in left_out.items()]
 
 
 def _without_demonstrations(own: OwnSettings) -> str:
-    return "" if own.demonstrations else "Left out: there are no demonstrations. The model begins as it is."
+    return "" if own.demonstrations else "There are no demonstrations. The model begins as it is."
 
 
 def _without_pairs(own: OwnSettings) -> str:
     if own.pairs:
         return ""
-    return "Left out: there are no pairs, and a reward is given." if own.reward else "Left out: there are no pairs."
+    return "There are no pairs, and a reward is given." if own.reward else "There are no pairs."
 
 
 def _without_ppo(own: OwnSettings) -> str:
     if not own.prompts:
         also = f" The prompts in {short_name(own.demonstrations or own.pairs)} would do." if own.demonstrations or own.pairs else ""
-        return f"Left out: there are no prompts to practise on.{also}"
+        return f"There are no prompts to practise on.{also}"
     if not own.pairs and not own.reward:
         return (
-            "Left out: nothing says which answer is good. Bring pairs, from which a reward model learns; or name a reward: a reward "
+            "Nothing says which answer is good. Bring pairs, from which a reward model learns; or name a reward: a reward "
             "model, a rule such as lexicon (counts friendly words), or a Python file with a function score."
         )
     return ""
@@ -155,7 +157,7 @@ def settings_for_part(
     values["model.policy"] = (made.sft if key != "sft" else "") or own.policy
     if key == "ppo":
         values["data.prompts"] = own.prompts
-        values["reward.components"] = [own.reward or {"kind": "reward_model", "name": "your pairs", "model": made.reward_model}]
+        values["reward.components"] = [own.reward or {"kind": "reward_model", "name": YOUR_PAIRS, "model": made.reward_model}]
     else:
         values["data.source"] = own.demonstrations if key == "sft" else own.pairs
     recipe = load_recipe(RECIPES[key])
@@ -204,7 +206,8 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
         return replace(comparison, judge=short_name(config.evaluation.judge), same_origin=bool(judge_notes(config)))
     ours, theirs = config.reward.components[0], ppo.reward.components[0]
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
-    return replace(comparison, judge=ours.name or ours.described(), same_origin=same)
+    named = "the reward model trained on your pairs" if ours.name == YOUR_PAIRS else ours.name or ours.described()
+    return replace(comparison, judge=named, same_origin=same)
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _reward_model(course: Course) -> Judgement:
     if share.low > CHANCE:
         return Judgement(True, f"The reward model is better than chance: {right}.")
     enough = _pairs_that_tell(course.last)
-    more = f"Held-out pairs that would tell: {enough:,}, if the accuracy stays." if enough else "It is no better than guessing."
+    more = f"About {enough:,} held-out pairs would tell, if the accuracy stays." if enough else "It is no better than guessing."
     text = f"Not surely better than chance: the reward model is {right}."
     return Judgement(False, text, f"{more} Bring more pairs, or pairs whose difference is clearer.")
 

@@ -183,7 +183,7 @@ export class NewRoad {
       "li",
       { data: { state } },
       el("h4", {}, title),
-      el("p", {}, text),
+      el("p", {}, state === "skipped" ? `Left out. ${text}` : text),
       needs && el("p", { class: "rs-help" }, `${needs}.`),
       warnings.map((warning) => el("p", { class: "rs-problem" }, warning)),
       fitted.length > 0 &&

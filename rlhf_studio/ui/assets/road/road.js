@@ -38,13 +38,15 @@ const roundOf = (key) => Number(key.split("-")[1] || 1);
 
 /** Where a road stands, in a few words. */
 function standing({ parts, going, held_up: heldUp }) {
-  const done = parts.filter(({ state }) => OVER.includes(state)).length;
+  const todo = parts.filter(({ state }) => state !== "skipped");
+  const done = todo.filter(({ state }) => state === "done").length;
+  const part = `${done} of ${todo.length} parts done`;
   const took = minutes(parts.reduce((sum, { seconds }) => sum + seconds, 0));
-  if (done === parts.length) return `Done, ${took} in all`;
-  if (going) return `Under way, ${done} of ${parts.length} parts done`;
-  if (heldUp) return `Waits for you, ${done} of ${parts.length} parts done`;
+  if (done === todo.length) return `Done, ${took} in all`;
+  if (going) return `Under way, ${part}`;
+  if (heldUp) return `Waits for you, ${part}`;
   const failed = parts.some(({ state }) => state === "failed");
-  return `${failed ? "Failed" : "Stopped"}, ${done} of ${parts.length} parts done`;
+  return `${failed ? "Failed" : "Stopped"}, ${part}`;
 }
 
 const ended = ({ parts }) => parts.every(({ state }) => OVER.includes(state));
@@ -260,12 +262,7 @@ class RoadPage {
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline &&
-        el(
-          "p",
-          { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" },
-          part.headline.replace("Left out: ", ""),
-        ),
+      part.headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, part.headline),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
       OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
       part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
