@@ -104,7 +104,7 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
 def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     """Too few responses for the noise: all steps together should tell a rise that matters from none in nine of ten runs.
 
-    The error of a rise over N steps of B responses is s √(12 / (N B)), as in :mod:`.expectation`, so that N B = 12 ((1.645 + 1.28) / 0.25)².
+    The error of a rise over N steps of B responses is s √(12 / (N B)), as in :mod:`.expectation`, so N B = 12 ((1.645 + 1.28) / 0.25)².
     """
     ppo, steps = run.in_force.ppo, max(run.total_steps, len(run.steps))
     needed = 12 * ((EXCLUDED + NINE_OF_TEN) / MATTERS) ** 2 / steps
