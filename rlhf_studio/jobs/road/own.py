@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, StageConfig, short_name, used_in
+from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, StageConfig, short_name, used_in, uses
 from rlhf_studio.config.fitting import Fitted
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, mapping_from_yaml, merged, parse_config, walk_fields
 from rlhf_studio.config.recipes import load_recipe
@@ -85,7 +85,7 @@ def require_known(own: OwnSettings) -> None:
         problems.append(Problem("--demonstrations", what))
     if not 0 <= own.minutes <= 100_000:
         problems.append(Problem("--minutes", f"should be from 0 (no limit) to 100,000, not {own.minutes:g}"))
-    known = {name for stage in (*RECIPES, "evaluation") for name, _ in walk_fields(STAGES[stage])}  # type: ignore[index]
+    known = {name for stage in (*RECIPES, "evaluation") for name, _ in walk_fields(STAGES[stage]) if uses(stage, name)}  # type: ignore[index, arg-type]
     for name in own.changes:
         if name in SET_BY_THE_ROAD:
             problems.append(Problem(name, "the road sets this itself; use its own options"))
@@ -167,8 +167,8 @@ def settings_for_part(
 
 
 def _changes_for(own: OwnSettings, key: str) -> dict[str, str]:
-    """Those of the person's settings that the part has."""
-    there = {name for name, _ in walk_fields(STAGES[key])}  # type: ignore[index]  # the keys of its parts are names of stages
+    """Those of the person's settings that the part has and uses."""
+    there = {name for name, _ in walk_fields(STAGES[key]) if uses(key, name)}  # type: ignore[index, arg-type]  # its key is a stage's name
     return {name: text for name, text in own.changes.items() if name in there}
 
 
@@ -204,6 +204,8 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
     assert isinstance(ppo, RunConfig)
     if comparison.measure == "judge":
         return replace(comparison, judge=short_name(config.evaluation.judge), same_origin=bool(judge_notes(config)))
+    if comparison.measure == "gold":
+        return replace(comparison, judge="the world's gold score", same_origin=False)
     ours, theirs = config.reward.components[0], ppo.reward.components[0]
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
     named = "the reward model trained on your pairs" if ours.name == YOUR_PAIRS else ours.name or ours.described()
