@@ -13,6 +13,7 @@ from rlhf_studio.config.io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.look import look_at, problems_of
+from rlhf_studio.jobs.road.outcomes import shared_frame
 from rlhf_studio.jobs.road.own import Made, in_full, minutes_for, parts_of, require_known, reward_of, settings_for_part, with_origin
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, list_roads, read_road
 from tests.road.own_files import own_files, own_settings
@@ -111,8 +112,16 @@ def test_the_time_is_divided_and_what_is_left_over_goes_on(tmp_path: Path) -> No
     road = road.with_part("sft", state="done", seconds=240.0)
     assert [minutes_for(road, key) for key in ALL[1:]] == [24, 60, 12]  # 96 minutes over 2, 5, 1
     road = road.with_part("reward_model", state="done", seconds=6000.0)
-    assert minutes_for(road, "ppo") == 0.5  # the time is over
+    assert (minutes_for(road, "ppo"), minutes_for(road, "evaluation")) == (0.5, 3.0)  # the time is over
     assert minutes_for(replace(road, settings=OwnSettings("m", "d", "p", "q")), "ppo") == 0.0
+
+
+def test_what_a_chat_template_writes_around_a_prompt_is_not_shown() -> None:
+    """Here all persons begin and end alike; only whole lines and marks are taken away."""
+    said = ["Tell me of a tent.", "Tell me of a tram."]
+    frame = shared_frame([f"<s>system\nBe kind<e>\n<s>user\n{text}<e>\n<s>assistant\n" for text in said])
+    assert frame == ("<s>system\nBe kind<e>\n<s>user\n", "<e>\n<s>assistant\n")
+    assert shared_frame(said) == shared_frame(said[:1]) == ("", "")
 
 
 def test_relative_files_are_those_of_the_folder_that_they_were_typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,9 @@ from rlhf_studio.runs.records import StartMode
 from tests.road.own_files import PROMPTS, own_settings
 from tests.runs.store_helpers import python_environment
 
-TINY = {"lora.enabled": "true", "sft.max_steps": "2", "reward_model.max_steps": "2", "ppo.steps": "1", "ppo.batch_size": "4", "ppo.mini_batch_size": "4",
-        "ppo.ppo_epochs": "1", "generation.response_length": "4", "engine.watch_prompts": "0", "engine.probe_prompts": "0",
-        "evaluation.prompts": "4", "evaluation.batch_size": "4", "data.eval_share": "0.2"}  # fmt: skip
+TINY = {"lora.enabled": "true", "sft.max_steps": "2", "reward_model.max_steps": "2", "ppo.steps": "1", "ppo.batch_size": "4",
+        "ppo.mini_batch_size": "4", "ppo.ppo_epochs": "1", "generation.response_length": "4", "engine.watch_prompts": "0",
+        "engine.probe_prompts": "0", "evaluation.prompts": "4", "evaluation.batch_size": "4", "data.eval_share": "0.2"}  # fmt: skip
 
 
 def in_this_process(run_dir: Path, mode: StartMode, *, ticket: Any) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlhf_studio.analysis.doctor import diagnose
@@ -10,6 +13,7 @@ from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.intervals import NOTHING
 from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.jobs.road.state import Comparison, Course
 from rlhf_studio.runs.reader import RunReader
 
@@ -57,6 +61,9 @@ def examples_of(reader: RunReader, most: int) -> list[Example]:
     if len(answers) < 2:
         return []
     first, last = answers[0], answers[-1]
+    config = reader.config()
+    is_chat = isinstance(config, EvaluationRunConfig) and config.data.chat_template
+    frame = shared_frame([record.prompt for record in first.records]) if is_chat else ("", "")
     decides = report_of(reader).decides
 
     def score(of: PolicyAnswers, index: int) -> float | None:
@@ -67,9 +74,22 @@ def examples_of(reader: RunReader, most: int) -> list[Example]:
     for index, record in enumerate(first.records):
         other = next((i for i, own in enumerate(last.records) if (own.place, own.draw) == (record.place, record.draw)), None)
         if record.draw == 0 and other is not None and len(both) < most:
-            texts = record.prompt, record.response, last.records[other].response
+            texts = record.prompt.removeprefix(frame[0]).removesuffix(frame[1]), record.response, last.records[other].response
             both.append(Example(*texts, score(first, index), score(last, other)))
     return both
+
+
+def shared_frame(prompts: Sequence[str]) -> tuple[str, str]:
+    """(what a chat template writes before what the person says, and after it), by what all prompts share; empty with fewer than two.
+
+    The beginning ends with a line; the end begins with a line break or a bracket, so that no word of a person is taken for the template's.
+    """
+    if len(set(prompts)) < 2:
+        return "", ""
+    before = os.path.commonprefix(list(prompts))
+    after = os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1]
+    start = re.search(r"[\n<\[]", after)
+    return before[: before.rfind("\n") + 1], after[start.start() :] if start else ""
 
 
 def _held_out(reader: RunReader, metric: str) -> int:

@@ -20,8 +20,8 @@ from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, PartState
 RECIPES = {"sft": "own-sft", "reward_model": "own-reward", "ppo": "own"}
 SHARES = {"sft": 2, "reward_model": 2, "ppo": 5, "evaluation": 1}
 """How the road's time is divided. What a part leaves over goes to those after it."""
-LEAST_MINUTES = 0.5
-"""A part that comes after the time is over has so long; a step that has begun is always done."""
+LEAST_MINUTES, LEAST_OF_EVALUATION = 0.5, 3.0
+"""A part that comes after the time is over has so long, and a step that has begun is always done. Without a comparison nothing is known."""
 SET_BY_THE_ROAD = ("model.policy", "data.source", "data.prompts", "reward.components", "evaluation.policies", "evaluation.judge",
                    "engine.max_minutes", "engine.seed")  # fmt: skip
 SHARED_WITH_EVALUATION = {"model": ("revision", "dtype", "quantization", "attention"), "engine": ("device", "threads", "seed")}
@@ -141,7 +141,8 @@ def minutes_for(road: Road, key: str) -> float:
         return 0.0
     open_keys = [part.key for part in road.parts if part.state not in ("done", "skipped")]
     left = own.minutes - sum(part.seconds for part in road.parts) / 60
-    return round(max(LEAST_MINUTES, left * SHARES[key] / sum(SHARES[other] for other in open_keys)), 2)
+    least = LEAST_OF_EVALUATION if key == "evaluation" else LEAST_MINUTES
+    return round(max(least, left * SHARES[key] / sum(SHARES[other] for other in open_keys)), 2)
 
 
 def settings_for_part(
