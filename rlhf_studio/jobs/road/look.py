@@ -72,19 +72,19 @@ def _look(road: Road, part: Part, workspace: Path, permissions: Permissions) -> 
     try:
         config, fitted = settings_for_part(now, part.key, Made(), minutes)
     except ConfigError as error:
-        return PartLook(part, problems=_at_options(error.problems, part.key), minutes=minutes)
+        return PartLook(part, problems=_at_options(error.problems, part.key, own), minutes=minutes)
     report = inspect_run(config, workspace, permissions=permissions)
     beside = (report.weights or 0) * FLOAT if to_be_trained and part.key in ("ppo", "evaluation") else 0
-    return PartLook(part, config, fitted, report, _at_options(report.problems, part.key), minutes, beside)
+    return PartLook(part, config, fitted, report, _at_options(report.problems, part.key, own), minutes, beside)
 
 
-def _at_options(problems: list[Problem], key: str) -> tuple[Problem, ...]:
+def _at_options(problems: list[Problem], key: str, own: OwnSettings) -> tuple[Problem, ...]:
     """The problems with the options of the road in the place of the settings that it makes of them."""
     options = {**OPTIONS, "data.source": "--demonstrations" if key == "sft" else "--pairs"}
 
     def option(setting: str) -> str:
         if setting.startswith("reward.components"):
-            return "--judge" if key == "evaluation" else "--reward"
+            return "--judge" if key == "evaluation" and own.judge else "--reward"
         return options.get(setting, setting)
 
     return tuple(Problem(option(problem.field), problem.message) for problem in problems)
