@@ -167,6 +167,8 @@ def test_one_button_goes_along_all_parts_of_the_road(
     assert len(list(server.workspace.folders())) == 4  # the stopped part went on with its own run
     expect(page.locator(".rs-road-verdict")).to_contain_text("With PPO the gold score rose from 0.50 to ")
     expect(page.locator(".rs-road")).to_contain_text("its numbers say little")
+    expect(page.locator(".rs-road .rs-primary:visible")).to_have_text(["Run all on the world"])
+    page.get_by_role("button", name="Close the form").click()
     expect(page.locator(".rs-road .rs-primary:visible")).to_have_text(["Open the table"])
     page.locator(".rs-road-actions").get_by_role("link", name="Open the table").click()
     expect(page.locator(".rs-evaluate-choice select")).to_have_value(runs["evaluation"])

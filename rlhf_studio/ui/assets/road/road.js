@@ -70,7 +70,7 @@ class RoadPage {
       begin: (wish) => this.begin(wish),
       chosen: () => this.draw(),
     });
-    this.opener = pushButton("rs-button", "New road", () => this.open(true));
+    this.opener = pushButton("rs-button", "New road", () => this.open(!this.opened));
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.gone = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true }, "This road is not here.");
     this.older = el("p", { class: "rs-help", hidden: true });
@@ -154,7 +154,8 @@ class RoadPage {
     if (!reply) return;
     const fresh = !reply.roads.length || Boolean(this.opened);
     show(this.form.node, reply.operator && fresh);
-    show(this.opener, reply.operator && !fresh);
+    show(this.opener, reply.operator && reply.roads.length > 0);
+    setText(this.opener, this.opened ? "Close the form" : "New road");
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
     const road = this.shown;
@@ -228,7 +229,7 @@ class RoadPage {
     const run = (stage) => road.parts.findLast(({ key }) => key.split("-")[0] === stage)?.run;
     const [compared, trained] = [run("evaluation"), run("ppo")];
     return [
-      compared && this.link("Open the table", "evaluate", { evaluation: compared }, "rs-primary"),
+      compared && this.link("Open the table", "evaluate", { evaluation: compared }, this.opened ? "" : "rs-primary"),
       trained && this.link("Talk to it", "talk", { talk: trained }),
     ];
   }
