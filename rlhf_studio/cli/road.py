@@ -6,7 +6,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_of, print_notes
 from rlhf_studio.config import Permissions, add_permission_flags
@@ -82,10 +82,10 @@ def _own(options: argparse.Namespace) -> int:
 
     _check_seed(options.seed)
     permissions, workspace = permissions_of(options), options.workspace.resolve()
-    files = {name: getattr(options, name) for name in ("policy", "demonstrations", "pairs", "prompts")}
-    components = {name: reward_of(getattr(options, name)) for name in ("reward", "judge")}
-    more = {name: getattr(options, name) for name in ("minutes", "anyway", "seed")}
-    own = in_full(OwnSettings(**files, **components, **more, changes=options.overrides), workspace)
+    as_typed = ("policy", "demonstrations", "pairs", "prompts", "minutes", "anyway", "seed")
+    given: dict[str, Any] = {name: getattr(options, name) for name in as_typed}
+    given |= {name: reward_of(getattr(options, name)) for name in ("reward", "judge")}
+    own = in_full(OwnSettings(**given, changes=options.overrides), workspace)
     require_known(own)
     looks = look_at(own, workspace, permissions)
     if problems := problems_of(looks):

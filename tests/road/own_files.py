@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.jobs.road.state import OwnSettings
 
@@ -23,6 +24,7 @@ def own_files(folder: Path) -> dict[str, str]:
     return {name: str(folder / f"{name}.jsonl") for name in rows}
 
 
-def own_settings(folder: Path, **more: object) -> OwnSettings:
+def own_settings(folder: Path, **more: Any) -> OwnSettings:
     """A road on these files with the bundled policy."""
-    return OwnSettings("bundled/world-policy", **{**own_files(folder), **more})  # type: ignore[arg-type]
+    given: dict[str, Any] = {**own_files(folder), **more}
+    return OwnSettings("bundled/world-policy", **given)

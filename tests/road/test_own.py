@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,11 @@ from rlhf_studio.jobs.road.state import Comparison, OwnSettings, list_roads, rea
 from tests.road.own_files import own_files, own_settings
 
 ALL = ["sft", "reward_model", "ppo", "evaluation"]
-D, P, Q, R = {"demonstrations": "d"}, {"pairs": "p"}, {"prompts": "q"}, {"reward": {"kind": "lexicon"}}
-LEFT = [
+D: dict[str, Any] = {"demonstrations": "d"}
+P: dict[str, Any] = {"pairs": "p"}
+Q: dict[str, Any] = {"prompts": "q"}
+R: dict[str, Any] = {"reward": {"kind": "lexicon"}}
+LEFT: list[tuple[dict[str, Any], list[str]]] = [
     ({**D, **P, **Q}, []),
     ({**P, **Q}, ["sft"]),
     ({**Q, **R}, ["sft", "reward_model"]),
@@ -33,11 +37,11 @@ LEFT = [
 
 def test_what_is_missing_is_left_out_with_a_sentence() -> None:
     for files, left_out in LEFT:
-        parts = parts_of(OwnSettings("m", **files))  # type: ignore[arg-type]
+        parts = parts_of(OwnSettings("m", **files))
         assert [part.key for part in parts] == ALL
         assert [part.key for part in parts if part.state == "skipped"] == left_out, files
         assert all(part.headline.endswith(".") is (part.state == "skipped") for part in parts)
-    assert "name a reward" in parts_of(OwnSettings("m", **D, **Q))[2].headline  # type: ignore[arg-type]
+    assert "name a reward" in parts_of(OwnSettings("m", **D, **Q))[2].headline
     for own, field in (
         (OwnSettings("m"), "--demonstrations"),
         (OwnSettings("m", prompts="q"), "--demonstrations"),

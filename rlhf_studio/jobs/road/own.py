@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, StageConfig, short_name, used_in, uses
+from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, Stage, StageConfig, short_name, used_in, uses
 from rlhf_studio.config.fitting import Fitted
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, mapping_from_yaml, merged, parse_config, walk_fields
 from rlhf_studio.config.recipes import load_recipe
@@ -85,7 +85,7 @@ def require_known(own: OwnSettings) -> None:
         problems.append(Problem("--demonstrations", what))
     if not 0 <= own.minutes <= 100_000:
         problems.append(Problem("--minutes", f"should be from 0 (no limit) to 100,000, not {own.minutes:g}"))
-    known = {name for stage in (*RECIPES, "evaluation") for name, _ in walk_fields(STAGES[stage]) if uses(stage, name)}  # type: ignore[index, arg-type]
+    known = {name for key in TITLES for name in _settings_of(key)}
     for name in own.changes:
         if name in SET_BY_THE_ROAD:
             problems.append(Problem(name, "the road sets this itself; use its own options"))
@@ -167,9 +167,15 @@ def settings_for_part(
     return own_config(recipe, settings, {*values, *changes})
 
 
+def _settings_of(key: str) -> set[str]:
+    """The settings that a part has and uses; its key is the name of its stage."""
+    stage = cast(Stage, key)
+    return {name for name, _ in walk_fields(STAGES[stage]) if uses(stage, name)}
+
+
 def _changes_for(own: OwnSettings, key: str) -> dict[str, str]:
     """Those of the person's settings that the part has and uses."""
-    there = {name for name, _ in walk_fields(STAGES[key]) if uses(key, name)}  # type: ignore[index, arg-type]  # its key is a stage's name
+    there = _settings_of(key)
     return {name: text for name, text in own.changes.items() if name in there}
 
 

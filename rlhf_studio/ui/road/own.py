@@ -30,9 +30,9 @@ def settings_of(data: Any, workspace: Path) -> OwnSettings:
     minutes = member(data, "minutes") or 0
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
         raise ConfigError([Problem("--minutes", "should be a number of minutes, or empty for no limit")])
-    files = {name: texts[name].strip() for name in ("policy", "demonstrations", "pairs", "prompts")}
-    components = {name: _component(name, texts[name]) for name in ("reward", "judge")}
-    own = in_full(OwnSettings(**files, **components, minutes=float(minutes), anyway=member(data, "anyway") is True), workspace)
+    given: Json = {name: texts[name].strip() for name in ("policy", "demonstrations", "pairs", "prompts")}
+    given |= {name: _component(name, texts[name]) for name in ("reward", "judge")}
+    own = in_full(OwnSettings(**given, minutes=float(minutes), anyway=member(data, "anyway") is True), workspace)
     require_known(own)
     return own
 
