@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlhf_studio.cli.main import main
+from rlhf_studio.config import Permissions
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.drive import drive, go_on_command
@@ -38,6 +39,8 @@ def test_it_stops_after_a_part_that_was_not_worth_it_and_goes_on_anyway(workspac
     weak = "Not surely better than chance: the reward model is right on 70 % of 9 held-out pairs (38 % to 90 %)."
     assert lines[-2].startswith(f"the road stops after this part: {weak} About 30 held-out pairs would tell")
     assert lines[-1] == f"go on all the same with: {go_on_command(road.folder, workspace)} --anyway"
+    allowed = go_on_command(road.folder, workspace, Permissions(("/w/mine.py",)))
+    assert allowed.endswith(" --allow-custom-rewards /w/mine.py")  # without it the reward of one's own would be refused
     assert [part.state for part in read_road(road.folder).parts] == ["done", "done", "waiting", "waiting"]
     assert drive(road.folder, workspace, lines.append) == STOPPED and len(journal(workspace)) == 2
 

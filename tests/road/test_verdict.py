@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from rlhf_studio.jobs.road.own import Made, made_so_far
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
 from rlhf_studio.jobs.road.state import Comparison, Course, OwnSettings, Part, Road
 from rlhf_studio.jobs.road.verdict import held_up, judgement_of, verdict_of
@@ -103,6 +104,12 @@ def test_a_road_on_own_files_stops_after_a_part_that_was_not_worth_it() -> None:
     assert held_up(replace(road, settings=RoadSettings())) is None
     assert held_up(road.with_part("sft", course=Course(LOSS, 2.0, 1.9))) is None
     assert held_up(road.with_part("ppo", state="done", course=None)) is None  # nothing comes after it
+
+    judge = Part("reward_model", "", "run", "done", run="rm", course=Course(ACCURACY, 0.5, 0.4, 200))
+    weak = replace(road, parts=[replace(parts[0], course=Course(LOSS, 2.0, 1.9), run="sft"), judge, parts[2]])
+    assert held_up(weak) == judge and made_so_far(weak, Path("/r")).reward_model == "/r/rm"
+    given = replace(weak, settings=OwnSettings("m", reward={"kind": "lexicon"}))  # then it would only be the judge, and is not asked
+    assert held_up(given) is None and made_so_far(given, Path("/r")) == Made("/r/sft")
 
 
 def test_a_small_road_is_one_by_its_lengths() -> None:

@@ -59,26 +59,27 @@ def drive(folder: Path, workspace: Path, say: Say = print, permissions: Permissi
             return code
         while code == DONE and (part := driver.road.next_part()):
             if (weak := held_up(driver.road)) is not None:
-                return _stops_here(driver.road, weak, workspace, say)
+                return _stops_here(driver.road, weak, go_on_command(folder, workspace, permissions, "--anyway"), say)
             code = driver.go_along(part)
     if code == DONE and isinstance(driver.road.settings, OwnSettings):
         _say_the_end(driver.road, workspace, say)
     if code != DONE:
-        say(f"{'go on' if code == STOPPED else 'put that right, then go on'} with: {go_on_command(folder, workspace)}")
+        say(f"{'go on' if code == STOPPED else 'put that right, then go on'} with: {go_on_command(folder, workspace, permissions)}")
     return code
 
 
-def go_on_command(folder: Path, workspace: Path) -> str:
-    """What a person types to go on along the road."""
+def go_on_command(folder: Path, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, *more: str) -> str:
+    """What a person types to go on along the road; permissions are needed again, and servers' addresses are not repeated."""
     elsewhere = [] if workspace_of(folder) == workspace else ["--workspace", str(workspace)]
-    return shlex.join(["python", "-m", "rlhf_studio", "road", "go", str(folder), *elsewhere])
+    allowed = [text for file in permissions.files for text in ("--allow-custom-rewards", file)]
+    return shlex.join(["python", "-m", "rlhf_studio", "road", "go", str(folder), *elsewhere, *allowed, *more])
 
 
-def _stops_here(road: Road, weak: Part, workspace: Path, say: Say) -> int:
+def _stops_here(road: Road, weak: Part, command: str, say: Say) -> int:
     judgement = judgement_of(weak)
     assert judgement is not None  # it holds the road up
     say(f"the road stops after this part: {judgement.sentence} {judgement.advice}")
-    say(f"go on all the same with: {go_on_command(road.folder, workspace)} --anyway")
+    say(f"go on all the same with: {command}")
     return STOPPED
 
 

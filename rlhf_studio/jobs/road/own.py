@@ -16,6 +16,7 @@ from rlhf_studio.inputs.fitted import own_config
 from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.relative_paths import named_in, run_in_full
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, PartState, Road
+from rlhf_studio.jobs.road.verdict import is_weak
 
 RECIPES = {"sft": "own-sft", "reward_model": "own-reward", "ppo": "own"}
 SHARES = {"sft": 2, "reward_model": 2, "ppo": 5, "evaluation": 1}
@@ -129,8 +130,12 @@ def _without_ppo(own: OwnSettings) -> str:
 
 
 def made_so_far(road: Road, runs: Path) -> Made:
-    """The runs of the parts that are done."""
-    return Made(**{part.key: str(runs / part.run) for part in road.parts if part.key in RECIPES and part.state == "done" and part.run})
+    """The runs of the parts that are done; without a weak reward model that would only be the judge, and a bad one."""
+    own = road.settings
+    assert isinstance(own, OwnSettings)
+    done = [part for part in road.parts if part.key in RECIPES and part.state == "done" and part.run]
+    kept = [part for part in done if not (part.key == "reward_model" and own.reward and is_weak(part))]
+    return Made(**{part.key: str(runs / part.run) for part in kept})
 
 
 def minutes_for(road: Road, key: str) -> float:

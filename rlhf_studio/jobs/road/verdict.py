@@ -59,12 +59,21 @@ def judgement_of(part: Part) -> Judgement | None:
 
 
 def held_up(road: Road) -> Part | None:
-    """The part after which a road on own files stops, because it was not worth it; None where it may go on, and at its end."""
-    newest = road.last_done()
-    if not isinstance(road.settings, OwnSettings) or road.settings.anyway or newest is None or road.next_part() is None:
+    """The part after which a road on own files stops, because it was not worth it; None where it may go on, and at its end.
+
+    A reward model that is only the judge stops nothing: a weak one is not asked (:func:`rlhf_studio.jobs.road.own.made_so_far`).
+    """
+    own, newest = road.settings, road.last_done()
+    if not isinstance(own, OwnSettings) or own.anyway or newest is None or road.next_part() is None:
         return None
-    judgement = judgement_of(newest)
-    return newest if judgement is not None and not judgement.worth else None
+    only_judge = newest.key == "reward_model" and bool(own.reward)
+    return newest if is_weak(newest) and not only_judge else None
+
+
+def is_weak(part: Part) -> bool:
+    """Whether a part is done and was not worth it."""
+    judgement = judgement_of(part)
+    return judgement is not None and not judgement.worth
 
 
 # --- each part -----------------------------------------------------------------------------------------------------------------------

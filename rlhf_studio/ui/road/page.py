@@ -26,7 +26,7 @@ from rlhf_studio.jobs.road.outcomes import examples_of
 from rlhf_studio.jobs.road.own import minutes_for
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads
-from rlhf_studio.jobs.road.verdict import held_up, judgement_of, verdict_of
+from rlhf_studio.jobs.road.verdict import held_up, is_weak, judgement_of, verdict_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
@@ -98,8 +98,7 @@ class RoadPage:
     def _card(self, part: Part, road: Road) -> Json:
         """A part as its card shows it. One whose run is at work, whoever started that, is under way."""
         own = isinstance(road.settings, OwnSettings)
-        judgement = judgement_of(part) if own else None
-        card = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0, "weak": judgement is not None and not judgement.worth}
+        card = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0, "weak": own and is_weak(part)}
         card["limit"] = minutes_for(road, part.key) if own and part.state == "waiting" else 0
         if part.run:
             with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
