@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.engine.loop import models
+from rlhf_studio.engine.sampling.traced_step import CannotTrace
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.jobs.road import drive as driving
 from rlhf_studio.jobs.road.begin import begin_road
@@ -53,9 +55,15 @@ def check(road: Road, runs: Path) -> None:
     assert len(examples) == 2 and all(example.prompt in PROMPTS for example in examples)
 
 
+def untraced(policy: Any, settings: Any) -> Any:
+    """Sampling calls the model itself: tracing takes longer than these few tokens."""
+    raise CannotTrace("a test")
+
+
 @pytest.mark.slow
 def test_from_files_to_a_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driving, "Dispatcher", lambda workspace, interval: Dispatcher(workspace, in_this_process, 0.01))
+    monkeypatch.setattr(models, "trace_step", untraced)
     road = begin_road(tmp_path, "", own_settings(tmp_path, judge={"kind": "lexicon"}, changes=TINY, anyway=True), 0.0)
     lines: list[str] = []
     assert drive(road.folder, tmp_path, lines.append) == DONE, lines
