@@ -27,6 +27,7 @@ def ended(*ppo: Course | None, evaluation: Comparison | None = None) -> Road:
     return road.with_part("evaluation", comparison=evaluation)
 
 
+NOT_SURE = "The score shows no sure change yet (0.24 → 0.41), in 5 steps."
 JUDGED = [
     (0.67, 0.55, 0.78, "The trained policy is better: it wins 67 % of comparisons with the fine-tuned one (55 % to 78 %)"),
     (0.67, 0.501, 0.78, "The trained policy is better: it wins 67 % of comparisons with the fine-tuned one (50 % to 78 %)"),
@@ -56,6 +57,9 @@ def test_no_verdict_before_the_end() -> None:
     road = ended(gold(0.5, 1.5), evaluation=wins(0.67, 0.55, 0.78))
     assert verdict_of(road).endswith("on 8 prompts. With PPO the gold score rose from 0.50 to 1.50.")
     assert verdict_of(road.with_part("evaluation", state="running")) == ""
+    unsure = Course("objective/scores", 0.24, 0.41, 0, "cannot tell yet", 5)  # on own files the doctor has judged the score
+    own = replace(road.with_part("ppo", course=unsure), settings=OwnSettings("m"))
+    assert verdict_of(own).endswith("with the start (55 % to 78 %), by the gold score, on 8 prompts. " + NOT_SURE)
 
 
 def test_the_judge_says_whether_it_is_of_the_rewards_own_origin() -> None:

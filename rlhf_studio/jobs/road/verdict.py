@@ -141,7 +141,8 @@ def verdict_of(road: Road) -> str:
     compared = [part.comparison for part in road.parts if part.key == "evaluation" and part.comparison is not None]
     trained = [part.course for part in road.parts if part.key.startswith("ppo") and part.state == "done"]
     ended = better(compared[-1], "the start" if own else "the fine-tuned one") if compared else ""
-    return " ".join(sentence for sentence in (ended, _with_ppo(trained)) if sentence)
+    course = trained[-1] if own and trained else None  # the doctor has judged whether its score moved by more than chance
+    return " ".join(sentence for sentence in (ended, _ppo(course).sentence if course else _with_ppo(trained)) if sentence)
 
 
 def better(comparison: Comparison, first: str) -> str:
