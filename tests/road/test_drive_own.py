@@ -50,6 +50,7 @@ def test_it_stops_after_a_part_that_was_not_worth_it_and_goes_on_anyway(workspac
     assert isinstance(ended.settings, OwnSettings) and ended.settings.anyway
     comparison = ended.part("evaluation").comparison
     assert comparison is not None and comparison.rate == pytest.approx(2 / 3) and comparison.prompts == 3
+    assert comparison.same_answer == 3  # the stand-in's second policy says the same to all three
     out = capsys.readouterr().out
     assert "No sure difference: the trained policy wins 67 % of comparisons with the start (" in out
     assert "  before  first  (0.00)\n  after   second  (−1.00)\n" in out

@@ -43,6 +43,12 @@ def test_better_only_where_the_whole_interval_says_so() -> None:
         assert verdict_of(ended(evaluation=wins(rate, low, high))) == f"{sentence}, by the gold score, on 8 prompts.", rate
 
 
+def test_one_answer_to_all_prompts_is_told() -> None:
+    for same, told in ((4, False), (5, True)):
+        verdict = verdict_of(ended(evaluation=replace(wins(0.9, 0.7, 0.99), same_answer=same)))
+        assert verdict.endswith("But it gives the same answer to 5 of 8 prompts: read the answers.") is told
+
+
 def test_what_the_score_did_from_the_first_round_to_the_last() -> None:
     assert verdict_of(ended(gold(-0.93, -0.92))) == "With PPO the gold score rose from \u22120.93 to \u22120.92."
     assert verdict_of(ended(gold(0.5, 1.5), gold(1.4, 0.2))) == "With PPO the gold score fell from 0.50 to 0.20."

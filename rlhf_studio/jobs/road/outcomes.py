@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,14 @@ def comparison_of(reader: RunReader) -> Comparison | None:
     rate, gain = others[-1].win_rates[report.decides].rate, others[-1].differences.get(report.decides, NOTHING)
     if rate.value is None:
         return None
-    return Comparison(report.decides, rate.value, rate.low, rate.high, report.prompts, gain.value, gain.low, gain.high)
+    numbers = rate.value, rate.low, rate.high, report.prompts, gain.value, gain.low, gain.high
+    return Comparison(report.decides, *numbers, same_answer=_same_answer(reader, others[-1].name))
+
+
+def _same_answer(reader: RunReader, policy: str) -> int:
+    """To how many prompts a policy gives its most frequent answer."""
+    given = {(answer.response, answer.place) for answer in reader.answers() if answer.policy == policy}
+    return max(Counter(response for response, _ in given).values(), default=0)
 
 
 def examples_of(reader: RunReader, most: int) -> list[Example]:

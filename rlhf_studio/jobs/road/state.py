@@ -118,6 +118,7 @@ class Comparison:
         gain: mean of the paired differences, last less first, in the measure's own unit; ``gain_low`` and ``gain_high`` as above.
         same_origin: whether what decides is what PPO learned from; None where nobody has looked.
         judge: what decides, in a few words; empty where nobody has looked.
+        same_answer: to how many prompts the last policy gives its most frequent answer.
     """
 
     measure: str
@@ -130,6 +131,7 @@ class Comparison:
     gain_high: float | None = None
     same_origin: bool | None = None
     judge: str = ""
+    same_answer: int = 0
     __pydantic_config__ = _AS_WRITTEN
 
 

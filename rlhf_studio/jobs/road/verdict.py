@@ -157,7 +157,14 @@ def better(comparison: Comparison, first: str) -> str:
     else:
         judged = "No sure difference: the trained policy wins"
     between, by = interval(comparison), judged_by(comparison)
-    return f"{judged} {percent(comparison.rate)} of comparisons with {first}{between}, {by}.{_origin(comparison)}"
+    more = f"{_origin(comparison)}{_one_answer(comparison)}"
+    return f"{judged} {percent(comparison.rate)} of comparisons with {first}{between}, {by}.{more}"
+
+
+def _one_answer(comparison: Comparison) -> str:
+    """A warning where one answer has taken the place of all others, which a judge may like all the same."""
+    same, prompts = comparison.same_answer, comparison.prompts
+    return f" But it gives the same answer to {same} of {counted(prompts, 'prompt')}: read the answers." if 2 * same > prompts > 1 else ""
 
 
 def _origin(comparison: Comparison) -> str:
