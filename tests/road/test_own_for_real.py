@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,8 @@ def check(road: Road, runs: Path) -> None:
     assert comparison is not None and comparison.same_origin is False and comparison.judge == "the lexicon rule"
     examples = examples_of(readers["evaluation"], 2)
     assert len(examples) == 2 and all(example.prompt in PROMPTS for example in examples)
+    answers = readers["evaluation"].answers()  # the last policy reads and writes with its own tokenizer, which its base has not
+    assert any(answer.response for answer in answers[-4:]) and all(math.isfinite(answer.kl) for answer in answers)
 
 
 def untraced(policy: Any, settings: Any) -> Any:
