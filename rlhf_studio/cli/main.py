@@ -37,7 +37,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward")
+TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

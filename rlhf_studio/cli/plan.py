@@ -36,6 +36,13 @@ def plan(options: argparse.Namespace) -> int:
     report = inspect_run(config, workspace, permissions=permissions_of(options))
     if report.problems:
         raise ConfigError(report.problems)
+    say_plan(config, report, workspace)
+    print_notes(config, report)
+    return DONE
+
+
+def say_plan(config: StageConfig, report: Preflight, workspace: Path) -> None:
+    """Print what a run does, its time, memory and disk."""
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
     say(outlook.sentence(config, recipe))
@@ -50,8 +57,6 @@ def plan(options: argparse.Namespace) -> int:
             say(f"  {part['name']}: {part['size']}")
         if memory["advice"]:
             say(memory["advice"])
-    print_notes(config, report)
-    return DONE
 
 
 def _time(config: StageConfig, report: Preflight, recipe: Recipe, recipes: dict[str, Recipe], workspace: Path) -> dict[str, str]:

@@ -248,6 +248,10 @@ class EventRecord:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+TIME_OVER = "time-over"
+"""The kind of the event before a run stops because its time limit (engine.max_minutes) is over."""
+
+
 @dataclass(frozen=True)
 class StepRecord:
     """All that one PPO step leaves behind; stored in one transaction.

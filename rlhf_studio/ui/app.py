@@ -103,7 +103,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Evaluate", id=EVALUATE):
                 EvaluatePage(workspace, access, wake, inspect).build()
             with gr.Tab("Road", id=ROAD):
-                road = RoadPage(workspace, access).build()
+                road = RoadPage(workspace, access, context.permissions, keep_hub_token=context.keep_hub_token).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)
         _connect(tabs, live, train_page, train, runs_page, runs, wake, context.starts_through_queue)
         _connect_talk(talk, talk_page, tabs, live)
@@ -296,10 +296,12 @@ def launch(
     served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
     served.start()
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
-    for thread in filter(None, (dispatcher, janitor, keeper)):
-        thread.start()
-    url = address_of(host, listening.getsockname()[1])
-    return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
+    for thread in (dispatcher, janitor, keeper):
+        if thread is not None:
+            thread.start()
+    return Server(
+        address_of(host, listening.getsockname()[1]), access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper
+    )
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:

@@ -27,7 +27,7 @@ WATCH = words(
     runs: runs settings compare curves answers sweep experiment_form
     live, runs: experiment_ideas export_look
     feedback: boot
-    road: road_news road_lineage
+    road: road_news road_lineage road_examples
     talk: boot policies playground_boot
     learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
     evaluate: boot answers file
@@ -57,7 +57,7 @@ OPERATE = words(
     train: from_yaml try_reward pick_choices pick_model pick_folder pick_upload pick_search
     runs: loss resume_question open_log
     live, runs: experiment_start export_start export_cancel
-    road: road_start road_go road_stop
+    road: road_look road_start road_go road_stop
     feedback: results rating_link add_items manage export train_on
     talk: ask news halt playground_model playground_ask playground_news playground_halt
     learn: break_start

@@ -46,7 +46,7 @@ def other_pages(runs: dict[str, str]) -> dict[str, str]:
         f"?tab=talk&talk={runs['first']}": ".rs-talk-composer",
         "?tab=feedback": ".rs-feedback",
         f"?tab=evaluate&evaluation={runs['evaluation']}": ".rs-evaluate-wins li",
-        "?tab=road": ".rs-road-card",
+        "?tab=road": ".rs-road-new",
     }
 
 

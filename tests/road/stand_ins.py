@@ -111,7 +111,7 @@ def stand_in(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(drive, "Dispatcher", lambda workspace, interval: Dispatcher(workspace, EngineThread, 0.02))
     patch.setattr(drive, "run_command", run_command)
-    patch.setattr(drive, "inspect_run", lambda config, workspace: SimpleNamespace(problems=[], expected_peak=None))
+    patch.setattr(drive, "inspect_run", lambda config, workspace, **more: SimpleNamespace(problems=[], expected_peak=None))
     patch.setattr(running, "POLL_SECONDS", 0.02)
 
 

@@ -149,7 +149,7 @@ def test_an_engine_that_outlived_its_driver_is_waited_for(workspace: Path, monke
     class Killed(BaseException):
         pass
 
-    def killed(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Any) -> None:
+    def killed(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Any, minutes: float) -> None:
         dispatcher.tick()
         wait_until(lambda: under_way(folder))
         raise Killed
@@ -255,7 +255,7 @@ def test_a_run_that_was_deleted_is_made_again_and_one_that_cannot_start_is_told(
     shutil.rmtree(reader(folder).run_dir)
     behave(workspace)
     problems = [Problem("model.policy", "there is no such folder")]
-    monkeypatch.setattr(driving, "inspect_run", lambda config, workspace: type("P", (), {"problems": problems})())
+    monkeypatch.setattr(driving, "inspect_run", lambda config, workspace, permissions: type("P", (), {"problems": problems})())
     assert drive(folder, workspace, lambda text: None) == BAD_INPUT
     assert part(folder).problem == "model.policy: there is no such folder" and part(folder).state == "failed"
     stand_in(monkeypatch)

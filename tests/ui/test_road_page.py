@@ -17,23 +17,26 @@ from starlette.datastructures import Headers
 
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
-from rlhf_studio.jobs.road.state import driven, list_roads, read_road, write_road
+from rlhf_studio.jobs.road.state import Course, OwnSettings, driven, list_roads, read_road, write_road
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import RATER_HEADER, Access, Raters
 from rlhf_studio.ui.road import page as pages
 from rlhf_studio.ui.road.page import RoadPage
+from tests.road.own_files import own_files
 from tests.road.stand_ins import new_road
 from tests.runs.stage_helpers import write_stage_run
 from tests.runs.store_helpers import end
+from tests.runs.test_answers import answer
 from tests.runs.test_checkpoints import checkpoint
 from tests.ui.train_helpers import OPERATOR, VIEWER
 from tests.waiting import wait_until
 
 PLAYER = SimpleNamespace(headers=Headers({"host": "lab.example", RATER_HEADER: "link"}), client=VIEWER.client, query_params={})
-ACTIONS = ("road_start", "road_go", "road_stop")
+ACTIONS = ("road_look", "road_start", "road_go", "road_stop")
 
 
 @pytest.fixture
@@ -77,6 +80,7 @@ def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: li
             with pytest.raises(gr.Error, match="watch"):
                 getattr(page, name)({"road": folder.name, "rounds": 1}, request_of)
         assert page.road_lineage({"road": folder.name}, request_of) == {"rows": [], "again": False}, who
+        assert page.road_examples({"road": folder.name}, request_of) == {"examples": []}, who
     with pytest.raises(gr.Error, match="watch"):  # an operator's page that was opened with ?view=1
         page.road_start({"rounds": 1, "view": True}, OPERATOR)
     assert started == [] and len(list_roads(tmp_path)) == 1
@@ -107,6 +111,69 @@ def test_a_number_of_rounds_that_is_none_begins_nothing(page: RoadPage, started:
 def test_the_small_form(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
     page.road_start({"rounds": 1, "small": True}, OPERATOR)
     assert list_roads(tmp_path)[0].settings == SMALL and len(started) == 1
+
+
+def test_own_files_are_looked_at_and_a_road_on_them_is_begun(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    form = {"policy": "bundled/world-policy", **own_files(tmp_path), "judge": "lexicon", "minutes": 30}
+    rows = page.road_look({"own": {**form, "pairs": ""}}, OPERATOR)["rows"]
+    assert [row["state"] for row in rows] == ["waiting", "skipped", "skipped", "skipped"]
+    assert rows[0]["time"] == "at most 30 minutes" and rows[0]["memory"] and any("sft.epochs" in line for line in rows[0]["fitted"])
+    assert rows[2]["text"].startswith("Nothing says which answer is good.")
+    assert started == [] and list_roads(tmp_path) == []
+
+    begun = page.road_start({"own": form, "nonce": "a"}, OPERATOR)
+    (road,) = list_roads(tmp_path)
+    assert begun["road"] == road.id and isinstance(road.settings, OwnSettings) and len(started) == 1
+    assert (road.settings.minutes, road.settings.judge, road.settings.pairs) == (30.0, {"kind": "lexicon"}, form["pairs"])
+    shown = news(page, VIEWER)["roads"][0]
+    assert shown["own"] == "world-policy" and [part["limit"] for part in shown["parts"]] == [6, 6, 15, 3]
+    assert str(tmp_path) not in str(shown)
+
+
+def test_what_is_wrong_with_own_files_stands_at_its_field(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    form = {"policy": "bundled/world-policy", **own_files(tmp_path)}
+    for change, field, words in (
+        ({"policy": ""}, "policy", "name the model"),
+        ({"pairs": str(tmp_path / "none.jsonl")}, "pairs", "there is no file"),
+        ({"reward": "{kind: nothing}"}, "reward", ""),
+        ({"reward": "{"}, "reward", ""),
+        ({"reward": str(tmp_path / "mine.py")}, "reward", "--allow-custom-rewards"),  # which only the start of the program allows
+        ({"minutes": -5}, "minutes", "from 0"),
+        ({"minutes": "many"}, "minutes", "a number"),
+        ({"prompts": ["a"]}, "prompts", "a text"),
+    ):
+        for reply in (page.road_look({"own": {**form, **change}}, OPERATOR), page.road_start({"own": {**form, **change}}, OPERATOR)):
+            assert {row["field"] for row in reply["problems"]} == {field}, (change, reply)
+            assert words in reply["problems"][0]["text"], reply
+    assert page.road_start({"own": "all"}, OPERATOR)["problems"] and started == [] and list_roads(tmp_path) == []
+
+
+def test_a_road_that_waits_says_what_would_help_and_goes_on_anyway(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
+    road = begin_road(tmp_path, "", OwnSettings("m", "d", "p", "q"), 0.0)
+    write_road(road.with_part("sft", state="done", course=Course("sft/eval_loss", 1.0, 1.2, 20, rate=1e-3)))
+    shown = news(page)["roads"][0]
+    assert shown["held_up"]["title"] == "Fine-tune on your demonstrations" and "0.0003" in shown["held_up"]["advice"]
+    assert [part["weak"] for part in shown["parts"]] == [True, False, False, False]
+    assert page.road_go({"road": road.id, "anyway": True}, OPERATOR) == {"road": road.id} and len(started) == 1
+    assert news(page)["roads"][0]["held_up"] is None
+    world = new_road(tmp_path)
+    assert "goes on by itself" in page.road_go({"road": world.name, "anyway": True}, OPERATOR)["problem"] and len(started) == 1
+
+
+def test_answers_before_and_after_are_those_of_the_evaluation(page: RoadPage, tmp_path: Path) -> None:
+    texts = (("start", "no", -1.0), ("end", "yes", 1.0))
+    answers = [
+        replace(answer(2 * place + number, name, place=place, gold=score), response=text)
+        for place in (0, 1)
+        for number, (name, text, score) in enumerate(texts)
+    ]
+    run = write_stage_run(tmp_path, "evaluation", [{"time/total": 1.0}], rollouts=answers).run_dir.name
+    road = begin_road(tmp_path, "", OwnSettings("m", "d", "p", "q"), 0.0)
+    write_road(road.with_part("evaluation", state="done", run=run))
+    examples = page.road_examples({"road": road.id}, VIEWER)["examples"]
+    assert [(one["before"], one["after"], one["score_before"], one["score_after"]) for one in examples] == [("no", "yes", -1.0, 1.0)] * 2
+    shutil.rmtree(tmp_path / "runs" / run)
+    assert "There is no run" in page.road_examples({"road": road.id}, VIEWER)["problem"]
 
 
 def test_a_road_that_cannot_be_begun_is_told(page: RoadPage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +292,7 @@ def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadP
     road = read_road(new_road(tmp_path))
     assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
     road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
-    write_road(road.with_part("ppo", headline="Gold score 0.50 → 1.50.").with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
+    write_road(road.with_part("ppo", course=Course("gold/score", 0.5, 1.5)).with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
     first = news(page, VIEWER)["roads"][0]
     assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and first["note"] == ""
     headlines = {part["key"]: part["headline"] for part in first["parts"]}

@@ -5,7 +5,7 @@
 - :mod:`.check`: what a check is, and the registry; :mod:`.checks` has one file for each family of checks.
 - :mod:`.verdict`: what a run came to; :mod:`.settings`: :func:`examine_settings`, for a configuration that has not run yet. Both are
   the frame; the rules and the words of each stage are in :mod:`.stages`.
-- :mod:`.bounds`: how large a rise can be at most; :mod:`.outlook`: how many more steps would tell, and what to expect of them;
+- :mod:`.bounds`: how large a rise can be at most; :mod:`.expectation`: how many more steps would tell, and what to expect of them;
   :mod:`.held_back`: which setting holds a run back.
 - :mod:`.report`: the diagnosis as text.
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor.bounds import EXCLUDED, MATTERS
 from rlhf_studio.analysis.doctor.check import figure
+from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
-from rlhf_studio.analysis.doctor.outlook import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.settings_rules import usual_rate
@@ -104,7 +104,7 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
 def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     """Too few responses for the noise: all steps together should tell a rise that matters from none in nine of ten runs.
 
-    The error of a rise over N steps of B responses is s √(12 / (N B)), as in :mod:`.outlook`, so that N B = 12 ((1.645 + 1.28) / 0.25)².
+    The error of a rise over N steps of B responses is s √(12 / (N B)), as in :mod:`.expectation`, so N B = 12 ((1.645 + 1.28) / 0.25)².
     """
     ppo, steps = run.in_force.ppo, max(run.total_steps, len(run.steps))
     needed = 12 * ((EXCLUDED + NINE_OF_TEN) / MATTERS) ** 2 / steps

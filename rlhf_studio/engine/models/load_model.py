@@ -148,11 +148,18 @@ def load_options(config: StageConfig, compute: Compute) -> dict[str, Any]:
 
 
 def load_causal_lm(
-    name: str, revision: str, dtype: torch.dtype, report: OnProgress, field: str = "model.policy", options: dict[str, Any] | None = None
+    name: str,
+    revision: str,
+    dtype: torch.dtype,
+    report: OnProgress,
+    field: str = "model.policy",
+    options: dict[str, Any] | None = None,
+    tokenizer_folder: Path | None = None,
 ) -> LoadedModel:
     """Load a causal language model and its tokenizer, in evaluation mode. A LoRA adapter is merged into its base.
 
-    ``options`` are passed on to ``from_pretrained`` (see :func:`load_options`).
+    ``options`` are passed on to ``from_pretrained`` (see :func:`load_options`). ``tokenizer_folder``: where the tokenizer is of a model
+    that has none of its own, as the base that a run keeps for its adapters.
     Raises :class:`ConfigError` naming ``field`` when the folder holds no usable model.
     """
     folder = fetch(name, revision, report, field)
@@ -170,7 +177,8 @@ def load_causal_lm(
     model = _load_full(base_name, folder, dtype, report, field, options or {})
     for adapter, where in reversed(adapters):
         model = merge_adapter(model, where, adapter, field)
-    with_tokenizer = next((where for _, where in adapters if (where / "tokenizer_config.json").is_file()), folder)
+    places = [*(where for _, where in adapters), folder]
+    with_tokenizer = next((where for where in places if (where / "tokenizer_config.json").is_file()), tokenizer_folder or folder)
     try:
         tokenizer = load_tokenizer(with_tokenizer)
     except UNUSABLE as error:

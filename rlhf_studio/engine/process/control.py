@@ -20,7 +20,7 @@ from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequ
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange, StepRecord
+from rlhf_studio.runs.records import PHASES, TIME_OVER, EventRecord, Scratch, SettingChange, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter
 
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
@@ -82,6 +82,7 @@ class Control:
         self._attend()
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
+            self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
             minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
             self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
         self._can_end_inside = self._run.has_phases and self._run.compute.ranks.size == 1 and self._last_step_took >= LONG_STEP

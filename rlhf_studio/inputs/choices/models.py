@@ -73,7 +73,8 @@ class ModelChoices:
         fit = ("policy", "reward_model") if self.base.stage == "reward_model" else ("policy",)
         made_here = [run for run in runs if run.kind in fit]
         trained = [(str(run.folder), run.name, f"{run.about}, from {short_name(run.config.model.policy)}") for run in made_here]
-        repos = [(repo.name, repo.name, "", repo.folder) for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
+        fitting = [repo for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
+        repos: list[tuple[str, str, str, Path | None]] = [(repo.name, repo.name, "", repo.folder) for repo in fitting]
         names = dict.fromkeys(run.config.model.policy for run in runs)
         used = [(name, short_name(name), name) for name in names if _on_this_disk(name)]
         bundled = [(name, name, "a tiny model, to try things out") for name in BUNDLED if name.endswith("policy")]

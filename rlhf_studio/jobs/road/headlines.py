@@ -1,46 +1,61 @@
-"""A run's most important number, in words, for its card on the road."""
+"""A part's most important number, in words, for its card on the road."""
 
 from __future__ import annotations
 
-from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
-from rlhf_studio.analysis.evaluation.in_words import in_words
-from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
+from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
-from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.jobs.road.state import Comparison, Course
 from rlhf_studio.units import percent
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
+_SHARES = {name for headline in HEADLINES.values() if headline.percent for name in headline.names}
+_BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
 
 
-def headline_of(reader: RunReader) -> str:
-    """One short sentence from what the run has recorded; empty when it has nothing to tell. Raises StoreError."""
-    stage = reader.status().stage
-    if stage == "evaluation":
-        report = report_of(reader)
-        sentence = in_words(report)
-        return f"{sentence.removesuffix('.')}, on {_counted(report.prompts, 'prompt')}." if sentence else ""
-    ends = headline_ends(reader, stage)
-    if ends is None:
+def of_course(course: Course | None) -> str:
+    """``Held-out loss 3.50 → 1.50.``; empty for none."""
+    if course is None:
         return ""
-    last = _written(ends.last, ends.percent)
-    first = last if ends.first is None else _written(ends.first, ends.percent)
-    course = last if first == last else f"{first} → {last}"
-    return f"{_TITLES[ends.metric]} {course}{_of_how_many(reader, ends.metric)}."
+    last = written(course, course.last)
+    first = last if course.first is None else written(course, course.first)
+    steps = last if first == last else f"{first} → {last}"
+    return f"{title_of(course)} {steps}{_of_how_many(course)}."
 
 
-def _of_how_many(reader: RunReader, metric: str) -> str:
-    """How many pairs a held-out accuracy is a share of, from the run's event ``examples``; empty for other numbers."""
-    if not metric.endswith("/eval_accuracy"):
+def of_comparison(comparison: Comparison | None, last: str = "The last policy", first: str = "the first") -> str:
+    """How often the last policy's answers are better than the first one's, by the measure that decides; empty for none."""
+    if comparison is None:
         return ""
-    data = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
-    pairs = data.get("held_out")
-    return f" of {_counted(pairs, 'pair')}" if type(pairs) is int and pairs > 0 else ""
+    return f"{last} wins {percent(comparison.rate)} of comparisons with {first}{interval(comparison)}, {judged_by(comparison)}."
 
 
-def _counted(number: int, noun: str) -> str:
+def interval(comparison: Comparison) -> str:
+    """`` (55 % to 78 %)``; empty where there is none."""
+    low, high = comparison.low, comparison.high
+    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+
+
+def judged_by(comparison: Comparison) -> str:
+    """``by the gold score, on 8 prompts``."""
+    return f"{_BY.get(comparison.measure, 'by the score')}, on {counted(comparison.prompts, 'prompt')}"
+
+
+def title_of(course: Course) -> str:
+    """``Held-out accuracy``."""
+    return _TITLES[course.metric]
+
+
+def written(course: Course, value: float) -> str:
+    """A value of the course's metric, with a real minus sign."""
+    return (percent(value, 1) if course.metric in _SHARES else f"{value:.2f}").replace("-", "\u2212")
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 pair``, ``2,000 pairs``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _written(value: float, is_share: bool) -> str:
-    """With a real minus sign."""
-    return (percent(value, 1) if is_share else f"{value:.2f}").replace("-", "\u2212")
+def _of_how_many(course: Course) -> str:
+    """How many pairs a held-out accuracy is a share of."""
+    return f" of {counted(course.held_out, 'pair')}" if course.metric.endswith("/eval_accuracy") and course.held_out else ""

@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.jobs.road.state import Part, Road, RoadSettings
+from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, RoadSettings
 
 RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "evaluation": "world-evaluation"}
 
@@ -18,9 +18,15 @@ SMALL = RoadSettings(reviews=2_000, pairs=200, ppo_steps=2, prompts=8)
 """A road that takes a minute: to see that all parts fit together. Nothing is learned well."""
 
 
-def is_small(settings: RoadSettings) -> bool:
+def of_world(road: Road) -> RoadSettings:
+    """The settings of a road through the review world."""
+    assert isinstance(road.settings, RoadSettings)  # the others are in rlhf_studio.jobs.road.own
+    return road.settings
+
+
+def is_small(settings: RoadSettings | OwnSettings) -> bool:
     """Whether a road has the lengths of :data:`SMALL`, whatever its rounds and its seed."""
-    return replace(settings, rounds=SMALL.rounds, seed=SMALL.seed) == SMALL
+    return isinstance(settings, RoadSettings) and replace(settings, rounds=SMALL.rounds, seed=SMALL.seed) == SMALL
 
 
 def plan(settings: RoadSettings) -> list[Part]:
@@ -51,7 +57,7 @@ def run_settings(road: Road, key: str, runs: Path) -> StageConfig:
 
     Raises :class:`ConfigError`.
     """
-    settings, stage, number = road.settings, key.partition("-")[0], round_of(key)
+    settings, stage, number = of_world(road), key.partition("-")[0], round_of(key)
     config = load_recipe(RECIPES[stage]).config
 
     def trained(stage: str, number: int = 1) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.config.io import with_values
 from rlhf_studio.jobs.road.state import COMMAND_LOCK, LOG
 from rlhf_studio.runs import studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
@@ -22,10 +23,11 @@ from rlhf_studio.runs.lab.resuming import RESUMABLE
 from rlhf_studio.runs.liveness import FileLock, is_locked
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ALIVE
+from rlhf_studio.runs.records import ALIVE, TIME_OVER
 from rlhf_studio.runs.workspace import Workspace
 
 POLL_SECONDS = 0.2
+LAST_EVENTS = 20
 
 Say = Callable[[str], None]
 
@@ -67,33 +69,43 @@ class StopSignals:
 # --- a run of the workspace ----------------------------------------------------------------------------------------------------
 
 
-def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Say) -> None:
+def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: StopSignals, say: Say, minutes: float = 0.0) -> None:
     """Work on the queue of the workspace until a run has ended. A run that was stopped or that failed is queued again.
 
-    Raises :class:`RoadStopped`, :class:`PartFailed` and StoreError.
+    A run that its time limit has stopped is done. ``minutes``: the limit of one that goes on; 0 for as it was.
+    Raises :class:`RoadStopped`, :class:`PartFailed`, ConfigError and StoreError.
     """
     workspace = dispatcher.workspace
     before = workspace.status(run_id)
-    if before.state == "finished":
+    if before.state == "finished" or is_over_by_time(workspace, run_id):
         return
     never_queued = before.state == "queued" and run_id not in studio.read(workspace.root, run_id).entries
     if before.state in RESUMABLE or never_queued:
-        _resume(workspace, run_id, say)
+        _resume(workspace, run_id, say, minutes)
     if before.state in ALIVE:
         say("  an engine is at work on its run already; waiting for its end")
     elif any(run.state in ALIVE for run in workspace.runs()):
         say("  waiting in the queue: another run is at work")
     stop = _RunStopper(workspace, run_id, signals)
     (run,) = dispatcher.run_until_ended([run_id], stop.send)
-    if run.state == "finished":
+    if run.state == "finished" or is_over_by_time(workspace, run_id):
         return
     if stop.cancelled or run.state == "stopped" or (signals.received and run.state != "failed"):
         raise RoadStopped
     raise PartFailed(run.cause)
 
 
-def _resume(workspace: Workspace, run_id: str, say: Say) -> None:
-    """Queue a run to begin, to go on from its newest checkpoint, or to begin again where there is none. Raises StoreError."""
+def is_over_by_time(workspace: Workspace, run_id: str) -> bool:
+    """Whether a run has stopped because its time limit was over, after a step at least. Raises StoreError."""
+    reader = RunReader(workspace.own_dir(run_id))
+    if reader.status().state != "stopped" or not reader.checkpoints():
+        return False
+    newest = [event.kind for event in reader.newest_events(LAST_EVENTS) if event.kind in (TIME_OVER, "stop")]
+    return newest[-2:] == [TIME_OVER, "stop"]
+
+
+def _resume(workspace: Workspace, run_id: str, say: Say, minutes: float) -> None:
+    """Queue a run to begin, to go on from its newest checkpoint, or to begin again where there is none. Raises StoreError, ConfigError."""
     folder = workspace.own_dir(run_id)
     has_begun = RunReader(folder).stored()[0] != "queued"
     why = "it has no checkpoint"
@@ -103,6 +115,10 @@ def _resume(workspace: Workspace, run_id: str, say: Say) -> None:
         step, why = None, error.why
     if has_begun:
         say(f"  going on from step {step}" if step else f"  begun again from step 0: {why}")
+    config = RunReader(folder).config()
+    if step and minutes and config.engine.max_minutes:
+        workspace.resume_with(run_id, with_values(config, {"engine.max_minutes": minutes}))
+        return
     workspace.resume(run_id, from_start=has_begun and not step)
 
 

@@ -25,7 +25,8 @@ COMMAND_LOCK = "command.lock"
 LOG = "road.log"
 RETRY_SECONDS = 0.5
 
-PartState = Literal["waiting", "running", "done", "failed", "stopped"]
+PartState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
+OVER: tuple[PartState, ...] = ("done", "skipped")
 Kind = Literal["run", "data"]
 
 _AS_WRITTEN = ConfigDict(extra="forbid", strict=True)
@@ -54,6 +55,86 @@ class RoadSettings:
     __pydantic_config__ = _AS_WRITTEN
 
 
+@dataclass(frozen=True)
+class OwnSettings:
+    """What a person has brought, and how far the road may go with it. Paths are full paths.
+
+    Attributes:
+        policy: the model that learns: a folder, a hub id, or a run.
+        demonstrations, pairs, prompts: files or datasets; empty for what there is none of.
+        reward: settings of a reward component that PPO learns from in place of a reward model trained on the pairs; empty for none.
+        judge: settings of a reward component that compares the end with the start; empty for none.
+        minutes: for the whole road, divided over its parts; 0 for as long as it takes.
+        anyway: whether a part begins although the one before it was not worth it.
+        changes: settings that the person has chosen, by dotted name, as typed; each counts in every part that has it.
+        seed: of everything.
+    """
+
+    policy: str
+    demonstrations: str = ""
+    pairs: str = ""
+    prompts: str = ""
+    reward: dict[str, Any] = field(default_factory=dict)
+    judge: dict[str, Any] = field(default_factory=dict)
+    minutes: float = 0.0
+    anyway: bool = False
+    changes: dict[str, str] = field(default_factory=dict)
+    seed: int = 0
+    __pydantic_config__ = _AS_WRITTEN
+
+
+@dataclass(frozen=True)
+class Course:
+    """How the most important number of a training run began and ended.
+
+    Attributes:
+        metric: its name in :mod:`rlhf_studio.config.metrics`.
+        first, last: as :func:`rlhf_studio.analysis.ends.first_and_last` takes them; ``first`` is None where it is not known.
+        held_out: how many examples a held-out number was measured on; 0 where that is not known or does not matter.
+        kind: the doctor's verdict on the run, such as ``collapsed`` (:data:`rlhf_studio.analysis.records.VerdictKind`); empty for none.
+        steps: how many were done.
+        rate: the learning rate that the run was started with; 0 where that is not known.
+    """
+
+    metric: str
+    first: float | None
+    last: float
+    held_out: int = 0
+    kind: str = ""
+    steps: int = 0
+    rate: float = 0.0
+    __pydantic_config__ = _AS_WRITTEN
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the last policy of an evaluation compares with the first.
+
+    Attributes:
+        measure: what decides: ``gold``, ``judge`` or ``score``.
+        rate: in how many comparisons the last policy wins, 0 to 1; a draw counts half.
+        low, high: ends of its 95 % interval; None where there are too few prompts for one.
+        prompts: that both have answered.
+        gain: mean of the paired differences, last less first, in the measure's own unit; ``gain_low`` and ``gain_high`` as above.
+        same_origin: whether what decides is what PPO learned from; None where nobody has looked.
+        judge: what decides, in a few words; empty where nobody has looked.
+        same_answer: to how many prompts the last policy gives its most frequent answer.
+    """
+
+    measure: str
+    rate: float
+    low: float | None
+    high: float | None
+    prompts: int
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    same_origin: bool | None = None
+    judge: str = ""
+    same_answer: int = 0
+    __pydantic_config__ = _AS_WRITTEN
+
+
 class AlreadyDriven(StoreError):
     """Another process drives this road; the message is one sentence for people."""
 
@@ -66,11 +147,13 @@ class Part:
         key: ``sft``, ``pairs``, ``reward_model``, ``ppo`` or ``evaluation``, with the number of the round behind it from the second on.
         title: for people.
         kind: ``run`` is a run of the workspace, ``data`` a file that is written.
-        state: whether it waits, runs, is done, failed or was stopped.
+        state: whether it waits, runs, is done, failed, was stopped, or is left out.
         run: the id of its run; empty before it is made, and for data.
         file, sha256: the file that it wrote, and the hash of the content at that time; empty for a run.
         policy, policy_sha256: folder of the model that wrote the responses in that file, and its hash at that time; empty for a run.
-        headline: its most important number in words; empty before it is known.
+        headline: its most important number in words; empty before it is known. Of a part that is left out: why.
+        course, comparison: the numbers behind the headline, of a training run and of an evaluation; None before they are known.
+        fitted: the settings that followed from model and data, a sentence each.
         problem: why it failed, one sentence.
         seconds: how long it took.
     """
@@ -85,6 +168,9 @@ class Part:
     policy: str = ""
     policy_sha256: str = ""
     headline: str = ""
+    course: Course | None = None
+    comparison: Comparison | None = None
+    fitted: list[str] = field(default_factory=list)
     problem: str = ""
     seconds: float = 0.0
     __pydantic_config__ = _AS_WRITTEN
@@ -96,14 +182,14 @@ class Road:
 
     Attributes:
         name: for people.
-        settings: what it was started with.
+        settings: what it was started with; :class:`OwnSettings` for a road on a person's own files.
         parts: in their order.
         created_at: seconds since 1970.
     """
 
     folder: Path
     name: str
-    settings: RoadSettings
+    settings: RoadSettings | OwnSettings
     parts: list[Part] = field(default_factory=list)
     created_at: float = 0.0
 
@@ -117,8 +203,12 @@ class Road:
         return next(part for part in self.parts if part.key == key)
 
     def next_part(self) -> Part | None:
-        """The first part that is not done; None at the end."""
-        return next((part for part in self.parts if part.state != "done"), None)
+        """The first part that is neither done nor left out; None at the end."""
+        return next((part for part in self.parts if part.state not in OVER), None)
+
+    def last_done(self) -> Part | None:
+        """The newest part that is done; None before the first is."""
+        return next((part for part in reversed(self.parts) if part.state == "done"), None)
 
     def with_part(self, key: str, **changes: Any) -> Road:
         """The road with another state of one part."""
@@ -130,7 +220,7 @@ class _RoadFile:
     """What ``road.json`` holds."""
 
     name: str
-    settings: RoadSettings
+    settings: RoadSettings | OwnSettings
     created_at: float
     parts: list[Part]
 

@@ -1,48 +1,197 @@
-"""The result of a road, in words, from the headlines of its parts."""
+"""What a part came to, whether the next one is worth its time, and what came of the whole road: judged from numbers."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 
-from rlhf_studio.jobs.road.state import Road
+import numpy as np
 
-_RATE = re.compile(r"The last policy wins (\d+\s?%) of comparisons with the first( \((\d+)\s?% to (\d+)\s?%\))?(, .+\.)")
-_COURSE = re.compile(r"(.+) (\S+) → (\S+)\.")
+from rlhf_studio.analysis.reward_model.accuracy import share_of
+from rlhf_studio.config.fitting import rounded
+from rlhf_studio.jobs.road.headlines import counted, interval, judged_by, title_of, written
+from rlhf_studio.jobs.road.state import Comparison, Course, OwnSettings, Part, Road
+from rlhf_studio.units import percent
+
+CHANCE = 0.5
+"""The accuracy of a reward model that guesses; the win rate of a policy that is as good as the other."""
+SMALLER_RATE = 1 / 3
+"""How many times as large a rate should be that spoilt a run."""
+KINDS = {
+    "improved": "PPO raised the score",
+    "improving": "PPO raised the score",
+    "rising": "The score rose, not by more than chance yet",
+    "cannot tell yet": "The score shows no sure change yet",
+    "too early": "There are too few steps to judge the score",
+    "nothing learned": "PPO did not raise the score",
+    "exploiting the reward": "The score rose in ways that suggest a flaw of the reward: read the answers",
+    "collapsed": "The policy has collapsed and no longer writes useful text",
+}
+"""By the doctor's verdict on a PPO run."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a part was worth it.
+
+    Attributes:
+        worth: whether the next part has something to build on.
+        sentence: what the part came to.
+        advice: what would help where it was not worth it; empty where it was.
+    """
+
+    worth: bool
+    sentence: str
+    advice: str = ""
+
+
+def judgement_of(part: Part) -> Judgement | None:
+    """The judgement on a part of a road on a person's own files; None before it is done, and for what is not judged."""
+    if part.state != "done":
+        return None
+    if part.comparison is not None:
+        return Judgement(True, better(part.comparison, "the start"))
+    judges = {"sft": _fine_tuned, "reward_model": _reward_model, "ppo": _ppo}
+    if part.key not in judges:
+        return None
+    if part.course is None:
+        return Judgement(False, "Nothing was measured in the time it had.", "Give the road more minutes.")
+    return judges[part.key](part.course)
+
+
+def held_up(road: Road) -> Part | None:
+    """The part after which a road on own files stops, because it was not worth it; None where it may go on, and at its end.
+
+    A reward model that is only the judge stops nothing: a weak one is not asked (:func:`rlhf_studio.jobs.road.own.made_so_far`).
+    """
+    own, newest = road.settings, road.last_done()
+    if not isinstance(own, OwnSettings) or own.anyway or newest is None or road.next_part() is None:
+        return None
+    only_judge = newest.key == "reward_model" and bool(own.reward)
+    return newest if is_weak(newest) and not only_judge else None
+
+
+def is_weak(part: Part) -> bool:
+    """Whether a part is done and was not worth it."""
+    judgement = judgement_of(part)
+    return judgement is not None and not judgement.worth
+
+
+# --- each part -----------------------------------------------------------------------------------------------------------------------
+
+
+def _fine_tuned(course: Course) -> Judgement:
+    """Worth it where the loss on held-out demonstrations fell."""
+    if course.metric != "sft/eval_loss" or course.first is None:
+        text = "No demonstrations were held out, so nothing tells whether the model learned more than these by heart."
+        return Judgement(False, text, "Bring at least 100 demonstrations, or choose a share to hold out with --data.eval_share.")
+    first, last = written(course, course.first), written(course, course.last)
+    on = f", on {counted(course.held_out, 'example')}" if course.held_out else ""
+    if course.last < course.first:
+        return Judgement(True, f"The held-out loss fell by {percent(1 - course.last / course.first)}: {first} → {last}{on}.")
+    advice = f"Bring more demonstrations, or learn more slowly: --sft.learning_rate {_smaller(course)}, or --sft.epochs 1."
+    return Judgement(False, f"The held-out loss did not fall: {first} → {last}{on}.", advice)
+
+
+def _reward_model(course: Course) -> Judgement:
+    """Worth it where the whole 95 % interval (Wilson) of the held-out accuracy lies above chance."""
+    if course.metric != "reward_model/eval_accuracy" or not course.held_out:
+        text = "No pairs were held out, so nothing tells whether the reward model learned more than these by heart."
+        return Judgement(False, text, "Bring at least 100 pairs, or choose a share to hold out with --data.eval_share.")
+    share = share_of("held out", np.full(course.held_out, course.last))
+    assert share.low is not None and share.high is not None
+    right = (
+        f"right on {percent(course.last)} of {counted(course.held_out, 'held-out pair')} ({percent(share.low)} to {percent(share.high)})"
+    )
+    if share.low > CHANCE:
+        return Judgement(True, f"The reward model is better than chance: {right}.")
+    enough = _pairs_that_tell(course.last)
+    more = f"About {enough:,} held-out pairs would tell, if the accuracy stays." if enough else "It is no better than guessing."
+    text = f"Not surely better than chance: the reward model is {right}."
+    return Judgement(False, text, f"{more} Bring more pairs, or pairs whose difference is clearer.")
+
+
+def _pairs_that_tell(accuracy: float) -> int:
+    """How many held-out pairs would put the whole interval above chance, at this accuracy; 0 where a thousand would not."""
+    sizes = (20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
+    return next((size for size in sizes if (share_of("", np.full(size, accuracy)).low or 0) > CHANCE), 0)
+
+
+def _ppo(course: Course) -> Judgement:
+    """Worth it where the policy has not collapsed; whether it is better is for the evaluation to say."""
+    ends = "" if course.first is None else f" ({written(course, course.first)} → {written(course, course.last)})"
+    text = f"{KINDS.get(course.kind, KINDS['too early'])}{ends}, in {counted(course.steps, 'step')}."
+    if course.kind != "collapsed":
+        return Judgement(True, text)
+    smaller = f"Take smaller steps: --ppo.learning_rate {_smaller(course)}, or hold it closer to its start: --ppo.kl_coef 0.2."
+    return Judgement(False, text, smaller)
+
+
+def _smaller(course: Course) -> str:
+    return f"{rounded(SMALLER_RATE * course.rate):g}" if course.rate > 0 else "a third of this"
+
+
+# --- the whole road ------------------------------------------------------------------------------------------------------------------
 
 
 def verdict_of(road: Road) -> str:
-    """Whether the trained policy is better than the fine-tuned one, and what its score did during PPO; empty before the road's end."""
+    """Whether the trained policy is better than the first one, and what its score did during PPO; empty before the road's end."""
     if road.next_part() is not None:
         return ""
-    compared = [part.headline for part in road.parts if part.key == "evaluation"]
-    trained = [part.headline for part in road.parts if part.key.startswith("ppo")]
-    return " ".join(sentence for sentence in (_better(compared[-1]) if compared else "", _course(trained)) if sentence)
+    own = isinstance(road.settings, OwnSettings)
+    compared = [part.comparison for part in road.parts if part.key == "evaluation" and part.comparison is not None]
+    trained = [part.course for part in road.parts if part.key.startswith("ppo") and part.state == "done"]
+    ended = better(compared[-1], "the start" if own else "the fine-tuned one") if compared else ""
+    course = trained[-1] if own and trained else None  # the doctor has judged whether its score moved by more than chance
+    return " ".join(sentence for sentence in (ended, _ppo(course).sentence if course else _with_ppo(trained)) if sentence)
 
 
-def _better(headline: str) -> str:
-    """Whether the trained policy is better: sure only where the whole interval of the win rate is on one side of 50 %."""
-    match = _RATE.fullmatch(headline)
-    if match is None:
-        return ""
-    rate, between, low, high, rest = match.groups()
-    if between is None:
+def better(comparison: Comparison, first: str) -> str:
+    """Whether the trained policy is better: sure only where the whole interval of the win rate is on one side of half."""
+    low, high = comparison.low, comparison.high
+    if low is None or high is None:
         judged = "Too few answers to tell: the trained policy wins"
-    elif int(low) > 50:
+    elif low > CHANCE:
         judged = "The trained policy is better: it wins"
-    elif int(high) < 50:
+    elif high < CHANCE:
         judged = "The trained policy is worse: it wins"
     else:
         judged = "No sure difference: the trained policy wins"
-    return f"{judged} {rate} of comparisons with the fine-tuned one{between or ''}{rest}"
+    between, by = interval(comparison), judged_by(comparison)
+    more = f"{_origin(comparison)}{_one_answer(comparison)}"
+    return f"{judged} {percent(comparison.rate)} of comparisons with {first}{between}, {by}.{more}"
 
 
-def _course(headlines: list[str]) -> str:
-    """How a number changed from the beginning of the first round to the end of the last one."""
-    courses = [match.groups() for headline in headlines if (match := _COURSE.fullmatch(headline))]
-    if len(courses) < len(headlines) or len({title for title, _, _ in courses}) != 1:  # nothing moved, or not the same number
+def _one_answer(comparison: Comparison) -> str:
+    """A warning where one answer has taken the place of all others, which a judge may like all the same."""
+    same, prompts = comparison.same_answer, comparison.prompts
+    return f" But it gives the same answer to {same} of {counted(prompts, 'prompt')}: read the answers." if 2 * same > prompts > 1 else ""
+
+
+def _origin(comparison: Comparison) -> str:
+    """Whether what judges is independent of the reward."""
+    if comparison.same_origin is None:
         return ""
-    title, first, last = courses[0][0], courses[0][1], courses[-1][2]
-    before, after = (float(text.replace("\u2212", "-")) for text in (first, last))
-    if before == after:
-        return f"With PPO the {title.lower()} stayed at {last}."
-    return f"With PPO the {title.lower()} {'rose' if after > before else 'fell'} from {first} to {last}."
+    if comparison.same_origin:
+        return (
+            f" Judged by what PPO learned from ({comparison.judge}), which favours what pleased it; a judge of another origin "
+            "would tell more (--judge)."
+        )
+    return f" The judge ({comparison.judge}) is of another origin than the reward."
+
+
+def _with_ppo(trained: list[Course | None]) -> str:
+    """How a number changed from the beginning of the first round to the end of the last one."""
+    courses = [course for course in trained if course is not None and course.first is not None]
+    if not courses or len(courses) < len(trained) or len({course.metric for course in courses}) != 1:
+        return ""
+    title = title_of(courses[0])
+    return _moved(f"With PPO the {title[:1].lower()}{title[1:]}", courses[0], courses[-1])
+
+
+def _moved(what: str, begin: Course, end: Course) -> str:
+    if begin.first is None:
+        return ""
+    first, last = written(begin, begin.first), written(end, end.last)
+    if first == last:
+        return f"{what} stayed at {last}."
+    return f"{what} {'rose' if end.last > begin.first else 'fell'} from {first} to {last}."

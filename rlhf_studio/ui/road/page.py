@@ -17,11 +17,16 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, short_name
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.inputs.provenance import hash_of
+from rlhf_studio.jobs.road.begin import begin_road, go_on_anyway
 from rlhf_studio.jobs.road.drive import start_driver
+from rlhf_studio.jobs.road.outcomes import examples_of
+from rlhf_studio.jobs.road.own import minutes_for
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.jobs.road.state import Part, Road, driver_pid, list_roads, new_road_folder, write_road
-from rlhf_studio.jobs.road.verdict import verdict_of
+from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads
+from rlhf_studio.jobs.road.verdict import held_up, is_weak, judgement_of, verdict_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
@@ -29,11 +34,13 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.once import Once, nonce_of
 from rlhf_studio.ui.road.lineage import lineage_of
+from rlhf_studio.ui.road.own import as_rows, looked_at, problem_rows, settings_of
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
 MOST_ROUNDS = 5
+MOST_EXAMPLES = 4
 SMALL_SAYS_LITTLE = "This is the small road: it shows that all parts fit together. It learns so little that its numbers say little."
 GONE = "There is no such road any more."
 Json = dict[str, Any]
@@ -42,15 +49,19 @@ Json = dict[str, Any]
 class RoadPage:
     """What the Road page can ask and do."""
 
-    def __init__(self, workspace: Workspace, access: Access) -> None:
+    def __init__(
+        self, workspace: Workspace, access: Access, permissions: Permissions = NOTHING_ALLOWED, *, keep_hub_token: bool = False
+    ) -> None:
         self._workspace, self._access = workspace, access
+        self._permissions, self._keep_hub_token = permissions, keep_hub_token
         self._once = Once(lambda outcome: "road" in outcome)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._hashes: dict[tuple[object, ...], str] = {}
 
     def build(self) -> gr.HTML:
         """The component."""
-        return panel("road", ["open_road_run"], [self.road_news, self.road_lineage, self.road_start, self.road_go, self.road_stop])
+        asks = [self.road_news, self.road_lineage, self.road_examples, self.road_look]
+        return panel("road", ["open_road_run"], [*asks, self.road_start, self.road_go, self.road_stop])
 
     @callable_by(Role.VIEWER)
     def road_news(self, data: Any, request: gr.Request) -> Json:
@@ -76,15 +87,19 @@ class RoadPage:
             "id": road.id,
             "name": road.name,
             "created_at": road.created_at,
-            "parts": [self._card(part) for part in road.parts],
+            "parts": [self._card(part, road) for part in road.parts],
             "going": self._pid(road) is not None,
+            "own": short_name(road.settings.policy) if isinstance(road.settings, OwnSettings) else "",
+            "held_up": _held_up(road),
             "verdict": _readable(verdict_of(road)),
             "note": SMALL_SAYS_LITTLE if is_small(road.settings) else "",
         }
 
-    def _card(self, part: Part) -> Json:
+    def _card(self, part: Part, road: Road) -> Json:
         """A part as its card shows it. One whose run is at work, whoever started that, is under way."""
-        card = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0}
+        own = isinstance(road.settings, OwnSettings)
+        card = {**asdict(part), "run_state": "", "step": 0, "total_steps": 0, "weak": own and is_weak(part)}
+        card["limit"] = minutes_for(road, part.key) if own and part.state == "waiting" else 0
         if part.run:
             with contextlib.suppress(StoreError):  # deleted since: the card says what is left of it
                 run = self._workspace.status(part.run)
@@ -101,6 +116,28 @@ class RoadPage:
             return {"rows": [], "again": False, "problem": GONE}
         return lineage_of(road, self._workspace, self._hash)
 
+    @callable_by(Role.VIEWER)
+    def road_examples(self, data: Any, request: gr.Request) -> Json:
+        """Answers of the start and of the end of a road, to the first prompts of its evaluation."""
+        road = self._road(data)
+        run = next((part.run for part in road.parts if part.key == "evaluation" and part.state == "done"), "") if road else ""
+        if not run:
+            return {"examples": []}
+        try:
+            return {"examples": [asdict(example) for example in examples_of(self._workspace.reader(run), MOST_EXAMPLES)]}
+        except StoreError as error:  # it was deleted since
+            return {"examples": [], "problem": str(error)}
+
+    @callable_by(Role.OPERATOR)
+    def road_look(self, data: Any, request: gr.Request) -> Json:
+        """What a road on own files (``own``, the form) would do: ``rows``, or ``problems``; starts nothing. gradio.Error for viewers."""
+        self._access.require_operator(request, data)
+        try:
+            own = settings_of(member(data, "own"), self._workspace.root)
+            return {"rows": as_rows(looked_at(own, self._workspace.root, self._permissions), self._workspace.root)}
+        except ConfigError as error:
+            return {"problems": problem_rows(error.problems)}
+
     def _hash(self, path: Path) -> str:
         """Remembered as long as no file at the path changes: its name, size, place on the disk, and the times of its text and its entry."""
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -114,29 +151,46 @@ class RoadPage:
 
     @callable_by(Role.OPERATOR)
     def road_start(self, data: Any, request: gr.Request) -> Json:
-        """Begin a road through the bundled world; gives ``road``, or ``problem`` with nothing begun. Raises gradio.Error for viewers."""
+        """Begin a road through the bundled world, or with ``own`` on own files. Raises gradio.Error for viewers.
+
+        Gives ``road``; or, with nothing begun, ``problem``, or ``problems`` with the fields of the form.
+        """
         self._access.require_operator(request, data)
         return {**self._once.answer(data, lambda: self._start(data)), "nonce": nonce_of(data)}
 
     def _start(self, data: Any) -> Json:
+        if any(self._pid(road) is not None for road in list_roads(self._workspace.root)):
+            return {"problem": "A road is under way: wait for its end, or stop it first."}
+        if (form := member(data, "own")) is not None:
+            try:
+                own = settings_of(form, self._workspace.root)
+                looked_at(own, self._workspace.root, self._permissions)
+            except ConfigError as error:
+                return {"problems": problem_rows(error.problems)}
+            return self._begin("your road", own)
         rounds = member(data, "rounds")
         if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
             return {"problem": f"A road has from 1 to {MOST_ROUNDS} rounds."}
-        if any(self._pid(road) is not None for road in list_roads(self._workspace.root)):
-            return {"problem": "A road is under way: wait for its end, or stop it first."}
         base = SMALL if member(data, "small") is True else RoadSettings()
-        settings = RoadSettings(**{**asdict(base), "rounds": rounds})
+        return self._begin("the world's road", RoadSettings(**{**asdict(base), "rounds": rounds}))
+
+    def _begin(self, name: str, settings: RoadSettings | OwnSettings) -> Json:
         try:
-            folder = new_road_folder(self._workspace.root)
-            write_road(Road(folder, "the world's road", settings, plan(settings), time.time()))
-            self._started[folder.name] = start_driver(folder, self._workspace.root)
+            road = begin_road(self._workspace.root, name, settings, time.time())
+            self._drive(road)
         except OSError as error:
             return {"problem": f"The road could not be begun: {error}"}
-        return {"road": folder.name}
+        return {"road": road.id}
+
+    def _drive(self, road: Road) -> None:
+        """Start the process that goes along a road. Raises OSError."""
+        more: Json = {} if self._permissions == NOTHING_ALLOWED else {"permissions": self._permissions}
+        more |= {"keep_hub_token": True} if self._keep_hub_token else {}
+        self._started[road.id] = start_driver(road.folder, self._workspace.root, **more)
 
     @callable_by(Role.OPERATOR)
     def road_go(self, data: Any, request: gr.Request) -> Json:
-        """Go on along a road that was stopped or failed. Raises gradio.Error for viewers."""
+        """Go on along a road that was stopped or failed; ``anyway``: whatever its parts come to. Raises gradio.Error for viewers."""
         self._access.require_operator(request, data)
         road = self._road(data)
         if road is None:
@@ -144,7 +198,11 @@ class RoadPage:
         if self._pid(road) is not None:
             return {"problem": "Another process goes along this road already."}
         try:
-            self._started[road.id] = start_driver(road.folder, self._workspace.root)
+            if member(data, "anyway") is True:
+                go_on_anyway(road)
+            self._drive(road)
+        except ConfigError as error:
+            return {"problem": "; ".join(problem.message for problem in error.problems)}
         except OSError as error:
             return {"problem": f"The road could not be gone on with: {error}"}
         return {"road": road.id}
@@ -171,6 +229,13 @@ class RoadPage:
     def _road(self, data: Any) -> Road | None:
         requested = _requested(data)
         return next((road for road in list_roads(self._workspace.root) if road.id == requested), None)
+
+
+def _held_up(road: Road) -> Json | None:
+    """The part after which the road stopped because it was not worth it, and what would help."""
+    weak = held_up(road)
+    judgement = judgement_of(weak) if weak is not None else None
+    return None if weak is None or judgement is None else {"title": weak.title, "advice": judgement.advice}
 
 
 def _requested(data: Any) -> str:

@@ -13,8 +13,8 @@ import pytest
 from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.doctor import diagnosis
+from rlhf_studio.analysis.doctor.expectation import outlook, steps_if_it_rises, steps_if_it_stays
 from rlhf_studio.analysis.doctor.held_back import held_back
-from rlhf_studio.analysis.doctor.outlook import outlook, steps_if_it_rises, steps_if_it_stays
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.doctor.stages import ppo
 from rlhf_studio.analysis.doctor.verdict import Checked, verdict

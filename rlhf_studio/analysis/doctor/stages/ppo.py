@@ -6,9 +6,9 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
+from rlhf_studio.analysis.doctor.expectation import outlook
 from rlhf_studio.analysis.doctor.held_back import held_back
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
-from rlhf_studio.analysis.doctor.outlook import outlook
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words

@@ -6,8 +6,8 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor.bounds import MATTERS, by_kl, by_scores
 from rlhf_studio.analysis.doctor.check import figure
+from rlhf_studio.analysis.doctor.expectation import NIGHT, Outlook
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
-from rlhf_studio.analysis.doctor.outlook import NIGHT, Outlook
 from rlhf_studio.analysis.doctor.run_data import RunData
 
 

@@ -88,7 +88,7 @@ class Policies:
         needed = longest_prompt + self._config.generation.response_length
         for source in sources:
             if is_adapter(folder := self._folder(source)) and folder not in self._bases:
-                self._base(*adapter_base(source.path, folder, FIELD), FIELD)
+                self._base(*adapter_base(source.path, folder, FIELD), FIELD, folder)
         for number, source in enumerate(sources, start=1):
             self._report(f"Loading {source.name} ({number} of {len(sources)})", None)
             if (limit := self.get(source).longest) < needed:
@@ -113,11 +113,11 @@ class Policies:
     def _folder(self, source: PolicySource) -> Path:
         return fetch(source.path, source.revision, self._report, FIELD).resolve()
 
-    def _base(self, name: str, revision: str, field: str) -> LoadedModel:
-        """A model whose weights are never written to; loaded once."""
+    def _base(self, name: str, revision: str, field: str, adapter: Path | None = None) -> LoadedModel:
+        """A model whose weights are never written to; loaded once. ``adapter``: the folder that the base of a run has its tokenizer in."""
         folder = fetch(name, revision, self._report, field).resolve()
         if folder not in self._bases:
-            loaded = load_causal_lm(name, revision, self.compute.dtype, self._report, field, self._options)
+            loaded = load_causal_lm(name, revision, self.compute.dtype, self._report, field, self._options, adapter)
             self._bases[folder] = replace(loaded, model=placed(loaded.model.requires_grad_(False), self.compute.device))
         return self._bases[folder]
 
@@ -140,7 +140,7 @@ class Policies:
             loaded = replace(loaded, model=placed(loaded.model.requires_grad_(False), self.compute.device))
             self._keep(source, loaded.model.state_dict())
             return self._ready(loaded, source)
-        base = self._base(*adapter_base(source.path, folder, FIELD), FIELD)
+        base = self._base(*adapter_base(source.path, folder, FIELD), FIELD, folder)
         return self._ready(base, source, load_adapter(sharing(base.model), folder, source.name, FIELD))
 
     def _ready(self, loaded: LoadedModel, source: PolicySource, adapted: PeftModel | None = None) -> Loaded:

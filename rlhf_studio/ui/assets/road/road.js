@@ -1,10 +1,11 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { address } from "../shared/address.js";
 import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { counted, fixed, readable } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
+import { NewRoad } from "./new.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
@@ -14,6 +15,7 @@ const STATES = {
   done: "Done",
   failed: "Failed",
   stopped: "Stopped",
+  skipped: "Left out",
 };
 const NEEDS = {
   sft: "Needs examples of good answers.",
@@ -24,7 +26,9 @@ const NEEDS = {
 };
 
 const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
+const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
+const OVER = ["done", "skipped"]; // of one that nothing is left to do of
 
 const dateOf = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 const minutes = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`);
@@ -33,16 +37,19 @@ const minutes = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : `${Mat
 const roundOf = (key) => Number(key.split("-")[1] || 1);
 
 /** Where a road stands, in a few words. */
-function standing({ parts, going }) {
-  const done = parts.filter(({ state }) => state === "done").length;
+function standing({ parts, going, held_up: heldUp }) {
+  const todo = parts.filter(({ state }) => state !== "skipped");
+  const done = todo.filter(({ state }) => state === "done").length;
+  const part = `${done} of ${todo.length} parts done`;
   const took = minutes(parts.reduce((sum, { seconds }) => sum + seconds, 0));
-  if (done === parts.length) return `Done, ${took} in all`;
-  if (going) return `Under way, ${done} of ${parts.length} parts done`;
+  if (done === todo.length) return `Done, ${took} in all`;
+  if (going) return `Under way, ${part}`;
+  if (heldUp) return `Waits for you, ${part}`;
   const failed = parts.some(({ state }) => state === "failed");
-  return `${failed ? "Failed" : "Stopped"}, ${done} of ${parts.length} parts done`;
+  return `${failed ? "Failed" : "Stopped"}, ${part}`;
 }
 
-const ended = ({ parts }) => parts.every(({ state }) => state === "done");
+const ended = ({ parts }) => parts.every(({ state }) => OVER.includes(state));
 
 class RoadPage {
   constructor({ host, server, trigger }) {
@@ -58,26 +65,12 @@ class RoadPage {
       ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
       receive: (reply) => this.receive(reply),
     });
-    this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
-    this.start = pushButton("rs-button rs-primary", "Run all on the world", () => this.begin());
-    const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
-    this.small = el("input", { type: "checkbox" });
-    const small = el(
-      "label",
-      { class: "rs-road-small rs-middle" },
-      this.small,
-      "Small: a minute, to see that all parts fit",
-    );
-    const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
-    this.tools = el(
-      "div",
-      { class: "rs-road-tools" },
-      this.start,
-      small,
-      rounds,
-      this.rounds,
-      el("p", { class: "rs-help" }, help),
-    );
+    this.form = new NewRoad({
+      look: (own) => server.road_look({ own, view: onlyWatches() }),
+      begin: (wish) => this.begin(wish),
+      chosen: () => this.draw(),
+    });
+    this.opener = pushButton("rs-button", "New road", () => this.open(!this.opened));
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.gone = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true }, "This road is not here.");
     this.older = el("p", { class: "rs-help", hidden: true });
@@ -91,7 +84,9 @@ class RoadPage {
     this.actions = el("div", { class: "rs-road-actions" });
     this.verdict = el("p", { class: "rs-road-verdict", role: "status", hidden: true });
     this.note = el("p", { class: "rs-road-note", hidden: true });
+    this.held = el("p", { class: "rs-message rs-road-held", role: "status", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
+    this.examples = el("div", { class: "rs-road-examples" });
     this.lineage = el("div", { class: "rs-road-lineage" });
     fill(
       host,
@@ -99,12 +94,12 @@ class RoadPage {
       el(
         "p",
         { class: "rs-road-intro" },
-        "From an untrained model to one that people prefer, stage by stage: each hands its result to the next. ",
-        "On the bundled world all of it runs by itself.",
+        "From a model to one that people prefer, stage by stage: each hands its result to the next, unattended. ",
+        "On your own files a stage begins only when the one before it was worth it.",
       ),
       this.poll.notice,
       this.message,
-      this.tools,
+      this.form.node,
       this.viewer,
       this.gone,
       (this.head = el(
@@ -115,10 +110,13 @@ class RoadPage {
         this.older,
         this.standing,
         this.actions,
+        this.opener,
       )),
       this.verdict,
+      this.held,
       this.note,
       this.cards,
+      this.examples,
       this.lineage,
     );
     this.news.wake();
@@ -154,25 +152,34 @@ class RoadPage {
   draw() {
     const reply = this.reply;
     if (!reply) return;
-    show(this.tools, reply.operator);
+    const fresh = !reply.roads.length || Boolean(this.opened);
+    show(this.form.node, reply.operator && fresh);
+    show(this.opener, reply.operator && reply.roads.length > 0);
+    setText(this.opener, this.opened ? "Close the form" : "New road");
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
-    const under = reply.under_way;
-    this.start.disabled = this.starting || under;
-    this.start.title = under ? "A road is under way: wait for its end, or stop it first." : "";
-    if (!this.rounds.options.length) {
-      for (let n = 1; n <= reply.most_rounds; n += 1) this.rounds.append(el("option", { value: n }, String(n)));
-    }
     const road = this.shown;
+    const over = Boolean(road) && ended(road); // then the next step is to look at its result
+    this.form.draw({ under: reply.under_way, most: reply.most_rounds, secondary: over && !this.opened });
     const gone = Boolean(this.road) && !road;
     if (gone && reply.wanted !== this.road) return; // the next news will tell
     show(this.gone, gone);
     this.askLineage(road);
-    const text = JSON.stringify([road, reply.roads.map(({ id }) => id), reply.older, gone, reply.operator]);
+    this.askExamples(road);
+    const text = JSON.stringify([
+      road,
+      reply.roads.map(({ id }) => id),
+      reply.older,
+      gone,
+      reply.operator,
+      this.form.isOwn,
+      this.opened,
+    ]);
     if (text === this.drawn) return;
     this.drawn = text;
     const several = reply.roads.length > 1;
-    const title = ({ created_at }) => `Road of ${dateOf(created_at)}`;
+    const title = ({ created_at, own }) =>
+      `${own ? `Road of ${own}` : "Road through the world"}, ${dateOf(created_at)}`;
     show(this.head, Boolean(road) || several || gone);
     show(this.choice, several || gone);
     show(this.name, Boolean(road) && !several);
@@ -193,20 +200,27 @@ class RoadPage {
     show(this.verdict, Boolean(road?.verdict));
     setText(this.note, road?.note || "");
     show(this.note, Boolean(road?.note));
-    const over = Boolean(road) && ended(road);
-    this.start.classList.toggle("rs-primary", !over); // the next step of a road that has ended is to look at its result
-    redraw(this.actions, this.start, () =>
+    const held = road?.held_up && !road.going ? road.held_up : null;
+    setText(
+      this.held,
+      held ? `The road stopped after “${held.title}”, which was not worth going on from. ${held.advice}` : "",
+    );
+    show(this.held, Boolean(held));
+    redraw(this.actions, this.choice, () =>
       fill(this.actions, road && reply.operator ? this.buttons(road) : [], over ? this.next(road) : []),
     );
-    const planned = gone ? [] : reply.parts;
+    const planned = gone || (reply.operator && this.form.isOwn) ? [] : reply.parts;
+    this.columns = road?.own ? OWN_COLUMNS : COLUMNS;
+    this.cards.classList.toggle("rs-road-own", Boolean(road?.own));
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
     this.last = Math.max(1, ...parts.map(({ key }) => roundOf(key)));
-    redraw(this.cards, this.start, () => each(this.cards, parts, (part) => this.card(part)));
+    redraw(this.cards, this.choice, () => each(this.cards, parts, (part) => this.card(part)));
   }
 
   buttons(road) {
     const button = (label, action) => pushButton("rs-button", label, action);
     if (road.going) return [button("Stop", () => this.act("road_stop", road))];
+    if (road.held_up) return [button("Go on anyway", () => this.act("road_go", road, { anyway: true }))];
     return ended(road) ? [] : [button("Go on", () => this.act("road_go", road))];
   }
 
@@ -215,7 +229,7 @@ class RoadPage {
     const run = (stage) => road.parts.findLast(({ key }) => key.split("-")[0] === stage)?.run;
     const [compared, trained] = [run("evaluation"), run("ppo")];
     return [
-      compared && this.link("Open the table", "evaluate", { evaluation: compared }, "rs-primary"),
+      compared && this.link("Open the table", "evaluate", { evaluation: compared }, this.opened ? "" : "rs-primary"),
       trained && this.link("Talk to it", "talk", { talk: trained }),
     ];
   }
@@ -235,6 +249,7 @@ class RoadPage {
     const progress = part.state === "running" ? work : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
+    const waits = part.limit ? `At most ${minutes(60 * part.limit)}` : NEEDS[stage] || "";
     const open = table
       ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
       : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
@@ -242,17 +257,55 @@ class RoadPage {
       "li",
       {
         class: "rs-road-card rs-column rs-box",
-        data: { state: part.state || "none", returns: String(returns) },
-        style: { "--rs-column": COLUMNS[stage], "--rs-row": row },
+        data: { state: part.state || "none", returns: String(returns), weak: String(Boolean(part.weak)) },
+        style: { "--rs-column": this.columns[stage], "--rs-row": row },
       },
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline && el("p", { class: "rs-road-headline" }, part.headline),
+      part.headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, part.headline),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
-      OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, NEEDS[stage] || ""),
+      OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
       part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
       part.run && open,
+    );
+  }
+
+  async askExamples(road) {
+    const run = road?.parts.find(({ key, state }) => key === "evaluation" && state === "done")?.run || "";
+    if (run === this.shownExamples) return;
+    this.shownExamples = run;
+    fill(this.examples);
+    if (!run) return;
+    const reply = await this.server.road_examples({ road: road.id, view: onlyWatches() }).catch(() => null);
+    if (run !== this.shownExamples) return;
+    if (!reply)
+      this.shownExamples = ""; // with the next news it is asked again
+    else this.drawExamples(reply.examples);
+  }
+
+  drawExamples(examples) {
+    if (!examples.length) return;
+    const said = (name, text, score) =>
+      el(
+        "div",
+        { class: "rs-road-said" },
+        el("h4", {}, name, score === null ? null : el("span", { class: "rs-road-score" }, fixed(score, 2))),
+        el("p", {}, readable(text)),
+      );
+    fill(
+      this.examples,
+      el("h3", {}, "Before and after"),
+      el("p", { class: "rs-help" }, "The first held-out prompts, not chosen, with the score of what judges."),
+      examples.map((one) =>
+        el(
+          "article",
+          { class: "rs-road-example" },
+          el("p", { class: "rs-road-prompt" }, readable(one.prompt)),
+          said("Start", one.before, one.score_before),
+          said("End", one.after, one.score_after),
+        ),
+      ),
     );
   }
 
@@ -307,22 +360,27 @@ class RoadPage {
     );
   }
 
-  async begin() {
-    const wish = { rounds: Number(this.rounds.value) || 1, small: this.small.checked };
-    this.start.disabled = this.starting = true;
+  /** Show the form of a new road, or hide it again. */
+  open(opened) {
+    this.opened = opened;
+    this.draw();
+  }
+
+  async begin(wish) {
     const reply = await this.once
       .ask(wish, (sent) => this.server.road_start(sent))
       .catch(() => ({ problem: NO_ANSWER }));
-    this.start.disabled = this.starting = false;
     this.say(reply.problem);
     if (reply.road) {
+      this.opened = false;
       this.choose(reply.road);
       this.news.wake();
     }
+    return reply;
   }
 
-  async act(name, road) {
-    const reply = await this.server[name]({ road: road.id }).catch(() => ({ problem: NO_ANSWER }));
+  async act(name, road, more = {}) {
+    const reply = await this.server[name]({ road: road.id, ...more }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem);
     this.news.wake();
   }

@@ -1,0 +1,109 @@
+"""What a part of a road came to, as numbers; the sentences are made from them (:mod:`headlines`, :mod:`verdict`)."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
+from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
+from rlhf_studio.analysis.evaluation.intervals import NOTHING
+from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.jobs.road.state import Comparison, Course
+from rlhf_studio.runs.reader import RunReader
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the first and the last policy of an evaluation answer to one prompt, with the scores of what decides."""
+
+    prompt: str
+    before: str
+    after: str
+    score_before: float | None
+    score_after: float | None
+
+
+def course_of(reader: RunReader) -> Course | None:
+    """The course of a training run; None where it has recorded nothing of it. Raises StoreError."""
+    status = reader.status()
+    ends = headline_ends(reader, status.stage)
+    if ends is None:
+        return None
+    kind = diagnose(reader).verdict.kind if status.stage == "ppo" else ""
+    rate = getattr(reader.config(), status.stage).learning_rate
+    return Course(ends.metric, ends.first, ends.last, _held_out(reader, ends.metric), kind, status.step, rate)
+
+
+def comparison_of(reader: RunReader) -> Comparison | None:
+    """The last policy of an evaluation against its first; None with one policy or without a common measure. Raises StoreError."""
+    report = report_of(reader)
+    others = [policy for policy in report.policies if policy.name != report.first]
+    if not others or report.decides not in others[-1].win_rates:
+        return None
+    rate, gain = others[-1].win_rates[report.decides].rate, others[-1].differences.get(report.decides, NOTHING)
+    if rate.value is None:
+        return None
+    numbers = rate.value, rate.low, rate.high, report.prompts, gain.value, gain.low, gain.high
+    return Comparison(report.decides, *numbers, same_answer=_same_answer(reader, others[-1].name))
+
+
+def _same_answer(reader: RunReader, policy: str) -> int:
+    """To how many prompts a policy gives its most frequent answer."""
+    given = {(answer.response, answer.place) for answer in reader.answers() if answer.policy == policy}
+    return max(Counter(response for response, _ in given).values(), default=0)
+
+
+def examples_of(reader: RunReader, most: int) -> list[Example]:
+    """The answers to the first ``most`` prompts of an evaluation, which are no better than the others; none with one policy.
+
+    Raises StoreError.
+    """
+    answers = list(by_policy(reader.answers()).values())
+    if len(answers) < 2:
+        return []
+    first, last = answers[0], answers[-1]
+    config = reader.config()
+    is_chat = isinstance(config, EvaluationRunConfig) and config.data.chat_template
+    frame = shared_frame([record.prompt for record in first.records]) if is_chat else ("", "")
+    decides = report_of(reader).decides
+
+    def score(of: PolicyAnswers, index: int) -> float | None:
+        value = float(of.measures[decides][index]) if decides in of.measures else math.nan
+        return value if math.isfinite(value) else None
+
+    both: list[Example] = []
+    for index, record in enumerate(first.records):
+        other = next((i for i, own in enumerate(last.records) if (own.place, own.draw) == (record.place, record.draw)), None)
+        if record.draw == 0 and other is not None and len(both) < most:
+            texts = record.prompt.removeprefix(frame[0]).removesuffix(frame[1]), record.response, last.records[other].response
+            both.append(Example(*texts, score(first, index), score(last, other)))
+    return both
+
+
+def shared_frame(prompts: Sequence[str]) -> tuple[str, str]:
+    """(what a chat template writes before what the person says, and after it), by what all prompts share; empty with fewer than two.
+
+    The beginning ends with a line; the end begins with a line break or a bracket, so that no word of a person is taken for the template's.
+    """
+    if len(set(prompts)) < 2:
+        return "", ""
+    before = os.path.commonprefix(list(prompts))
+    after = os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1]
+    start = re.search(r"[\n<\[]", after)
+    return before[: before.rfind("\n") + 1], after[start.start() :] if start else ""
+
+
+def _held_out(reader: RunReader, metric: str) -> int:
+    """How many examples a held-out number was measured on, from the run's event ``examples``; 0 for other numbers."""
+    if "/eval_" not in metric:
+        return 0
+    data = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
+    held_out = data.get("held_out")
+    return held_out if type(held_out) is int and held_out > 0 else 0
