@@ -38,11 +38,13 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
 
 def score(models: Models, samples: Samples) -> Scores:
     """What the reward components give for the samples. Raises :class:`RewardError`, with nothing changed."""
+    models.compute.pulse("Scoring")
     return models.scorer(episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped))
 
 
 def reference_pass(models: Models, samples: Samples) -> ReferencePass:
     """The reference's log-probabilities of the sampled tokens, and the KL of the policy from it."""
+    models.compute.pulse("Reference pass")
     own_recorded = _own_recorded(models, len(samples.prompts.texts), samples.recorded)
     with models.reference.active() as reference:
         output = models.forward_pass.run(reference, samples.own_tokens, own_recorded)
