@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from rlhf_studio.config import EngineConfig
 from rlhf_studio.engine.compute.lanes import ONE_LANE, Lanes, balanced_parts, lanes_for_this_cpu
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.loop.update import Updater
+from rlhf_studio.inputs.estimate.cpu import least_rows
+from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.estimate.memory.lasting import gradient_copies
 from tests.engine.conftest import play
 from tests.engine.learning import backward
 
@@ -69,6 +73,14 @@ def test_lanes_at_work_share_the_threads_and_few_rows_are_no_lane() -> None:
     assert Lanes(4).map(lambda _: torch.get_num_threads(), range(5)) == [2] * 5
     assert Lanes(4).map(lambda _: torch.get_num_threads(), [0]) == [8] and torch.get_num_threads() == 8
     assert [Lanes(4).rows_per_part(rows, rows, least=16) for rows in (16, 31, 32, 64, 128)] == [16, 31, 16, 16, 32]
+
+
+def test_a_few_rows_of_a_large_model_are_a_lane_unless_most_of_it_learns() -> None:
+    """A minibatch of eight, with LoRA on 135 million weights, is divided among two lanes; each would hold all gradients without LoRA."""
+    large, small = 135_000_000, 1_200_000
+    assert [least_rows(*model) for model in ((large,), (large, 900_000), (large, large), (small, 20_000))] == [2, 2, 8, 8]
+    assert [Lanes(2).rows_per_part(8, 8, least_rows(large, learning)) for learning in (900_000, large)] == [4, 8]
+    assert gradient_copies(8, 8, EngineConfig(threads=2), Device("cpu", "CPU", None, None, False), least_rows(large, 900_000)) == 2
 
 
 def test_there_are_as_many_lanes_as_threads_up_to_four() -> None:

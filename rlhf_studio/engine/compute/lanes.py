@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import torch
 
-from rlhf_studio.inputs.estimate.cpu import LEAST_ROWS, MOST_LANES
+from rlhf_studio.inputs.estimate.cpu import LARGE_MODEL, LEAST_ROWS, MOST_LANES, least_rows
 
-ONE_THREAD_BELOW = 50_000_000  # weights
+ONE_THREAD_BELOW = LARGE_MODEL  # weights
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,6 +27,11 @@ Result = TypeVar("Result")
 def better_with_one_thread(model: torch.nn.Module) -> bool:
     """Whether a few rows go faster through a model with one thread of a CPU: in a small one threads wait more than they work."""
     return sum(weights.numel() for weights in model.parameters()) < ONE_THREAD_BELOW
+
+
+def rows_worth_a_lane(model: torch.nn.Module, learning: Sequence[torch.nn.Parameter] = ()) -> int:
+    """:func:`least_rows` for a pass through ``model``, of which ``learning`` gets gradients."""
+    return least_rows(sum(weights.numel() for weights in model.parameters()), sum(weights.numel() for weights in learning))
 
 
 def balanced_parts(items: Sequence[Item], count: int) -> list[list[Item]]:

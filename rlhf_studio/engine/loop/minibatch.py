@@ -15,7 +15,7 @@ from torch import Tensor
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
 from rlhf_studio.engine.compute.gradients import add_gradients
-from rlhf_studio.engine.compute.lanes import balanced_parts
+from rlhf_studio.engine.compute.lanes import balanced_parts, rows_worth_a_lane
 from rlhf_studio.engine.compute.sharding import is_sharded
 from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.engine.types import Rollout, TokenBatch
@@ -78,6 +78,7 @@ class MinibatchGradients:
     def __init__(self, policy: Policy, parameters: list[torch.nn.Parameter], compute: Compute, micro_batch_size: int, temperature: float):
         self._policy, self.parameters, self._compute = policy, parameters, compute
         self._micro_batch_size, self.temperature = micro_batch_size, temperature
+        self._least_rows = rows_worth_a_lane(policy, parameters)
 
     def present(self) -> list[Tensor]:
         """The gradients there are after :meth:`backward`."""
@@ -103,7 +104,8 @@ class MinibatchGradients:
 
     def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
         """The episodes' numbers in micro-batches, divided among the lanes."""
-        size, lengths = self._compute.lanes.rows_per_part(len(rows), self._micro_batch_size), tokens.whole_lengths[rows]
+        size = self._compute.lanes.rows_per_part(len(rows), self._micro_batch_size, self._least_rows)
+        lengths = tokens.whole_lengths[rows]
         rows = rows[lengths.argsort(stable=True)]
         if not self._policy.packs:  # a padded micro-batch is as wide as its longest episode: similar lengths together
             return list(rows.split(size))

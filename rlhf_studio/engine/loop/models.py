@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.compute.device import Compute
+from rlhf_studio.engine.compute.lanes import rows_worth_a_lane
 from rlhf_studio.engine.models.forward import ForwardPass
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.models.reference import Reference
@@ -45,7 +46,8 @@ class Models:
     @property
     def forward_pass(self) -> ForwardPass:
         """Forward passes in parts of a micro-batch, at the sampling temperature."""
-        return ForwardPass(self.compute, self.config.generation.temperature, self.config.ppo.micro_batch)
+        least = rows_worth_a_lane(self.policy)
+        return ForwardPass(self.compute, self.config.generation.temperature, self.config.ppo.micro_batch, least)
 
     def using(self, config: RunConfig) -> Models:
         """The same models with other settings; the decoding step is traced anew where it samples in another way."""

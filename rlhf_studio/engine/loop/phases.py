@@ -40,6 +40,7 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
 
 def score(models: Models, samples: Samples) -> Scores:
     """What the reward components give for the samples. Raises :class:`RewardError`, with nothing changed."""
+    models.compute.pulse("Scoring")
     episodes = episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped)
     if models.scorer.reads_tokens:
         episodes = replace(episodes, pieces=_pieces(models, samples.tokens), logprobs=_rows(samples.policy.logprobs, samples.tokens.mask))
@@ -48,6 +49,7 @@ def score(models: Models, samples: Samples) -> Scores:
 
 def reference_pass(models: Models, samples: Samples) -> ReferencePass:
     """The reference's log-probabilities of the sampled tokens, and the KL of the policy from it."""
+    models.compute.pulse("Reference pass")
     own_recorded = _own_recorded(models, len(samples.prompts.texts), samples.recorded)
     with models.reference.active() as reference:
         output = models.forward_pass.run(reference, samples.own_tokens, own_recorded)

@@ -96,13 +96,11 @@ class Trainer:
             with costs("rollout"):
                 samples = samples or self.sample(self.next_prompts())
             self.after_phase("rollout", StepSoFar(kl_coef, samples))
-            self.compute.pulse("Scoring")
             with costs("score"):
                 scores = scores or score(self.models, samples)
         except RewardError as error:  # raised again there, unless such steps are to be skipped
             return self._without_scores(error, costs, changes)
         self.after_phase("score", StepSoFar(kl_coef, samples, scores))
-        self.compute.pulse("Reference pass")
         with costs("reference"):
             reference = reference_pass(self.models, samples)
         self.after_phase("reference", StepSoFar(kl_coef, samples, scores, reference))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.fused import consume_logits
+from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.models.policy import Policy, ResponseModel, to_padded
 from rlhf_studio.engine.models.reference import Reference
 from rlhf_studio.engine.types import Alternatives, ForwardOutput, TokenBatch
@@ -30,11 +31,13 @@ class ForwardPass:
         compute: where the passes run, and in which lanes.
         temperature: the sampling temperature, by which logits are divided.
         micro_batch_size: most episodes whose logits exist at one time.
+        least_rows: episodes that are worth a lane of their own.
     """
 
     compute: Compute
     temperature: float
     micro_batch_size: int
+    least_rows: int = LEAST_ROWS
 
     @torch.no_grad()
     def run(self, model: ResponseModel, tokens: TokenBatch, top_rows: int, *, critic: Policy | None = None) -> ForwardOutput:
@@ -118,7 +121,7 @@ class ForwardPass:
 
     def _micro_batches(self, tokens: TokenBatch) -> tuple[Tensor, ...]:
         """Row numbers of each micro-batch, in order."""
-        size = self.compute.lanes.rows_per_part(len(tokens), self.micro_batch_size)
+        size = self.compute.lanes.rows_per_part(len(tokens), self.micro_batch_size, self.least_rows)
         return tuple(torch.arange(len(tokens), device=tokens.mask.device).split(size))
 
     def _top(self, logits: Tensor, batch: TokenBatch, top_rows: int, width: int) -> Alternatives | None:

@@ -26,6 +26,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor
 
 from rlhf_studio.engine.compute.fused import consume_logits
+from rlhf_studio.engine.compute.lanes import ONE_LANE
 from rlhf_studio.engine.compute.packing import transformers_attention
 from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
 from rlhf_studio.engine.loop.models import Models
@@ -285,21 +286,29 @@ def _root_mean_square(numbers: Tensor) -> float:
 
 @torch.no_grad()
 def _one_row_at_a_time(models: Models, model: ResponseModel, tokens: TokenBatch, critic: Policy | None) -> tuple[_Expected, _Expected]:
-    """Log-probabilities and values. The output layer computes logits for the response only, to save memory."""
+    """Log-probabilities and values. The output layer computes logits for the response only, to save memory.
+
+    The rows are divided among the lanes, but not in half precision, where the random rounding is drawn in their order.
+    """
     logprobs, values = (torch.zeros(tokens.mask.shape, device=tokens.mask.device) for _ in range(2))
-    logit_scale = hidden_scale = 0.0
-    for row, real in enumerate(tokens.mask):
-        prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][real]
+    lanes = ONE_LANE if tolerance_of(models).half else models.compute.lanes
+    trunk = critic.critic if critic else None
+
+    def alone(row: int) -> tuple[float, float]:
+        prompt, response = tokens.prompt_ids[row][tokens.prompt_mask[row]], tokens.response_ids[row][tokens.mask[row]]
         ids, predicting = torch.cat([prompt, response])[None], slice(len(prompt) - 1, -1)
-        with models.compute.autocast(), transformers_attention(model.model), model.select_outputs(_slicing(predicting)) as selected:
+        with models.compute.autocast(), model.select_outputs(_slicing(predicting)) as selected:
             logits = model.model(input_ids=ids).logits.squeeze(0).float() / models.config.generation.temperature
-        logit_scale = max(logit_scale, float(logits.abs().max()))
         logprobs[row, : len(response)] = logits.log_softmax(dim=-1).gather(1, response[:, None]).squeeze(1)
-        if critic is not None:
-            hidden = selected[0] if critic.critic is None else _plain_hidden(models, critic.critic, ids)[predicting]
-            hidden_scale = max(hidden_scale, float(hidden.float().square().mean(dim=-1).sqrt().max()))
-            values[row, : len(response)] = critic.values(hidden)
-    return _Expected(logprobs, logit_scale), _Expected(values, hidden_scale)
+        if critic is None:
+            return float(logits.abs().max()), 0.0
+        hidden = selected[0] if trunk is None else _plain_hidden(models, trunk, ids)[predicting]
+        values[row, : len(response)] = critic.values(hidden)
+        return float(logits.abs().max()), float(hidden.float().square().mean(dim=-1).sqrt().max())
+
+    with transformers_attention(model.model), transformers_attention(trunk.model) if trunk else contextlib.nullcontext():
+        logit_scales, hidden_scales = zip(*lanes.map(alone, range(len(tokens))), strict=True)
+    return _Expected(logprobs, max(logit_scales)), _Expected(values, max(hidden_scales))
 
 
 def _slicing(positions: slice) -> Callable[[Tensor], Tensor]:
@@ -308,7 +317,7 @@ def _slicing(positions: slice) -> Callable[[Tensor], Tensor]:
 
 def _plain_hidden(models: Models, trunk: Trunk, ids: Tensor) -> Tensor:
     """Hidden states (L, H) of one row ``ids`` (1, L)."""
-    with models.compute.autocast(), transformers_attention(trunk.model):
+    with models.compute.autocast():
         hidden: Tensor = trunk(ids)
         return hidden
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.gradient_checkpointing import computes_again
 from rlhf_studio.engine.compute.gradients import add_gradients
-from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts
+from rlhf_studio.engine.compute.lanes import ONE_LANE, balanced_parts, rows_worth_a_lane
 from rlhf_studio.engine.compute.packing import enable_packing
 from rlhf_studio.engine.compute.random_layers import draws_random_numbers
 from rlhf_studio.engine.compute.sharding import is_sharded
@@ -55,6 +55,7 @@ class BatchPasses:
     def __init__(self, model: Any, objective: TrainingObjective[Any], compute: Compute, micro_batch: int):
         self.model, self.objective, self.compute, self.micro_batch = model, objective, compute, micro_batch
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._least_rows = rows_worth_a_lane(model, self.parameters)
         # The second forward pass of gradient checkpointing would no longer know where the texts of a packed row end.
         packable = compute.device.type == "cpu" and not compute.ranks.sharded and not computes_again(model)
         self.packs = packable and enable_packing(model)
@@ -143,7 +144,7 @@ class BatchPasses:
 
     def _cut(self, order: list[int], compute: Compute) -> list[list[int]]:
         """Row numbers, ascending in length, in micro-batches that are divided among the lanes."""
-        size = compute.lanes.rows_per_part(len(order), self.micro_batch)
+        size = compute.lanes.rows_per_part(len(order), self.micro_batch, self._least_rows)
         if self.packs:
             return balanced_parts(order, math.ceil(len(order) / size))
         return [order[first : first + size] for first in range(0, len(order), size)]  # padded: similar lengths together

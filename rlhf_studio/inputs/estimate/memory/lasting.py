@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.inputs.estimate.counts import FLOAT32, Learns, RunModels, parameters, trained_parameters
-from rlhf_studio.inputs.estimate.cpu import LEAST_ROWS, MOST_LANES
+from rlhf_studio.inputs.estimate.cpu import MOST_LANES, least_rows
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.disk import probe_tokens
 from rlhf_studio.inputs.estimate.memory.parts import (
@@ -49,7 +49,8 @@ def lasting_parts(config: RunConfig, models: RunModels, device: Device, size: in
     learned = None if trained is None or critic is None else trained + critic
     matrix = policy.shape.vocabulary * policy.shape.hidden * FLOAT32 if policy.shape and not lora else 0
     tied = matrix if policy.shape and policy.shape.tied else 0
-    copies = gradient_copies(config.ppo.mini_batch_size, config.ppo.micro_batch, config.engine, device)
+    least = least_rows(count or 0, learned or 0)
+    copies = gradient_copies(config.ppo.mini_batch_size, config.ppo.micro_batch, config.engine, device, least)
     yield from learning_parts(learned, copies, (matrix, tied), device)
 
 
@@ -130,8 +131,10 @@ def _critic_weights(models: RunModels) -> int | None:
     return head if models.critic is None else _plus(parameters(models.critic), head)
 
 
-def gradient_copies(rows: int, micro: int, engine: EngineConfig, device: Device) -> int:
-    """How many copies of the gradients are held at the same time, at most; ``rows`` are in an optimizer step, ``micro`` in a pass.
+def gradient_copies(rows: int, micro: int, engine: EngineConfig, device: Device, least: int) -> int:
+    """How many copies of the gradients are held at the same time, at most.
+
+    ``rows`` are in an optimizer step, ``micro`` in a pass, and ``least`` are worth a lane.
 
     On a CPU every lane adds up gradients of its own. A lane that takes more than one micro-batch of the minibatch holds the gradients of
     that micro-batch beside their sum.
@@ -139,7 +142,7 @@ def gradient_copies(rows: int, micro: int, engine: EngineConfig, device: Device)
     lanes = min(engine.threads or device.cores, MOST_LANES) if device.kind == "cpu" else 1
     if micro < rows:
         return 2 * lanes if lanes > 1 else 1
-    return max(min(lanes, rows // LEAST_ROWS), 1)
+    return max(min(lanes, rows // least), 1)
 
 
 def _plus(count: int | None, more: int) -> int | None:

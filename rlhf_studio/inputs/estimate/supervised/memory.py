@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig
 from rlhf_studio.inputs.checks.examples import ExampleTokens
 from rlhf_studio.inputs.estimate.counts import FLOAT32, RunModels, bytes_per_number, parameters, trained_parameters
+from rlhf_studio.inputs.estimate.cpu import least_rows
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.lasting import CPU_FRAMEWORK, GPU_FRAMEWORK, gradient_copies, learning_parts, policy_part
 from rlhf_studio.inputs.estimate.memory.parts import (
@@ -67,7 +68,7 @@ def _lasting(config: SupervisedConfig, models: RunModels, device: Device, size: 
     shape, training = models.policy.shape, config.training
     matrix = shape.vocabulary * shape.hidden * FLOAT32 if shape and not config.lora.enabled else 0
     tied = matrix if shape and shape.tied and not isinstance(config, RewardModelRunConfig) else 0  # a reward model has no output layer
-    copies = gradient_copies(training.batch_size, training.micro_batch, config.engine, device)
+    copies = gradient_copies(training.batch_size, training.micro_batch, config.engine, device, least_rows(count or 0, trained or 0))
     yield from learning_parts(trained, copies, (matrix, tied), device)
 
 
