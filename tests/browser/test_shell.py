@@ -213,6 +213,7 @@ class Walker:
         self.page.wait_for_function("(name) => document.activeElement.closest(`.rs-${name}`)?.offsetParent", arg=page)
 
 
+@pytest.mark.long
 def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
     """Start, variation, compare, talk, take home; where the focus is, is known at every stop."""
     page = open_page("?tab=train")
