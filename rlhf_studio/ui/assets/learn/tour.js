@@ -10,7 +10,7 @@ const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same f
 const shortOf = ({ name }) => name.slice(PLACE.length + 1);
 
 export class Tour {
-  /** @param page  (stations, article, need(name, question), describe(question), ask(question), tell(problem), choose(params)) */
+  /** @param page  (stations, article, need(name), describe(question), ask(question), tell(problem), choose(params)) */
   constructor(page) {
     this.page = page;
     this.name = "";

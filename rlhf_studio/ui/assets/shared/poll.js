@@ -108,8 +108,8 @@ export class Poll {
   }
 
   /**
-   * The first answer to something that the page cannot do without. It is asked for again when that fails, or when nothing
-   * comes for a while, which grows; what comes later than that is an answer all the same. Rejects where the app refuses.
+   * The first answer to something that the page cannot do without. It is asked for again when that fails, or when
+   * nothing comes for a while, which grows; what comes later is an answer all the same. Rejects where the app refuses.
    * @param ask     async function of a question that changes nothing
    * @param wanted  whether it is still waited for; null is given when it is not
    * @param limit   milliseconds until it is asked for again
