@@ -83,7 +83,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
 def test_a_page_opens_though_tabs_come_late_and_everything_is_lost_once(open_page: Callable[..., Any], studio: Studio) -> None:
     """A script of Gradio comes after ours; scripts, styles and answers get lost; what stays out for long is said."""
     tabs = next(path.name for path in GRADIO.glob("assets/Index-*.js") if "overflow-dropdown" in path.read_text())
-    late = {name: [] for name in (tabs, "evaluate/evaluate.js")}
+    late: dict[str, list[Any]] = {name: [] for name in (tabs, "evaluate/evaluate.js")}
     lost: set[str] = set()
 
     def answer(route: Any) -> None:
