@@ -99,14 +99,35 @@ const api = root + (config.api_prefix || "/gradio_api");
 const file = (path) => api + "/file=" + path;
 const asset = (name) => file(ASSETS + "/" + name);
 const host = element.querySelector(".rs-page");
+const [FIRST_PAUSE, LAST_PAUSE, STYLES_LATE, LATE] = [500, 4000, 12000, 15000]; // milliseconds
+const rest = (wait) => new Promise((resolve) => setTimeout(resolve, wait));
+// what was lost on its way is asked for again, after a growing pause
+const again = (load, pause = FIRST_PAUSE) =>
+  load().catch((error) => {
+    if (pause > LAST_PAUSE) throw error;
+    return rest(pause).then(() => again(load, 2 * pause));
+  });
 const loadStyle = (name) =>
-  new Promise((resolve) => {
+  new Promise((resolve, reject) => {
     if (document.querySelector(`link[data-studio="${name}"]`)) return resolve();
     const link = document.createElement("link");
-    Object.assign(link, { rel: "stylesheet", href: asset(name), onload: resolve, onerror: resolve });
+    const lost = () => (link.remove(), reject(new Error(`${name} was not loaded`)));
+    Object.assign(link, { rel: "stylesheet", href: asset(name), onload: resolve, onerror: lost });
     link.dataset.studio = name;
     document.head.append(link);
   });
+// a page without some of its rules can be read, so it does not wait for them for ever
+const loadStyles = () => Promise.race([Promise.allSettled(STYLES.map((name) => again(() => loadStyle(name)))), rest(STYLES_LATE)]);
+const notice = document.createElement("p");
+const sayLate = () => host.clientWidth && offerReload("This page takes long to open. The app is asked again; a reload may help. ");
+const offerReload = (text) => {
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "rs-button", textContent: "Reload the page", onclick: () => location.reload() });
+  notice.className = "rs-opening";
+  notice.setAttribute("role", "status");
+  notice.replaceChildren(text, button);
+  host.after(notice);
+};
 // all scripts at once, not one import after the other; what several pages share is loaded once
 const preload = (name) => {
   if (document.querySelector(`link[data-script="${name}"]`)) return;
@@ -122,19 +143,29 @@ const shown = new Promise((resolve) => {
   const sizes = new ResizeObserver(look);
   sizes.observe(host);
 });
-(async () => {
-  const { address } = await import(asset("shared/address.js"));
-  await address.turn(PAGE);
-  SCRIPTS.forEach(preload);
-  await shown;
-  const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => import(name));
-  const [page, { functionsOf }] = await Promise.all([...scripts, ...STYLES.map(loadStyle)]);
-  const own = config.components.find((component) => component.props.elem_id === PAGE + "-page");
-  const server = functionsOf(api + "/component_server/", own);
-  await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
-})().catch((error) => {
+const open = async () => {
+  let late = setTimeout(sayLate, LATE);
+  try {
+    const { address } = await again(() => import(asset("shared/address.js")));
+    await address.turn(PAGE);
+    SCRIPTS.forEach(preload);
+    await shown;
+    clearTimeout(late);
+    late = setTimeout(sayLate, LATE);
+    const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => again(() => import(name)));
+    const [page, { functionsOf }] = await Promise.all([...scripts, loadStyles()]);
+    const own = config.components.find((component) => component.props.elem_id === PAGE + "-page");
+    const server = functionsOf(api + "/component_server/", own);
+    await page.mount({ host, server, trigger, watch, props, api, plotly: file(PLOTLY) });
+  } finally {
+    clearTimeout(late);
+    notice.remove();
+  }
+};
+open().catch((error) => {
   console.error(error);
-  host.textContent = "This page could not load its scripts. Reload the page; if that does not help, restart the app.";
+  host.textContent = error.refused || "This page could not load its scripts. Reload it; if that does not help, restart the app.";
+  offerReload("");
 });
 """
 

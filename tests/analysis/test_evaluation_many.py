@@ -46,6 +46,7 @@ def test_p_values_of_two_policies_are_those_of_all_sign_changes() -> None:
     assert p_values({"gold": np.full((6, 2), np.nan)})["gold"].min() == 1.0
 
 
+@pytest.mark.long
 def test_equal_policies_are_seldom_called_over_optimised() -> None:
     """Ten policies of equal gold, 100 times: corrected for all pairs 5 % are allowed, uncorrected it is a third of them."""
     assert claimed(np.random.default_rng(0), 100, prompts=64, count=10, alike=0.3) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 100)

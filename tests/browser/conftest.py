@@ -19,10 +19,10 @@ PATIENCE = 60_000  # milliseconds: a busy machine is slow, not wrong
 HOSTILE = "<img src=x onerror='window.__pwned=1'> ${window.__pwned=2} {{x}}"
 OURS = re.compile(r"(http://127\.0\.0\.1|data:|blob:)")
 # Whatever waits for half a second or longer waits a tenth of it, so that a poll comes every 0.1 s. Shorter waits are for what a page
-# needs to settle; and the app has its whole time for an answer (NO_ANSWER in shared/poll.js).
+# needs to settle; and the app has its whole time for an answer (NO_ANSWER and OPENING in shared/poll.js) and for styles (ui/html.py).
 HURRY = """{
   const usual = window.setTimeout;
-  const shorter = (wait) => (wait >= 500 && wait !== 4000 ? wait / 10 : wait);
+  const shorter = (wait) => (wait >= 500 && ![4000, 12000, 20000].includes(wait) ? wait / 10 : wait);
   window.setTimeout = (action, wait, ...rest) => usual(action, shorter(wait), ...rest);
 }"""
 

@@ -316,8 +316,26 @@ def test_any_run_goes_under_the_microscope(open_page: Callable[..., Any], studio
     expect(swapped.get_by_text("Only the bundled run has kept")).to_be_visible()
     expect(swapped.locator(".rs-learn-question")).to_be_hidden()
 
+    # Live leads to the response and the token that are shown; samples that could not be fetched are asked for again
+    lost = iter([True])
+
+    def unanswered(route: Any) -> None:
+        route.abort() if '"samples"' in (route.request.post_data or "") and next(lost, False) else route.continue_()
+
+    page.route("**/component_server/", unanswered)
+    page.goto(page.url.split("?")[0] + f"?run={LESSON}&step=7&sample=3&token=2")
+    page.locator(".rs-tokens [role=option]").nth(4).click()
+    assert next(lost, None) is None
+    page.get_by_role("link", name="Under the microscope").click()
+    expect(scene_of(page, "beside").locator(values)).to_have_text(["7", "4", "5"])
+    expect(written.locator(".rs-learn-piece")).to_have_text([item["text"] for item in pieces("written", step=7, sample=4)])
+
+
+@pytest.mark.long
+def test_runs_without_such_numbers_and_none_at_all_under_the_microscope(open_page: Callable[..., Any], studio: Studio) -> None:
+    page = open_page("?lesson=one_sample")
+    written, picker, values = scene_of(page, "written"), page.get_by_label("Run", exact=True), ".rs-learn-value"
     # the picker leads to another run and back; one that is not there is told, and the picker stays
-    go(page, "?lesson=one_sample")
     expect(written.locator(values)).to_have_text(["12", "3"])
     picker.select_option(LESSON)
     expect(page).to_have_url(re.compile(f"run={LESSON}"))
@@ -336,20 +354,8 @@ def test_any_run_goes_under_the_microscope(open_page: Callable[..., Any], studio
     expect(page.locator(".rs-learn-run")).to_contain_text("no record of all its responses")
     assert page.evaluate("window.__pwned") is None
 
-    # Live leads to the response and the token that are shown; samples that could not be fetched are asked for again
-    lost = iter([True])
-
-    def unanswered(route: Any) -> None:
-        route.abort() if '"samples"' in (route.request.post_data or "") and next(lost, False) else route.continue_()
-
-    page.route("**/component_server/", unanswered)
-    page.goto(page.url.split("?")[0] + f"?run={LESSON}&step=7&sample=3&token=2")
-    page.locator(".rs-tokens [role=option]").nth(4).click()
-    assert next(lost, None) is None
-    page.get_by_role("link", name="Under the microscope").click()
-    expect(scene_of(page, "beside").locator(values)).to_have_text(["7", "4", "5"])
-    expect(written.locator(".rs-learn-piece")).to_have_text([item["text"] for item in pieces("written", step=7, sample=4)])
-    page.goto(page.url.split("?")[0] + f"?run={RECORDINGS[1].run_id}&step=30&sample=33&token=4")  # its token numbers were not recorded
+    # a recording whose token numbers were not recorded
+    page.goto(page.url.split("?")[0] + f"?run={RECORDINGS[1].run_id}&step=30&sample=33&token=4")
     recorded = studio.workspace.reader(RECORDINGS[1].run_id).rollout(30, 33)
     expect(page.locator(".rs-inspector .rs-plain-text")).to_have_text(recorded.prompt + recorded.response)
     why = page.get_by_role("link", name="Learn why")

@@ -194,9 +194,9 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
 
     # who only watches has no such things in the menu
-    watching = open_page("?tab=runs&view=1")
-    watching.get_by_label("Search runs").fill("tag-0")
-    watching.get_by_role("button", name=f"Actions for {NAMES[0]}").click()
-    expect(watching.get_by_role("menuitem", name="Open")).to_have_count(1)
-    expect(watching.get_by_role("menuitem", name="Delete")).to_have_count(0)
-    expect(watching.locator(".rs-runs-tools")).to_contain_text("You can watch runs, not change them.")
+    page.goto(f"{studio.url}?tab=runs&view=1")
+    page.get_by_label("Search runs").fill("tag-0")
+    page.get_by_role("button", name=f"Actions for {NAMES[0]}").click()
+    expect(page.get_by_role("menuitem", name="Open")).to_have_count(1)
+    expect(page.get_by_role("menuitem", name="Delete")).to_have_count(0)
+    expect(page.locator(".rs-runs-tools")).to_contain_text("You can watch runs, not change them.")

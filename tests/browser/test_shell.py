@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gradio
 import pytest
 
 from rlhf_studio.config.bundled import RECORDINGS
@@ -18,6 +20,8 @@ from tests.browser.filled import Studio
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
+GRADIO = Path(gradio.__file__).parent / "templates" / "frontend"
+LOST_ONCE = ("shared/address.js", "shared/visit.js", "shared/page.css", "shell/shell.js", "runs/runs.js", "runs/runs.css")
 RECORDED = [recording.name for recording in RECORDINGS]
 FOCUSED = """() => {
   const node = document.activeElement;
@@ -74,6 +78,41 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     page.get_by_label("Show recordings").check()
     expect(rows.locator(".rs-run-name > a")).to_have_text(["mine", *RECORDED])
     server.close()
+
+
+def test_a_page_opens_though_tabs_come_late_and_everything_is_lost_once(open_page: Callable[..., Any], studio: Studio) -> None:
+    """A script of Gradio comes after ours; scripts, styles and answers get lost; what stays out for long is said."""
+    tabs = next(path.name for path in GRADIO.glob("assets/Index-*.js") if "overflow-dropdown" in path.read_text())
+    late: dict[str, list[Any]] = {name: [] for name in (tabs, "evaluate/evaluate.js")}
+    lost: set[str] = set()
+
+    def answer(route: Any) -> None:
+        address, asked = route.request.url, json.loads(route.request.post_data or "{}").get("fn_name", "")
+        held = next((name for name in late if address.endswith(name)), None)
+        what = asked or next((name for name in LOST_ONCE if address.endswith(name)), None)
+        if held is not None:
+            late[held].append(route)
+        elif what is None or what in lost:
+            route.continue_()
+        else:
+            lost.add(what)
+            route.abort()
+
+    page = open_page("theme.css")
+    page.route("**/*", answer)
+    page.goto(f"{studio.url}?tab=runs&compare={studio.runs['first']},{studio.runs['second']}", wait_until="commit")
+    page.locator(".rs-skip").wait_for(state="attached")
+    assert page.locator("#pages").count() == 0
+    late.pop(tabs)[0].continue_()
+    expect(page.locator(".rs-compare-verdict")).to_be_visible()
+    expect(page.locator(".rs-opening")).to_have_count(0)
+    assert lost > {*LOST_ONCE, "where", "runs", "compare"}
+
+    tab(page, "Evaluate").click()
+    expect(page.get_by_role("button", name="Reload the page")).to_be_visible()
+    late.pop("evaluate/evaluate.js")[0].continue_()
+    expect(page.locator(".rs-evaluate-wins li").first).to_be_visible()
+    expect(page.locator(".rs-opening")).to_have_count(0)
 
 
 def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callable[..., Any], studio: Studio) -> None:
@@ -174,6 +213,7 @@ class Walker:
         self.page.wait_for_function("(name) => document.activeElement.closest(`.rs-${name}`)?.offsetParent", arg=page)
 
 
+@pytest.mark.long
 def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
     """Start, variation, compare, talk, take home; where the focus is, is known at every stop."""
     page = open_page("?tab=train")

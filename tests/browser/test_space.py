@@ -192,9 +192,9 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     expect(app.locator(".rs-live[data-state=stopped]")).to_be_visible()
     expect(app.locator(".rs-ending button")).to_have_text(["Compare"])
 
-    # a run that the host has ended says so, and how it goes on
-    for context in (visitor, other):
-        context.pages[0].close()
+
+@pytest.mark.long
+def test_a_run_that_the_host_has_ended_says_so_and_how_it_goes_on(visitor: Any, server: Server) -> None:
     page = visitor.new_page()
     page.goto(SPACE)
     page.locator(".rs-where").wait_for()

@@ -522,12 +522,13 @@ def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_p
     page.get_by_role("button", name="Make it a run of its own").click()
     expect(page.locator(".rs-origin")).to_be_hidden()
     expect(name).to_have_attribute("placeholder", "Tiny world")
-    watching = open_page("?tab=train&view=1", width=390, height=844)
-    expect(watching.locator(".rs-outlook-foot")).to_contain_text("You can watch runs, not change them.")
-    expect(watching.get_by_role("button", name="Start run")).to_have_count(0)
-    expect(watching.get_by_role("button", name="Save settings")).to_have_count(1)
-    expect(watching.get_by_role("button", name="Load settings")).to_have_count(0)
-    section(watching, "Reward").click()
-    expect(watching.locator(".rs-component")).to_have_count(1)
-    expect(watching.locator(".rs-try")).to_be_hidden()
-    assert width_of(watching) <= 390
+    page.set_viewport_size({"width": 390, "height": 844})  # who only watches, on a phone
+    page.goto(f"{studio.url}?tab=train&view=1")
+    expect(page.locator(".rs-outlook-foot")).to_contain_text("You can watch runs, not change them.")
+    expect(page.get_by_role("button", name="Start run")).to_have_count(0)
+    expect(page.get_by_role("button", name="Save settings")).to_have_count(1)
+    expect(page.get_by_role("button", name="Load settings")).to_have_count(0)
+    section(page, "Reward").click()
+    expect(page.locator(".rs-component")).to_have_count(1)
+    expect(page.locator(".rs-try")).to_be_hidden()
+    assert width_of(page) <= 390

@@ -219,6 +219,7 @@ def test_what_a_schedule_makes_again_is_not_said_to_be_lost() -> None:
     assert forgotten(changes, []).endswith("in step 9, and 3 more.")
 
 
+@pytest.mark.long
 def test_a_run_whose_resume_changed_more_than_a_schedule_can_is_played_again_once_it_began_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

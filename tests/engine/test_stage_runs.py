@@ -67,7 +67,7 @@ def numbers(run_dir: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if not name.startswith(("time/", "speed/", "memory/"))} for row in rows]
 
 
-@pytest.mark.parametrize(("stage", "lora"), [("sft", False), ("dpo", True), ("reward_model", True)])
+@pytest.mark.parametrize(("stage", "lora"), [("sft", False), pytest.param("dpo", True, marks=pytest.mark.long), ("reward_model", True)])
 def test_an_interrupted_run_ends_with_the_same_weights(
     finished: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, lora: bool
 ) -> None:

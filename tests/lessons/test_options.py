@@ -58,7 +58,7 @@ def test_the_sentence_about_the_scale_follows_the_deviation() -> None:
     assert rewards.scaling("none", 2, 15.0, True)["scale_effect"] == "undivided"
 
 
-@pytest.mark.parametrize("name", ["price", "open_loop"])
+@pytest.mark.parametrize("name", [pytest.param("price", marks=pytest.mark.long), "open_loop"])
 def test_what_is_said_of_the_recorded_run_holds_for_all_values(name: str) -> None:
     scene = answers.find("what_goes_wrong", name)
     needed = answers.needed_by(scene)

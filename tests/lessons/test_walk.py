@@ -118,6 +118,7 @@ def assert_close(now: Any, kept: Any, where: str) -> None:
         assert now == kept, where
 
 
+@pytest.mark.long
 def test_every_control_changes_what_is_seen() -> None:
     dead = []
     for lesson in NAMES:

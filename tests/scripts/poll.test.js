@@ -183,3 +183,30 @@ test("a function of the page answers, or rejects with the rest that the server w
   const errors = [await rest("busy"), await rest("many"), await rest("wrong")];
   assert.deepEqual(errors, [7000, 5000, "the app answered wrong with HTTP 404"]);
 });
+
+test("what a page cannot do without is asked for after ever longer waits, and a late answer counts", async () => {
+  const poll = new Poll({ awake: seen });
+  const asked = [];
+  const answers = [];
+  const first = poll.first(() => {
+    asked.push(now());
+    return new Promise((resolve) => answers.push(resolve));
+  });
+  await pass(70);
+  assert.equal(asked.length, 3);
+  assert.ok(asked[1] - asked[0] >= 20 && asked[2] - asked[1] >= 40);
+  answers[0]("the first");
+  assert.equal(await first, "the first");
+  const refused = poll.first(() => Promise.reject(Object.assign(new Error("no"), { refused: "Not you." })));
+  await assert.rejects(refused, { refused: "Not you." });
+  let open = true;
+  const left = poll.first(
+    async () => refuse()(),
+    () => open,
+  );
+  await settle();
+  open = false;
+  await pass(5);
+  assert.equal(await left, null);
+  assert.equal(poll.parts.length, 0);
+});

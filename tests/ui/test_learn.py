@@ -106,6 +106,7 @@ def test_the_process_is_started_when_somebody_opens_the_app_and_nothing_trains(c
         assert computer.has_begun is begins
 
 
+@pytest.mark.long  # every day a browser asks that process: tests/browser/test_learn.py
 def test_the_real_process_answers_as_the_functions_do() -> None:
     computer = Computer()
     try:

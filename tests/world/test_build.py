@@ -153,6 +153,7 @@ def test_sampling_follows_the_seed_and_leaves_the_random_state(tokenizer: Any) -
 # --- building ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_small_world_builds_and_fails_its_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

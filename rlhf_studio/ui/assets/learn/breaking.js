@@ -65,8 +65,8 @@ export class Breaking {
 
   async go({ show: wanted = "", seed = "" }) {
     this.left = false;
-    this.shelf ||= await this.page.server.break_shelf({ language: this.page.language() });
-    if (this.left) return;
+    this.shelf ||= await this.page.need("break_shelf", {}, () => !this.left);
+    if (this.left || !this.shelf) return;
     const names = this.shelf.experiments.map(({ name }) => name);
     this.experiment = names.includes(wanted) ? wanted : "";
     this.seed = /^\d{1,3}$/.test(seed) ? Number(seed) : null;

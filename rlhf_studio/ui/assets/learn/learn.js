@@ -1,6 +1,7 @@
 // The Learn page: a list of its places, and the one that is open. Numbers come from the app; none is computed here.
 import { address } from "../shared/address.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
+import { pagePoll } from "../shared/lost.js";
 import { mountTips, setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson/lesson.js";
@@ -35,6 +36,7 @@ class LearnPage {
     this.further = el("ul", { class: "rs-learn-places rs-wrap" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.poll = pagePoll(host);
     this.search = new Search(this);
     this.places = { "": new Lesson(this) };
     for (const { place, make } of PLACES) this.places[place] = make(this);
@@ -51,7 +53,7 @@ class LearnPage {
           this.further,
           this.list,
         ),
-        el("div", {}, this.problem, this.search.results, this.article),
+        el("div", {}, this.poll.notice, this.problem, this.search.results, this.article),
       ),
     );
     mountTips(host);
@@ -62,7 +64,7 @@ class LearnPage {
   }
 
   async start() {
-    const { lessons, stations, glossary } = await this.server.learn_shelf({ language: this.language() });
+    const { lessons, stations, glossary } = await this.need("learn_shelf");
     this.lessons = lessons;
     this.stations = stations;
     setGlossary(glossary);
@@ -109,6 +111,11 @@ class LearnPage {
     }
   }
 
+  /** What a place cannot open without, asked for until it comes; null when it is not `wanted` any more. */
+  need(name, question = {}, wanted = () => true) {
+    return this.poll.first(() => this.server[name]({ ...question, language: this.language() }), wanted);
+  }
+
   /** What the app answers; null, and a sentence on the page, when there is no answer. */
   ask(question) {
     return this.answer(this.server.learn_ask, question);
@@ -124,8 +131,18 @@ class LearnPage {
       console.error(error);
       return { error: "The app did not answer. Is it still running?" };
     });
+    return this.taken(reply, clears);
+  }
+
+  taken(reply, clears = true) {
     if (reply.error || clears) this.tell(reply.error || "");
     return reply.error ? null : reply.answer;
+  }
+
+  /** What a lesson begins with, asked for until it comes; null when it is not `wanted` any more, or cannot be given. */
+  async describe(question, wanted) {
+    const reply = await this.need("learn_ask", { op: "describe", ...question }, wanted);
+    return reply && this.taken(reply);
   }
 
   tell(problem) {

@@ -10,7 +10,7 @@ const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same f
 const shortOf = ({ name }) => name.slice(PLACE.length + 1);
 
 export class Tour {
-  /** @param page  (stations, article, server, language(), ask(question), tell(problem), choose(params)) */
+  /** @param page  (stations, article, need(name), describe(question), ask(question), tell(problem), choose(params)) */
   constructor(page) {
     this.page = page;
     this.name = "";
@@ -19,16 +19,17 @@ export class Tour {
 
   /** Show the station that the address names; the first one where it names none. */
   async go(params) {
-    const { stations, server, language } = this.page;
+    const { stations } = this.page;
     const station = stations.find((one) => shortOf(one) === params.show) || stations[0];
     if (!station || (station.name === this.name && !params.set)) return;
     this.name = station.name;
-    const text = await server.learn_text({ lesson: station.name, language: language() });
-    if (this.name !== station.name) return;
+    const wanted = () => this.name === station.name;
+    const text = await this.page.need("learn_text", { lesson: station.name }, wanted);
+    if (!wanted()) return;
     this.page.tell(text.error || "");
     if (text.error) return;
     this.draw(station, text);
-    const described = await this.page.ask({ op: "describe", lesson: station.name });
+    const described = await this.page.describe({ lesson: station.name }, wanted);
     if (this.name === station.name && described) this.scene.begin(described.scenes[this.scene.name], params);
   }
 

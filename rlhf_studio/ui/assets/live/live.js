@@ -16,6 +16,7 @@ import { Banner, Header, Restart, bannerOf } from "./header.js";
 import { LearnedPanel } from "./learned.js";
 import { pagePoll } from "../shared/lost.js";
 import { notices } from "../shared/notices.js";
+import { OPENING, withLimit } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
 import { Measures } from "./measures.js";
 import { SettingsPanel } from "./settings.js";
@@ -235,7 +236,7 @@ class LivePage {
   async fetch(request) {
     const run = this.run;
     try {
-      const reply = await this.server.fetch({ ...request, run });
+      const reply = await withLimit(this.server.fetch({ ...request, run }), OPENING);
       return run === this.run ? reply : null;
     } catch (error) {
       console.debug("no answer from the app:", error);
@@ -408,7 +409,11 @@ const runOfValue = (value) =>
   typeof value === "string" && value.includes("@") ? value.slice(0, value.lastIndexOf("@")) : "";
 
 export async function mount(options) {
-  const page = await options.server.fetch({ kind: "page" });
+  const { host, server } = options;
+  const poll = pagePoll(host);
+  fill(host, poll.notice);
+  const page = await poll.first(() => server.fetch({ kind: "page" }));
+  poll.stop();
   setGlossary(page.glossary);
   return new LivePage(options, page);
 }

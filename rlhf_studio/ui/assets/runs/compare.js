@@ -3,7 +3,7 @@ import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, number, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
-import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
@@ -27,14 +27,16 @@ export function partners(rows, ids) {
 
 export class CompareView {
   /**
+   * @param poll    the page's
    * @param back    called to go back to the table
    * @param go      called with (ids, metrics) when the address should say so
    * @param open    called with (event, {id}) to show a run
    * @param rows    gives all runs, by their ids
    */
-  constructor({ host, server, plotly, back, go, open, rows }) {
+  constructor({ host, server, plotly, poll, back, go, open, rows }) {
     this.host = host;
     this.server = server;
+    this.poll = poll;
     this.back = back;
     this.go = go;
     this.open = open;
@@ -104,11 +106,15 @@ export class CompareView {
     this.preparing = false;
   }
 
-  answer(metrics) {
-    const { early } = this;
-    const fits = early && !metrics.length && early.key === this.ids.join() && Date.now() - early.at < FRESH;
+  /** What the app says of these runs; null when others are asked for meanwhile. */
+  async answer(metrics, wanted) {
+    const { early, ids } = this;
+    const fits = early && !metrics.length && early.key === ids.join() && Date.now() - early.at < FRESH;
     this.early = this.next = null;
-    return fits ? early.reply : this.ask("compare", { metrics });
+    const reply = fits ? await early.reply : null;
+    if (reply && reply.problem !== NO_ANSWER) return reply;
+    const ask = () => this.server.compare({ runs: ids, view: onlyWatches(), metrics });
+    return this.poll.first(ask, wanted).catch((error) => ({ problem: whyNot(error) }));
   }
 
   /** Show these runs; `metrics` are the curves to draw, empty for the usual ones. */
@@ -119,8 +125,9 @@ export class CompareView {
     if (focus) this.title.focus();
     this.offerAnother();
     const ticket = (this.ticket = Symbol("compare"));
-    const reply = await this.answer(metrics);
-    if (ticket !== this.ticket) return;
+    const wanted = () => ticket === this.ticket;
+    const reply = await this.answer(metrics, wanted);
+    if (!reply || !wanted()) return;
     setText(this.problem, reply.problem || "");
     show(this.problem, Boolean(reply.problem));
     show(this.content, !reply.problem);

@@ -54,6 +54,7 @@ class RunsPage {
       host,
       server,
       plotly,
+      poll: this.poll,
       back: () => this.goTo([], []),
       go: (ids, metrics, again) => (again ? this.goTo(ids, metrics) : this.say(ids, metrics, false)),
       open: (row) => this.open(row),

@@ -8,7 +8,8 @@ const OUT_OF_SIGHT = 15000;
 const SLOWEST = 15000;
 const LONGEST_REST = 120000;
 const NO_ANSWER = 4000;
-const LONGEST = 60000; // milliseconds that an answer may take on which more depends than news
+export const OPENING = 20000; // milliseconds until something without which a page cannot open is asked for again
+const LONGEST = 60000; // and the most that this grows to
 const SILENCE = 4500;
 const SPREAD = 0.1;
 const TRIES = 6;
@@ -106,15 +107,33 @@ export class Poll {
     });
   }
 
-  /** The first answer to something that the page cannot do without, however long it takes. */
-  first(ask) {
-    return new Promise((resolve) => {
-      const receive = (reply) => {
+  /**
+   * The first answer to something that the page cannot do without. It is asked for again when that fails, or when
+   * nothing comes for a while, which grows; what comes later is an answer all the same. Rejects where the app refuses.
+   * @param ask     async function of a question that changes nothing
+   * @param wanted  whether it is still waited for; null is given when it is not
+   * @param limit   milliseconds until it is asked for again
+   */
+  first(ask, wanted = () => true, limit = OPENING) {
+    return new Promise((resolve, reject) => {
+      const end = (settle, value) => {
         this.remove(part);
-        resolve(reply);
+        settle(value);
         return REST;
       };
-      const part = this.add({ ask, receive, limit: LONGEST });
+      const receive = (reply) => {
+        this.heard = Date.now();
+        this.calm();
+        return end(resolve, reply);
+      };
+      const question = async () => {
+        if (!wanted()) return null;
+        const reply = ask();
+        reply.then(receive, (error) => error.refused && end(reject, error));
+        return reply;
+      };
+      const onfailure = () => (part.limit = Math.min(LONGEST, 2 * part.limit));
+      const part = this.add({ ask: question, receive, onfailure, limit });
       part.wake();
     });
   }
@@ -254,7 +273,8 @@ class Part {
   }
 }
 
-function withLimit(promise, wait) {
+/** What a promise gives, or a failure after `wait` milliseconds. */
+export function withLimit(promise, wait) {
   let timer = 0;
   const limit = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new Error(`nothing for ${wait} ms`)), wait);

@@ -1,14 +1,15 @@
 // What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
 import { address } from "../shared/address.js";
 import { el, fill, newTab, show } from "../shared/dom.js";
-import { setPace } from "../shared/poll.js";
-import { onlyWatches } from "../shared/visit.js";
+import { Poll, setPace } from "../shared/poll.js";
+import { isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
 import { textSizeButton } from "./text_size.js";
 import { themeButton } from "./theme_button.js";
 import { classTools } from "../classroom/classroom.js";
 import { openSheet } from "./sheet.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
+const LONGEST = 5000; // milliseconds until a tab that is not shown is selected again
 
 const isTyping = (node) =>
   node.isContentEditable || node.closest?.("input:not([type=checkbox], [type=radio]), textarea, select");
@@ -24,13 +25,30 @@ function tabButton(page) {
 
 const shown = () => document.querySelector('#pages [role="tab"][aria-selected="true"]')?.getAttribute("data-tab-id");
 
+/** Resolves with Gradio's tabs once they are there: on a busy machine their own script comes after this one. */
+const tabsThere = () =>
+  new Promise((resolve) => {
+    const look = () => {
+      if (!shown()) return;
+      watcher.disconnect();
+      resolve(document.querySelector("#pages"));
+    };
+    const watcher = new MutationObserver(look);
+    watcher.observe(document.body, { childList: true, subtree: true });
+    look();
+  });
+
+/** Show a tab; again, after a growing pause, as long as the address leads there and another one is shown. */
+function select(page, pause = SETTLED) {
+  if (shown() === page) return;
+  tabButton(page)?.click();
+  setTimeout(() => address.here === page && select(page, Math.min(LONGEST, 2 * pause)), pause);
+}
+
 /** Show the tab that the address names, and let the address follow when another tab is shown, whoever chose it. */
 function followTabs(pages) {
-  const select = (page) => {
-    if (shown() !== page) tabButton(page)?.click();
-  };
   select(address.here);
-  address.onpage(select);
+  address.onpage((page) => select(page));
   // only what says which tab is selected: other changes may come while a chosen tab is not shown yet
   const follow = () => {
     address.show(shown() || address.here);
@@ -75,7 +93,10 @@ function recordingLink(run) {
 
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
 async function sayWhere(host, node, server) {
-  const told = await server.where({ view: onlyWatches() });
+  const poll = new Poll({ awake: () => isOnScreen(host) });
+  whenShown(host, () => poll.wake());
+  const told = await poll.first(() => server.where({ view: onlyWatches() }));
+  poll.stop();
   setPace(told.pace);
   Object.assign(document.body.dataset, { starts: told.starts, limit: told.limit }); // for the pages
   if (!told.line && !told.notice) return;
@@ -94,7 +115,7 @@ async function sayWhere(host, node, server) {
   if (told.mode === "classroom") classTools(host, node, server, told);
 }
 
-export function mount({ host, server }) {
+export async function mount({ host, server }) {
   const where = el("p", { class: "rs-page rs-where", hidden: true });
   fill(
     host,
@@ -119,8 +140,8 @@ export function mount({ host, server }) {
     event.preventDefault();
     openSheet(host);
   });
-  const pages = document.querySelector("#pages");
-  if (pages) followTabs(pages);
-  pages?.firstElementChild?.after(where);
+  const pages = await tabsThere();
+  followTabs(pages);
+  pages.firstElementChild?.after(where);
   sayWhere(host, where, server).catch((error) => console.error(error));
 }

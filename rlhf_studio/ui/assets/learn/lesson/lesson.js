@@ -12,7 +12,7 @@ const PREPARED = "These numbers came with the lesson. The app is computing its o
 
 export class Lesson {
   /**
-   * @param page  (lessons, article, server, language(), ask(question), tell(problem), choose(params))
+   * @param page  (lessons, article, server, need(name), describe(question), ask(…), tell(problem), choose(params))
    */
   constructor(page) {
     this.page = page;
@@ -24,7 +24,7 @@ export class Lesson {
 
   /** Show the lesson that the address names; the first one where it names none. */
   async go(params) {
-    const { lessons, server, language } = this.page;
+    const { lessons, server } = this.page;
     const lesson = lessons.find(({ name }) => name === params.lesson) || lessons[0];
     if (!lesson) return;
     const { name } = lesson;
@@ -37,7 +37,7 @@ export class Lesson {
     this.run = run;
     const gone = () => this.name !== name || this.run !== run;
     this.page.mark(name);
-    const text = await server.learn_text({ lesson: name, language: language() });
+    const text = await this.page.need("learn_text", { lesson: name }, () => !gone());
     if (gone()) return;
     if (text.error) {
       this.page.tell(text.error);
@@ -52,7 +52,10 @@ export class Lesson {
     if (atStart) for (const scene of this.scenes) scene.prepare(text.prepared.scenes[scene.name]);
     setText(this.loading, atStart ? PREPARED : LOADING);
     const waits = setTimeout(() => show(this.loading, this.name === name), PATIENT);
-    const described = await this.page.ask({ op: "describe", lesson: name, run, values: numbersOf(params.set || "") });
+    const described = await this.page.describe(
+      { lesson: name, run, values: numbersOf(params.set || "") },
+      () => !gone(),
+    );
     if (gone()) return;
     const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
     picker?.tell(described?.problem || "");
