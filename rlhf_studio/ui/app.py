@@ -279,8 +279,7 @@ def launch(
     access = replace(access, raters=Raters(feedback.known_rating_link, feedback.rating_link))
     if mode.visitors_play:
         access = replace(access, visitors=Visitors(lasting_secret(workspace.root, VISITORS)))
-    given: dict[str, Any] = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
-    given |= {"keep_hub_token": True} if keep_hub_token else {}
+    given = _given_to_start(permissions, keep_hub_token)
     dispatcher = None if access.read_only else Dispatcher(workspace, partial(start, **given) if given else start)
     keeper = None if access.read_only else keeper_of(os.environ, workspace, space=mode is Mode.SPACE)
     if keeper is not None:
@@ -299,9 +298,13 @@ def launch(
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    return Server(
-        address_of(host, listening.getsockname()[1]), access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper
-    )
+    url = address_of(host, listening.getsockname()[1])
+    return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
+
+
+def _given_to_start(permissions: Permissions, keep_hub_token: bool) -> dict[str, Any]:
+    given: dict[str, Any] = {"permissions": permissions} if permissions != NOTHING_ALLOWED else {}
+    return given | ({"keep_hub_token": True} if keep_hub_token else {})
 
 
 def access_for(host: str, mode: Mode, allow_hosts: Sequence[str], environment: Mapping[str, str]) -> Access:
