@@ -11,6 +11,7 @@ from rlhf_studio.engine.compute.ranks import CHANGE, STOP, WAIT
 from rlhf_studio.engine.process.stopping import Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
+from rlhf_studio.runs.lab.trial import EVENT, LEAST_STEPS
 from rlhf_studio.runs.records import PHASES, EventRecord, Scratch, SettingChange
 from rlhf_studio.runs.writer import Command, RunWriter
 
@@ -26,10 +27,11 @@ class Control:
 
     Args:
         save: writes the checkpoint of the last finished step, with the state that is given, or with the one of now for None.
+        trial: the run is a trial: when its time is over it has at least :data:`LEAST_STEPS` steps, and ends without a checkpoint.
     """
 
-    def __init__(self, run: StageRun, writer: RunWriter, signals: Signals, save: Callable[[Any | None], None]):
-        self._run, self._writer, self._signals, self._save = run, writer, signals, save
+    def __init__(self, run: StageRun, writer: RunWriter, signals: Signals, save: Callable[[Any | None], None], *, trial: bool = False):
+        self._run, self._writer, self._signals, self._save, self._trial = run, writer, signals, save, trial
         self._began = monotonic()
         self._going: Literal["on", "paused", "step", "phase"] = "on"
         self._phase = ""  # the phase that a step waits after; empty between steps
@@ -48,8 +50,16 @@ class Control:
         self._attend()
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
-            self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
+            self._time_is_over(limit)
         self._before_step = self._run.state() if self._going == "phase" or self._asks_people else None
+
+    def _time_is_over(self, limit: float) -> None:
+        if not self._trial:
+            self._stop(f"the time limit of {limit:g} minutes is over (engine.max_minutes)")
+        elif self._run.step_number >= LEAST_STEPS:
+            text = f"The trial is over after {self._run.step_number} steps."
+            self._writer.event(EventRecord("info", EVENT, text))
+            self._end(f"the trial's {limit:g} minutes are over")
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""
