@@ -103,11 +103,12 @@ def _moved(config: StageConfig, metrics: list[dict[str, float]]) -> float:
 
 def _grew(config: StageConfig, metrics: list[dict[str, float]]) -> float:
     """A mean over n answers is off by √(2 KL / n): a log-ratio scatters so. What is below twice that says nothing."""
-    kl, full = metrics[-1].get("objective/kl", nan), getattr(config, config.stage).learning_rate
-    updates = sum((values.get("lr", 0.0) / full) ** 2 for values in metrics[:-1])  # the last one moves the next step's answers
-    return (
-        kl / updates if isinstance(config, RunConfig) and updates > 0 and kl > SURE * sqrt(2 * max(kl, 0) / config.ppo.batch_size) else nan
-    )
+    if not isinstance(config, RunConfig):
+        return nan
+    kl = metrics[-1].get("objective/kl", nan)
+    updates = sum((values.get("lr", 0.0) / config.ppo.learning_rate) ** 2 for values in metrics[:-1])  # the last one moves the next step
+    sure = updates > 0 and kl > SURE * sqrt(2 * max(kl, 0) / config.ppo.batch_size)
+    return kl / updates if sure else nan
 
 
 def _ended(config: StageConfig, metrics: list[dict[str, float]]) -> float:

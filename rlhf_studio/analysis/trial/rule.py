@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite, sqrt
+from math import isfinite, isnan, sqrt
 from typing import Any
 
 from rlhf_studio.analysis.doctor.bounds import MATTERS
