@@ -23,6 +23,7 @@ SEEN = 32  # answers of which none ended: a longer limit is no cure then
 LONGEST = 8192  # tokens, the setting's own limit
 TIGHT = 0.9  # share of the memory that there is
 BOLDER = 10.0
+ABOUT_NONE = 0.05  # nats
 OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
 """Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
 
@@ -75,7 +76,7 @@ def night_of(config: StageConfig, seconds: float, until: str) -> Night:
 
 def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None) -> Judgement:
     """What will come of a run with these settings. ``most_tokens``: the longest answer that the model has room for; None for no limit."""
-    corrections = [*_rate(trial, config), *_memory(trial, config), *_length(trial, config, most_tokens)]
+    corrections = [*_rate(trial, config), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
     after = _with_longer_answers(trial, corrections)
     fits = int(night.seconds / after.seconds) if after.seconds > 0 else 0
     corrections += _steps(after, config, fits, night)
@@ -124,15 +125,19 @@ def _memory(trial: Measured, config: StageConfig) -> list[Correction]:
     return [Correction(name, getattr(getattr(config, name.split(".")[0]), name.split(".")[1]), value, why) for name, value in changed]
 
 
-def _length(trial: Measured, config: StageConfig, most_tokens: int | None) -> list[Correction]:
-    """Twice the limit where most answers are cut; not where none ends at all, because a longer limit would not end them."""
-    if not isinstance(config, RunConfig) or not 1 - trial.ended > MOST_CUT or (trial.ended == 0 and trial.answers >= SEEN):
+def _length(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None) -> list[Correction]:
+    """Twice the limit where most answers are cut; not where that would leave too few steps, nor where none ends at all."""
+    if not isinstance(config, RunConfig) or not 1 - trial.ended > MOST_CUT or _none_ends(trial):
         return []
     old = config.generation.response_length
     new = min(2 * old, LONGEST if most_tokens is None else most_tokens)
-    if new <= old:
+    if new <= old or night.seconds * old / new < min(trial.planned, fitting.ENOUGH_STEPS) * trial.seconds:
         return []
     return [Correction("generation.response_length", old, new, f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens")]
+
+
+def _none_ends(trial: Measured) -> bool:
+    return trial.ended == 0 and trial.answers >= SEEN
 
 
 def _steps(trial: Measured, config: StageConfig, fits: int, night: Night) -> list[Correction]:
@@ -184,7 +189,7 @@ def _answers(trial: Measured, config: RunConfig) -> str:
     if not isfinite(trial.ended):
         return ""
     text = f"{percent(trial.ended)} of {trial.answers} answers ended by themselves"
-    if trial.ended == 0 and trial.answers >= SEEN:
+    if _none_ends(trial):
         return f"{text}: the model may not know how to end one, or {config.generation.response_length} tokens are far too few."
     return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 1 else f"{text}."
 
@@ -193,8 +198,9 @@ def _movement(trial: Measured) -> str:
     left = {0: "no minibatch was", 1: "1 minibatch was"}.get(trial.left_out, f"{trial.left_out} minibatches were")
     if trial.steps < 2:
         return f"{left.capitalize()} left out."
+    kl = "about 0" if abs(trial.kl) < ABOUT_NONE else f"{trial.kl:.2g}"
     updates = "1 update" if trial.steps == 2 else f"{trial.steps - 1} updates"
-    return f"After {updates} the KL was {trial.kl:.2g} nats an answer; {left} left out."
+    return f"After {updates} the KL was {kl} nats an answer; {left} left out."
 
 
 def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
@@ -245,9 +251,11 @@ def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """``0.42 s``, ``21 s``, ``12 minutes``, ``3.4 hours``."""
+    """``0.42 s``, ``21 s``, ``3.4 minutes``, ``12 minutes``, ``3.4 hours``."""
     if not isfinite(seconds):
         return "an unknown time"
     if seconds < 120:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 600:
+        return f"{seconds / 60:.1f} minutes"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
