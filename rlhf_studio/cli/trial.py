@@ -107,7 +107,7 @@ def _check_output(output: Path | None) -> None:
 
 def _report(judgement: Judgement, *, taken: bool) -> None:
     say(f"\n{judgement.headline}")
-    for sentence in judgement.sentences:
+    for sentence in (*judgement.night, *judgement.seen):
         say(f"- {sentence}")
     for row in judgement.corrections:
         say(f"{row.setting}: {text_of(row.old)} → {text_of(row.new)}: {row.why}")

@@ -15,7 +15,8 @@ import gradio as gr
 from rlhf_studio.analysis.trial import Correction, Judgement, judge, measured, night_of
 from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.io import ConfigError, walk_fields, with_values
-from rlhf_studio.inputs.fitted import room_for_answers
+from rlhf_studio.inputs.estimate.device import find_device
+from rlhf_studio.inputs.fitted import fitted_settings, room_for_answers
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.trial import MINUTES, note_of, put_aside, trial_settings, tried
@@ -37,7 +38,11 @@ def judgement_of(run_dir: Path, seconds: float, until: str) -> Judgement | None:
     """What a trial says of a run that may take so many seconds from now on; None before its first step is done. Raises StoreError."""
     config = tried(run_dir)
     seen = measured(RunReader(run_dir), config)
-    return None if seen is None else judge(seen, config, night_of(config, seconds, until), room_for_answers(config))
+    if seen is None:
+        return None
+    rate = fitted_settings(config, (), find_device(config.engine), with_data=False).get(f"{config.stage}.learning_rate")
+    night, usual_rate = night_of(config, seconds, until), None if rate is None else rate.value
+    return judge(seen, config, night, room_for_answers(config), usual_rate)
 
 
 def corrected(config: StageConfig, judgement: Judgement) -> StageConfig:
@@ -109,7 +114,8 @@ class Trials:
             "state": "done",
             "run": run_id,
             "headline": judgement.headline,
-            "sentences": judgement.sentences,
+            "night": judgement.night,
+            "seen": judgement.seen,
             "corrections": _rows_of(judgement.corrections),
         }
 
@@ -119,7 +125,7 @@ class Trials:
             return f"Waiting: {count(before, 'run comes', 'runs come')} first" if before > 0 else "Waiting to start"
         if run.state == "loading":
             return run.phase or "Loading"
-        return f"Step {run.step + 1}, of as many as two minutes hold"
+        return f"Step {run.step + 1} of the trial"
 
 
 def _rows_of(rows: list[Correction]) -> list[Json]:

@@ -69,16 +69,20 @@ def test_what_is_said_of_a_good_trial() -> None:
     of a spread of 0.4 points 0.15."""
     judgement = judge(GOOD, CONFIG, NIGHT)
     assert judgement.headline == "It can start as it is."
-    assert judgement.sentences == [
+    assert judgement.night == [
         "A step took 20 s (writing 9 s, learning 8 s): 1,800 steps fit until 07:00; the 100 planned take 33 minutes.",
-        "At most 2.0 GB of memory was held, of 16 GB.",
-        "The model's own answers scored 0.24 on average, with a spread of 0.4.",
-        "90 % of 96 answers ended by themselves; the others were cut at 24 tokens.",
-        "After 5 updates the KL was 0.6 nats an answer; no minibatch was left out.",
         "After 100 steps the KL may be about 4 nats an answer, a guess: an update moved the policy by 0.12 nats an answer at the full "
         "rate, and these add up.",
         "In 100 steps of 16 answers a rise of 0.15 points would show; a smaller one cannot be told from chance.",
     ]
+    assert judgement.seen == [
+        "At most 2.0 GB of memory was held, of 16 GB.",
+        "The model's own answers scored 0.24 on average, with a spread of 0.4.",
+        "90 % of 96 answers ended by themselves; the others were cut at 24 tokens.",
+        "After 5 updates the KL was 0.6 nats an answer; no minibatch was left out.",
+    ]
+    wild = replace(GOOD, unstable="why")
+    assert [judge(wild, CONFIG, NIGHT, usual_rate=rate).corrections[0].new for rate in (None, 3e-4, 1e-5)] == [1e-4, 1e-4, 1e-5]
 
 
 def test_headlines_and_the_night() -> None:
@@ -99,7 +103,7 @@ def test_the_price_of_the_kl_bounds_the_guess() -> None:
     steady = CONFIG.model_copy(update={"ppo": CONFIG.ppo.model_copy(update={"lr_schedule": "constant"})})
     assert expected_kl(GOOD, steady, 1000) == pytest.approx((120.0, 32.0))
     assert expected_kl(replace(GOOD, grew=0.2), steady, 1000)[0] == pytest.approx(200.0)
-    sentence = next(text for text in judge(replace(GOOD, planned=1000), steady, NIGHT).sentences if "may be" in text)
+    sentence = next(text for text in judge(replace(GOOD, planned=1000), steady, NIGHT).night if "may be" in text)
     assert "about 32 nats an answer, a guess: there its price (0.05) balances the spread of the scores" in sentence
     assert "That is far" in sentence
 

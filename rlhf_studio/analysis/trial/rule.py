@@ -57,12 +57,14 @@ class Judgement:
 
     Attributes:
         headline: the one sentence to read.
-        sentences: what will come of the night.
+        night: what will come of the night: sentences.
+        seen: what was measured: sentences.
         corrections: settings, at most one row for each.
     """
 
     headline: str
-    sentences: list[str]
+    night: list[str]
+    seen: list[str]
     corrections: list[Correction]
 
 
@@ -74,19 +76,25 @@ def night_of(config: StageConfig, seconds: float, until: str) -> Night:
     return Night(seconds, until)
 
 
-def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None) -> Judgement:
-    """What will come of a run with these settings. ``most_tokens``: the longest answer that the model has room for; None for no limit."""
-    corrections = [*_rate(trial, config), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
+def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None, usual_rate: float | None = None) -> Judgement:
+    """What will come of a run with these settings.
+
+    Args:
+        most_tokens: the longest answer that the model has room for; None for no limit.
+        usual_rate: the learning rate that fits the model; None where that is not known.
+    """
+    corrections = [*_rate(trial, config, usual_rate), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
     after = _with_longer_answers(trial, corrections)
     fits = int(night.seconds / after.seconds) if after.seconds > 0 else 0
     corrections += _steps(after, config, fits, night)
     steps = min(trial.planned or fits, fits)
-    sentences = [_time(trial, after, fits, night), _memory_held(trial)]
+    to_come, seen = [_time(trial, after, fits, night)], [_memory_held(trial)]
     if isinstance(config, RunConfig):
-        sentences += [_scores(trial), _answers(trial, config), _movement(trial), _kl(trial, config, steps), _noise(trial, config, steps)]
+        to_come += [_kl(trial, config, steps), _noise(trial, config, steps)]
+        seen += [_scores(trial), _answers(trial, config), _movement(trial)]
     elif all(map(isfinite, trial.loss)):
-        sentences.append(f"The loss went from {trial.loss[0]:.3g} to {trial.loss[1]:.3g} in {trial.steps} steps.")
-    return Judgement(_headline(trial, corrections, fits, night), [sentence for sentence in sentences if sentence], corrections)
+        seen.append(f"The loss went from {trial.loss[0]:.3g} to {trial.loss[1]:.3g} in {trial.steps} steps.")
+    return Judgement(_headline(trial, corrections, fits, night), list(filter(None, to_come)), list(filter(None, seen)), corrections)
 
 
 def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
@@ -105,11 +113,12 @@ def _headline(trial: Measured, corrections: list[Correction], fits: int, night: 
 # --- corrections ----------------------------------------------------------------------------------------------------------------
 
 
-def _rate(trial: Measured, config: StageConfig) -> list[Correction]:
+def _rate(trial: Measured, config: StageConfig, usual: float | None) -> list[Correction]:
+    """Lower where the trial is not stable: a third, or what fits the model where that is lower still. Higher where nothing moves."""
     ((setting, lower),) = gentler(config).items()
     old = getattr(config, config.stage).learning_rate
     if trial.unstable:
-        return [Correction(setting, old, lower, trial.unstable)]
+        return [Correction(setting, old, lower if usual is None else min(lower, usual), trial.unstable)]
     tokens = config.generation.response_length if isinstance(config, RunConfig) else 1
     if trial.moved < HARDLY_MOVE * tokens and trial.spread > EQUAL:
         why = f"an update moved the policy by {trial.moved:.1g} nats an answer, which is next to nothing"
@@ -188,10 +197,10 @@ def _scores(trial: Measured) -> str:
 def _answers(trial: Measured, config: RunConfig) -> str:
     if not isfinite(trial.ended):
         return ""
-    text = f"{percent(trial.ended)} of {trial.answers} answers ended by themselves"
+    text = f"{percent(trial.ended)} of {trial.answers:,} answers ended by themselves"
     if _none_ends(trial):
         return f"{text}: the model may not know how to end one, or {config.generation.response_length} tokens are far too few."
-    return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 1 else f"{text}."
+    return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 0.995 else f"{text}."
 
 
 def _movement(trial: Measured) -> str:

@@ -48,6 +48,7 @@ export class Trial {
     this.node = el(
       "section",
       { class: "rs-trial rs-column", "aria-label": "The trial", hidden: true },
+      el("h3", {}, "The trial"),
       this.working,
       this.said,
     );
@@ -152,15 +153,17 @@ export class Trial {
   }
 
   draw() {
-    const { headline, sentences, corrections } = this.judged;
+    const { headline, night, seen, corrections } = this.judged;
+    const lines = (sentences) => elEach("ul", { class: "rs-trial-lines" }, sentences, (line) => el("li", {}, line));
     const open = corrections.filter((row) => this.value(row.setting) !== row.value);
     const all = () => this.take(open);
     fill(
       this.said,
-      el("h3", { tabindex: -1 }, headline),
+      el("p", { class: "rs-trial-headline", tabindex: -1 }, headline),
       corrections.length ? elEach("ul", { class: "rs-trial-rows" }, corrections, (row) => this.row(row)) : null,
       open.length > 1 ? pushButton("rs-button rs-small", `Take all ${open.length}`, all) : null,
-      elEach("ul", { class: "rs-trial-sentences" }, sentences, (sentence) => el("li", {}, sentence)),
+      lines(night),
+      el("details", {}, el("summary", {}, "What it measured"), lines(seen)),
       this.foot(),
     );
   }
@@ -181,7 +184,7 @@ export class Trial {
   take(rows) {
     this.onuse(Object.fromEntries(rows.map(({ setting, value }) => [setting, value])));
     this.draw();
-    const next = this.said.querySelector(".rs-trial-rows button, h3");
+    const next = this.said.querySelector(".rs-trial-rows button, .rs-trial-headline");
     if (next instanceof HTMLElement) next.focus();
   }
 
@@ -190,7 +193,7 @@ export class Trial {
       "div",
       { class: "rs-trial-foot rs-flow" },
       this.judged ? el("label", { class: "rs-middle" }, "Until", this.until) : null,
-      pageLink("Open it", "live", { run: this.run }),
+      pageLink("Open it", "live", { run: this.run }, "rs-quiet"),
       pushButton("rs-quiet", "Keep it", () => this.forget()),
       pushButton("rs-quiet", "Delete it", () => this.end("delete")),
     );
