@@ -14,10 +14,11 @@ from rlhf_studio.engine.process import control
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.trial import Trials
 from tests.engine.conftest import small_config
-from tests.ui.train_helpers import OPERATOR
+from tests.ui.train_helpers import OPERATOR, VIEWER
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,27 @@ def test_a_trial(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     answer = trials.trial(asked_for, OPERATOR)
     assert (answer["state"], answer["headline"]) == ("done", "Not one step would be done until 06:30.")
     assert trials.trial({**asked_for, "seconds": -1}, OPERATOR)["state"] == "failed"
+    assert trials.trial(asked_for, VIEWER)["state"] == "failed"
     assert trials.trial({"op": "delete", "run": run.run_id}, OPERATOR)["state"] == "deleted" and not Workspace(workspace).runs()
+
+
+def test_the_page_starts_a_trial_and_stops_it(workspace: Path, tmp_path: Path) -> None:
+    access, runs, woken = Access(), Workspace(workspace), list[bool]()
+    trials = Trials(TrainPage(runs, access), runs, access, lambda: woken.append(True))
+    config = config_from_file(tmp_path / "run.yaml")
+    started = trials.trial({"op": "start", "basis": "world", "values": values_of(config)}, OPERATOR)
+    own = runs.reader(started["run"]).config()
+    assert woken and (started["state"], runs.status(started["run"]).state) == ("working", "queued")
+    assert (own.engine.max_minutes, own.engine.checkpoint_every, own.ppo.warmup_steps, own.ppo.steps) == (2.0, 0, 1, 9)
+    asked = {"op": "look", "run": started["run"], "seconds": 3600.0, "until": "until 07:00"}
+    assert trials.trial(asked, OPERATOR)["progress"] == "Waiting to start"
+    assert trials.trial({**asked, "op": "stop"}, OPERATOR)["progress"] == "Stopping"
+    assert trials.trial(asked, OPERATOR)["error"].startswith("The trial ended without a result")
+    wrong = {**values_of(config), "data.prompts": "nowhere.txt"}
+    answer = trials.trial({"op": "start", "basis": "world", "values": wrong}, OPERATOR)
+    assert (answer["state"], answer["problems"][0]["field"]) == ("failed", "data.prompts") and len(woken) == 1
+    other = runs.submit(config)
+    assert trials.trial({**asked, "op": "delete", "run": other}, OPERATOR)["error"] == f"The run {other} is not a trial."
 
 
 def test_an_unstable_run_begins_again_with_a_third_of_the_rate(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,7 @@ class TrainPage {
       ask: (question) =>
         question.op === "start" ? this.ask("trial", question) : this.server.trial({ ...question, view: onlyWatches() }),
       ready: () => this.startable(),
+      key: () => `${this.state.stage} ${this.state.value("model.policy")}`,
       value: (name) => this.state.value(name),
       onuse: (values) => this.sections.setTogether(values),
     });

@@ -23,13 +23,15 @@ export class Trial {
    * @param poll    of the page
    * @param ask     async ({op, run, seconds, until}) -> {state, run, progress, fraction, headline, ...}
    * @param ready   whether the settings may start; shows what is in the way
+   * @param key     what a trial is of, such as the model: with another one chosen, what it said is not shown
    * @param value   present value of a setting
    * @param onuse   called with {setting: value} that a person takes over
    */
-  constructor({ poll, ask, ready, value, onuse }) {
+  constructor({ poll, ask, ready, key, value, onuse }) {
     this.poll = poll;
     this.asking = ask;
     this.ready = ready;
+    this.key = key;
     this.value = value;
     this.onuse = onuse;
     this.button = pushButton("rs-button rs-trial-button", LABEL, () => this.start());
@@ -52,12 +54,20 @@ export class Trial {
       this.working,
       this.said,
     );
-    this.run = memory.get("train.trial", "");
-    if (this.run) this.follow();
+    this.run = "";
+    this.of = "";
+    this.busy = false;
+    this.judged = null;
+    const kept = memory.get("train.trial", null);
+    if (kept?.run) {
+      Object.assign(this, kept);
+      this.follow();
+    }
   }
 
   async start() {
     if (this.busy || !this.ready()) return;
+    this.of = this.key();
     this.begin("Starting");
     const answer = await this.ask({ op: "start" });
     if (answer.run) {
@@ -78,7 +88,7 @@ export class Trial {
 
   keep(run) {
     this.run = run;
-    memory.set("train.trial", run);
+    memory.set("train.trial", run ? { run, of: this.of } : null);
   }
 
   /** Ask how far the trial is until it has ended. */
@@ -135,8 +145,8 @@ export class Trial {
     this.button.removeAttribute("aria-disabled");
     show(this.working, false);
     this.judged = answer.state === "done" ? answer : null;
-    if (this.judged) this.draw();
-    else this.fail(answer);
+    if (!this.judged) this.fail(answer);
+    this.consider();
     return REST;
   }
 
@@ -149,6 +159,7 @@ export class Trial {
 
   /** Settings may have changed: which corrections are taken shows at their buttons. */
   consider() {
+    show(this.node, this.busy || Boolean(this.run && this.of === this.key()));
     if (this.judged) this.draw();
   }
 
@@ -171,8 +182,9 @@ export class Trial {
   row(row) {
     const { title, reads, why, setting, value } = row;
     const taken = this.value(setting) === value;
-    const words = [`${title}: `, el("s", {}, reads[0]), " ", el("b", {}, reads[1])];
-    const button = pushButton("rs-button rs-small", `Use ${reads[1]}`, () => this.take([row]));
+    const words = [`${title}: `, reads[0], " \u2192 ", el("b", {}, reads[1])];
+    const button = pushButton("rs-button rs-small", "Use", () => this.take([row]));
+    button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
     return el(
       "li",
       {},
