@@ -70,7 +70,7 @@ def unstable_start(run: RecordedRun) -> Course | None:
         metric = "objective/kl" if "objective/kl" in columns else names[2]
         return [Evidence(reasons[at], step=int(run.steps[at]), metric=metric) for at in dict.fromkeys([since, last])]
 
-    return Course(levels(alarm=unstable), evidence, changes=stability.gentler(run.config), from_start=True)
+    return Course(levels(alarm=unstable), evidence, changes=calmer(run.config), from_start=True)
 
 
 @check(
