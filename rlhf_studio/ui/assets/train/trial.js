@@ -10,7 +10,7 @@ const MORNING = "07:00";
 const LABEL = "Try for two minutes";
 
 /** Seconds from now to the next time that a clock shows `until`, such as "07:00". */
-export function secondsUntil(until, now = new Date()) {
+function secondsUntil(until, now = new Date()) {
   const [hours, minutes] = until.split(":").map(Number);
   const end = new Date(now);
   end.setHours(hours, minutes, 0, 0);
@@ -18,6 +18,7 @@ export function secondsUntil(until, now = new Date()) {
   return (end.getTime() - now.getTime()) / 1000;
 }
 
+/** Its `button` and its `node`, which holds what the trial says, stand where the page puts them. */
 export class Trial {
   /**
    * @param poll    of the page
@@ -210,11 +211,4 @@ export class Trial {
       pushButton("rs-quiet", "Delete it", () => this.end("delete")),
     );
   }
-}
-
-/** Draw the button, and below it what the trial says, into `host`. Options as of {@link Trial}. */
-export function drawTrial(host, options) {
-  const trial = new Trial(options);
-  host.append(trial.button, trial.node);
-  return trial;
 }
