@@ -87,7 +87,7 @@ def test_what_is_said_of_a_good_trial() -> None:
 
 def test_headlines_and_the_night() -> None:
     for trial, night, headline in (
-        (replace(GOOD, spread=0.0, score=1.0), NIGHT, "It cannot learn: all 16 answers of the first step got the same score, 1."),
+        (replace(GOOD, spread=0.0, score=1.0), NIGHT, "It cannot learn: all answers of the first step got the same score, 1."),
         (replace(GOOD, unstable="why"), NIGHT, "Not stable: why."),
         (replace(GOOD, ended=0.1), NIGHT, "It runs; one setting would go better."),
         (GOOD, Night(5.0, "until 07:00"), "Not one step would be done until 07:00."),

@@ -28,7 +28,7 @@ class Measured:
         seconds: of a step: the median without the first, which also warms up.
         phases: seconds of each phase of PPO, by its word, the longest first.
         peak, limit: bytes: the most memory held, and what there is.
-        answers: written in all steps together.
+        answers: whose ends were counted: of all steps, or of the first alone where the trial is not stable, which spoils later ones.
         score, spread: mean and standard deviation of the scores of the model's own answers, in the first step, points.
         kl: mean KL to the reference in the last step, nats per answer.
         moved: KL between the policy before and after an update at the full rate, nats per answer.
@@ -70,6 +70,8 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
     loss = f"{config.stage}/loss"
     first_loss = metrics[0].get(loss, nan)
     reasons = (unstable(config, early_step(config, step, values, left_out[step], first_loss)) for step, values in steps)
+    why = next(filter(None, reasons), "")
+    own = metrics[:1] if why else metrics
     limits = [event.data.get("limit", nan) for event in events if event.kind == "memory"]
     later = metrics[1:] or metrics
     phases = {word: _median(later, name) for name, word in PHASES.items()}
@@ -79,15 +81,15 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
         phases=dict(sorted(((word, time) for word, time in phases.items() if time > 0), key=lambda pair: -pair[1])),
         peak=metrics[-1].get("memory/peak", nan),
         limit=limits[-1] if limits else nan,
-        answers=len(steps) * (config.ppo.batch_size if hasattr(config, "ppo") else 0),
+        answers=len(own) * (config.ppo.batch_size if isinstance(config, RunConfig) else 0),
         score=metrics[0].get("objective/scores", nan),
         spread=metrics[0].get("objective/scores_std", nan),
         kl=metrics[-1].get("objective/kl", nan),
         moved=_moved(config, metrics),
         grew=_grew(config, metrics),
-        ended=_ended(config, metrics),
+        ended=_ended(config, own),
         left_out=sum(left_out.values()),
-        unstable=next(filter(None, reasons), ""),
+        unstable=why,
         loss=(first_loss, metrics[-1].get(loss, nan)),
         planned=planned,
     )

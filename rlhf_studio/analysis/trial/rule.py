@@ -99,7 +99,7 @@ def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int |
 
 def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
     if trial.spread <= EQUAL:
-        return f"It cannot learn: all {trial.answers // trial.steps} answers of the first step got the same score, {trial.score:.3g}."
+        return f"It cannot learn: all answers of the first step got the same score, {trial.score:.3g}."
     if not fits:
         return f"Not one step would be done {night.until}."
     if trial.unstable:
@@ -207,7 +207,7 @@ def _movement(trial: Measured) -> str:
     left = {0: "no minibatch was", 1: "1 minibatch was"}.get(trial.left_out, f"{trial.left_out} minibatches were")
     if trial.steps < 2:
         return f"{left.capitalize()} left out."
-    kl = "about 0" if abs(trial.kl) < ABOUT_NONE else f"{trial.kl:.2g}"
+    kl = "about 0" if abs(trial.kl) < ABOUT_NONE else f"{trial.kl:.3g}"
     updates = "1 update" if trial.steps == 2 else f"{trial.steps - 1} updates"
     return f"After {updates} the KL was {kl} nats an answer; {left} left out."
 
