@@ -116,7 +116,7 @@ def _grew(config: StageConfig, metrics: list[dict[str, float]]) -> float:
 def _ended(config: StageConfig, metrics: list[dict[str, float]]) -> float:
     """NaN where nothing but its length ends an answer."""
     cut = [values["tokens/cut_off"] for values in metrics if isfinite(values.get("tokens/cut_off", nan))]
-    stops = hasattr(config, "generation") and config.generation.stop_tokens
+    stops = isinstance(config, RunConfig) and config.generation.stop_tokens
     return 1 - fmean(cut) if cut and stops else nan
 
 

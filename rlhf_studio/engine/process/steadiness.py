@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nan
+from pathlib import Path
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, gentler, unstable
@@ -31,11 +32,11 @@ class Steadiness:
         return why
 
 
-def unstable_event(config: StageConfig, why: str, run_dir: object) -> EventRecord:
-    """That the run is not stable, and the fork that may be."""
+def unstable_event(config: StageConfig, why: str, run_dir: Path | None) -> EventRecord:
+    """That the run is not stable, and the fork that may be; a trial, without ``run_dir``, says in its end what would be better."""
     ((setting, rate),) = gentler(config).items()
-    text = f"Not stable: {why}. A third of the rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}"
-    return EventRecord("warning", "unstable", text, {"changes": {setting: rate}})
+    fork = f" A third of the rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}" if run_dir else ""
+    return EventRecord("warning", "unstable", f"Not stable: {why}.{fork}", {"changes": {setting: rate}})
 
 
 def restart_event(before: StageConfig, after: StageConfig, why: str) -> EventRecord:

@@ -318,7 +318,7 @@ class Worker:
     def _look_at_start(self, record: StepRecord) -> None:
         """Say it when the first steps show that the run is not stable. Raises :class:`Unstable` where it is to begin again by itself."""
         if why := self._steadiness.look(record):
-            event = unstable_event(self._config, why, self._run_dir)
+            event = unstable_event(self._config, why, None if is_trial(self._run_dir) else self._run_dir)
             self._writer.event(event, record.step)
             self.console.say(event.text)
             if self._config.engine.restart_if_unstable:

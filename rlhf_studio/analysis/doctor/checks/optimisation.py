@@ -68,7 +68,10 @@ def unstable_start(run: RecordedRun) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         metric = "objective/kl" if "objective/kl" in columns else names[2]
-        return [Evidence(reasons[at], step=int(run.steps[at]), metric=metric) for at in dict.fromkeys([since, last])]
+        return [
+            Evidence(reasons[at].replace(f" in step {run.steps[at]}", ""), step=int(run.steps[at]), metric=metric)
+            for at in dict.fromkeys([since, last])
+        ]
 
     return Course(levels(alarm=unstable), evidence, changes=calmer(run.config), from_start=True)
 
