@@ -4,6 +4,7 @@ import { pageLink } from "../shared/links.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { same } from "./form.js";
 
 const ASK_AGAIN = 1000;
 const MORNING = "07:00";
@@ -167,7 +168,7 @@ export class Trial {
   draw() {
     const { headline, night, seen, corrections } = this.judged;
     const lines = (sentences) => elEach("ul", { class: "rs-trial-lines" }, sentences, (line) => el("li", {}, line));
-    const open = corrections.filter((row) => this.value(row.setting) !== row.value);
+    const open = corrections.filter((row) => !same(this.value(row.setting), row.new));
     const all = () => this.take(open);
     fill(
       this.said,
@@ -181,8 +182,8 @@ export class Trial {
   }
 
   row(row) {
-    const { title, reads, why, setting, value } = row;
-    const taken = this.value(setting) === value;
+    const { title, reads, why, setting } = row;
+    const taken = same(this.value(setting), row.new);
     const words = [`${title}: `, reads[0], " \u2192 ", el("b", {}, reads[1])];
     const button = pushButton("rs-button rs-small", "Use", () => this.take([row]));
     button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
@@ -195,7 +196,7 @@ export class Trial {
   }
 
   take(rows) {
-    this.onuse(Object.fromEntries(rows.map(({ setting, value }) => [setting, value])));
+    this.onuse(Object.fromEntries(rows.map((row) => [row.setting, row.new])));
     this.draw();
     const next = this.said.querySelector(".rs-trial-rows button, .rs-trial-headline");
     if (next instanceof HTMLElement) next.focus();
