@@ -28,6 +28,7 @@ from rlhf_studio.cli import (
     show,
     talk,
     train,
+    trial,
 )
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, folder_of_run
@@ -37,7 +38,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road")
+TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,6 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("world", help="rebuild or check the bundled review world")
     train.add_train(commands)
     plan.add_commands(commands)
+    trial.add_commands(commands)
     train.add_resume(commands)
     fork.add_commands(commands)
     score.add_commands(commands)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
-from rlhf_studio.config import Permissions, add_permission_flags
+from rlhf_studio.config import Permissions, StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -51,8 +52,6 @@ def add_stop(commands: Subcommands) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from rlhf_studio.cli.engine import run_folder
-
     if options.plan:
         from rlhf_studio.cli.plan import plan
 
@@ -60,11 +59,20 @@ def _train(options: argparse.Namespace) -> int:
     if options.folder is not None:
         if options.recipe or options.config or options.run_dir or options.overrides:
             raise ConfigError([Problem("", "a prepared run folder brings its own settings; give the folder alone")])
+        from rlhf_studio.cli.engine import run_folder
+
         return run_folder(options.folder, "train", permissions_of(options))
+    permissions = permissions_of(options)
+    config = configuration_of(options)
+    return start_run(config, options.run_dir, permissions, config.name or config.recipe or "run")
+
+
+def start_run(config: StageConfig, run_dir: Path | None, permissions: Permissions, name: str) -> int:
+    """Train a new run in this process, in a new folder of the workspace where ``run_dir`` is None. Returns the exit code."""
+    from rlhf_studio.cli.engine import run_folder
     from rlhf_studio.runs.create import remove_unstarted
 
-    permissions = permissions_of(options)
-    run_dir = _prepare(options, permissions)
+    run_dir = prepare_run(config, run_dir, permissions, name)
     say(f"run folder: {run_dir}")
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
@@ -72,19 +80,20 @@ def _train(options: argparse.Namespace) -> int:
     return code
 
 
-def _prepare(options: argparse.Namespace, permissions: Permissions) -> Path:
-    """Check the settings and make the run folder; nothing is left behind when something is wrong."""
+def prepare_run(
+    config: StageConfig, run_dir: Path | None, permissions: Permissions, name: str, files: Mapping[str, bytes] | None = None
+) -> Path:
+    """Check the settings and make the run folder; nothing is left behind when something is wrong. ``files`` as in ``create_run``."""
     from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
     from rlhf_studio.runs.paths import new_run_id
 
-    config = configuration_of(options)
-    run_dir = options.run_dir or default_workspace() / "runs" / new_run_id()
+    run_dir = run_dir or default_workspace() / "runs" / new_run_id()
     preflight = inspect_run(config, run_dir.parent, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
     try:
-        create_run(run_dir, config, name=config.name or config.recipe or "run", state="loading", memory=preflight.expected_peak)
+        create_run(run_dir, config, name=name, state="loading", memory=preflight.expected_peak, files=files)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     print_notes(config, preflight)

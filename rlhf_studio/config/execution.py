@@ -93,6 +93,12 @@ class EngineConfig(Section):
         "long again. 0: no limit.",
         unit="minutes", ge=0, le=100_000,
     )  # fmt: skip
+    restart_if_unstable: int = setting(
+        0, "Restart if unstable",
+        "If minibatches are left out or the KL passes its target in the first steps, the run begins again with a third of the learning "
+        "rate, at most so many times; its record says so. 0 only says that it is not stable.",
+        unit="restarts", ge=0, le=2,
+    )  # fmt: skip
     keep_checkpoints: int = setting(
         2, "Keep checkpoints", "Older checkpoints beyond this number are removed, but for those that another run is made from.",
         unit="checkpoints", ge=1, le=10_000,
@@ -162,6 +168,8 @@ class EngineConfig(Section):
         if self.gpu_index is not None and self.processes != 1:
             several = f"{self.processes} processes" if self.processes else "every GPU"
             raise ValueError(f"device: {self.device} is one GPU, for one process; use cuda for {several}, or set processes to 1")
+        if self.restart_if_unstable and (self.processes != 1 or self.accelerate_config):
+            raise ValueError("restart_if_unstable: a run of several processes cannot begin again by itself; use 0")
         for name in self.trackers:
             if name not in TRACKERS:
                 raise ValueError(f"report_to: there is no tracker {name[:40]!r}; there are: {', '.join(TRACKERS)}")

@@ -94,6 +94,14 @@ def facts_of(config: StageConfig) -> ModelFacts | None:
     return learner if isinstance(learner, ModelFacts) else None
 
 
+def room_for_answers(config: StageConfig) -> int | None:
+    """Tokens of the longest answer that the model that learns can write after the longest prompt; None where there is no limit."""
+    facts = facts_of(config) if isinstance(config, RunConfig) else None
+    if facts is None or facts.max_positions is None or not isinstance(config, RunConfig):
+        return None
+    return facts.max_positions - config.data.max_prompt_tokens
+
+
 def fitted_settings(
     config: StageConfig, chosen: Collection[str], device: Device, *, with_data: bool = True, facts: ModelFacts | None = None
 ) -> dict[str, Fitted]:

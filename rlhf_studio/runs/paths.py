@@ -16,6 +16,7 @@ EARLIER_CONFIG = "config-{number}.yaml"  # what config.yaml was before the setti
 DATABASE = "run.db"
 LOG = "engine.log"
 FAULT = "fault.json"  # of a run that is broken on purpose: which fault it has
+TRIAL = "trial.json"  # of a trial: the settings that it tries
 CHECKPOINTS = "checkpoints"
 SNAPSHOTS = "snapshots"
 EXPORTS = "exports"

@@ -59,6 +59,7 @@ from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.trial import Trials
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
 from rlhf_studio.ui.visiting.greeting import greeting
@@ -91,7 +92,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
                 services.learn_page.build(class_page.breaking.functions())
             with gr.Tab("Train", id=TRAIN):
                 picker = Picker(workspace, access, context.roots, context.permissions)
-                train = train_page.build([TryReward(access, services.score).try_reward, *picker.functions()])
+                trials = Trials(train_page, workspace, access, wake)
+                train = train_page.build([TryReward(access, services.score).try_reward, *picker.functions(), trials.trial])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):

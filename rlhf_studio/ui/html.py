@@ -31,7 +31,10 @@ ASSETS = Path(__file__).resolve().parent / "assets"
 _SHARED_STYLES = ("shared/page.css", "shared/segments.css", "shared/answers.css")
 TOKEN_STYLES = ("shared/colours.css", "shared/inspector.css", "shared/card.css")  # of pages that show tokens
 STYLES = {
-    "train": (*_SHARED_STYLES, "train/train.css", "train/form.css", "train/rewards.css", "train/devices.css", "train/picker/picker.css"),
+    "train": (
+        *_SHARED_STYLES,
+        *("train/train.css", "train/form.css", "train/rewards.css", "train/devices.css", "train/trial.css", "train/picker/picker.css"),
+    ),
     "live": (
         *_SHARED_STYLES,
         *TOKEN_STYLES,

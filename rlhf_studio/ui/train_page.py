@@ -308,6 +308,15 @@ class TrainPage:
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
+    def ready(self, data: Any) -> tuple[StageConfig, Preflight]:
+        """The settings that the page sent, and what they need. Raises :class:`ConfigError` for what would keep them from starting."""
+        config = self._config(data, self._basis(data))
+        return config, _passed(self._look(config, data))
+
+    def waiting(self) -> int:
+        """How many runs are alive or queued."""
+        return self._waiting()
+
     def _look(self, config: StageConfig, data: Any, learner: ModelFacts | ModelError | None = None) -> Preflight:
         """The check before a start, in the folder where the run will work: for a variation, the folder of the varied run.
 

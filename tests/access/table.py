@@ -54,7 +54,7 @@ OPERATE = words(
     """
     shell: class_link class_change class_ready class_ask class_steer
     buttons: measure checkpoint_run force_stop_run act_on_run
-    train: from_yaml try_reward pick_choices pick_model pick_folder pick_upload pick_search
+    train: from_yaml trial try_reward pick_choices pick_model pick_folder pick_upload pick_search
     runs: loss resume_question open_log
     live, runs: experiment_start export_start export_cancel
     road: road_look road_start road_go road_stop

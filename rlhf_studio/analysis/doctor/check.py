@@ -68,7 +68,7 @@ class Check:
     course: Callable[[Any], Course | None]
 
 
-AGAINST_SETTINGS = {"kl-above-target", "learning-rate-gone", "score-pinned"}
+AGAINST_SETTINGS = {"unstable-start", "kl-above-target", "learning-rate-gone", "score-pinned"}
 """Checks that compare a run with its own settings. They are left out for a log that does not give the settings."""
 
 CHECKS: dict[str, Check] = {}

@@ -20,6 +20,7 @@ from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequ
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.trial import EVENT, LEAST_STEPS
 from rlhf_studio.runs.records import PHASES, TIME_OVER, EventRecord, Scratch, SettingChange, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter
 
@@ -48,6 +49,7 @@ class Control:
     Args:
         save: writes the checkpoint of the last finished step, with the state that is given, or with the one of now for None.
         show: takes what a long step is doing, for the terminal.
+        trial: the run is a trial: when its time is over it has at least :data:`LEAST_STEPS` steps, and ends without a checkpoint.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Control:
         signals: Signals,
         save: Callable[[Any | None], None],
         show: Callable[[str], None] = lambda doing: None,
+        *,
+        trial: bool = False,
     ):
-        self._run, self._writer, self._signals, self._save, self._show = run, writer, signals, save, show
+        self._run, self._writer, self._signals, self._save, self._show, self._trial = run, writer, signals, save, show, trial
         self._began = monotonic()
         self._step_began, self._next_look, self._last_step_took = self._began, 0.0, math.inf
         self._looking = threading.Lock()  # one lane looks, the others go on
@@ -82,9 +86,7 @@ class Control:
         self._attend()
         limit = self._run.config.engine.max_minutes
         if limit and monotonic() - self._began >= 60 * limit:
-            self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
-            minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
-            self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
+            self._time_is_over(limit)
         self._can_end_inside = self._run.has_phases and self._run.compute.ranks.size == 1 and self._last_step_took >= LONG_STEP
         self._before_step = self._run.state() if self._can_end_inside or self._going == "phase" or self._asks_people else None
         self._reached, self._put_back = "", None
@@ -142,6 +144,16 @@ class Control:
         self._phase = "rollout"  # the state from before the step is what is saved
         while True:  # earlier requests are carried out first
             self._attend()
+
+    def _time_is_over(self, limit: float) -> None:
+        if not self._trial:
+            self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
+            minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
+            self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
+        elif self._run.step_number >= LEAST_STEPS:
+            text = f"The trial is over after {self._run.step_number} steps."
+            self._writer.event(EventRecord("info", EVENT, text))
+            self._end(f"the trial's {limit:g} minutes are over", by_person=False)
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""

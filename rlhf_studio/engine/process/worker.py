@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import torch
 import transformers
 
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, StageConfig, uses
-from rlhf_studio.config.io import ConfigError, walk_fields
+from rlhf_studio.config.io import ConfigError, walk_fields, with_values
+from rlhf_studio.config.stability import gentler
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.parity.tolerance import ParityError
@@ -24,6 +27,7 @@ from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event, weights_of
 from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
+from rlhf_studio.engine.process.steadiness import Steadiness, Unstable, restart_event, unstable_event
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.scorer import RewardError
@@ -36,15 +40,16 @@ from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.inputs.relative_paths import pinned
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
-from rlhf_studio.runs.create import complete_config
+from rlhf_studio.runs.create import complete_config, replace_config
 from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.evaluation.policies import sources_of
+from rlhf_studio.runs.lab.trial import is_trial
 from rlhf_studio.runs.lineage import EVENT, keep_sources
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.manifest import users_of
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StartMode
+from rlhf_studio.runs.records import EventRecord, StartMode, StepRecord
 from rlhf_studio.runs.writer import Heartbeat, RunWriter
 
 SAVE_MEMORY = (
@@ -106,12 +111,17 @@ def run_engine(
     try:
         with EngineLock(run_dir), signals or Signals() as stops, RunWriter(run_dir) as writer, Heartbeat(run_dir):
             session = Session(run_dir, _settings(run_dir, mode), mode, starting_point, permissions, screen)
-            worker = Worker(session, writer, stops)
-            try:
-                return worker.run()
-            finally:
-                worker.trackers.close()
-                worker.console.close()
+            while True:
+                worker = Worker(session, writer, stops)
+                try:
+                    return worker.run()
+                except Unstable as unstable:
+                    session = worker.gentler_session(str(unstable))
+                finally:
+                    worker.trackers.close()
+                    worker.console.close()
+                del worker
+                gc.collect()  # the models of this start, before they are loaded again
     except StoreError as error:
         if error.reason not in ("full", "gone"):
             raise
@@ -143,6 +153,7 @@ class Worker:
         self._session, self._run_dir, self._config = session, session.run_dir, session.config
         self._writer, self._signals = writer, signals
         self.console = Console(self._config.planned_steps, session.screen)
+        self._steadiness = Steadiness(self._config)
         self._saved_step = -1
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
@@ -152,7 +163,8 @@ class Worker:
             self._train(self._load())
         except StopRequested as stop:
             self._signals.record(self._writer, str(stop), stop.cause)
-            self.console.say(f"stopped: {stop}; go on with: python -m rlhf_studio resume {self._run_dir}")
+            way = "" if is_trial(self._run_dir) else f"; go on with: python -m rlhf_studio resume {self._run_dir}"
+            self.console.say(f"stopped: {stop}{way}")
             return STOPPED
         except (ConfigError, PromptsError, ParityError) as error:
             return self._fail(str(error), BAD_INPUT)
@@ -161,7 +173,7 @@ class Worker:
         except torch.OutOfMemoryError as error:
             smaller = " or ".join(name for name in SAVE_MEMORY if self._uses(name))
             return self._fail(f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller {smaller}", FAILED)
-        except RunGone:
+        except (RunGone, Unstable):
             raise
         except (StoreError, OSError) as error:
             return self._fail(
@@ -280,7 +292,8 @@ class Worker:
     def _train(self, run: StageRun) -> None:
         every, snapshot_every = self._config.engine.checkpoint_every, self._config.engine.snapshot_every
         ranks = run.compute.ranks
-        control = Control(run, self._writer, self._signals, lambda state: self._checkpoint(run, state), self.console.inside_step)
+        trial, save = is_trial(self._run_dir), partial(self._checkpoint, run)
+        control = Control(run, self._writer, self._signals, save, self.console.inside_step, trial=trial)
         run.after_phase = control.after_phase
         ask_people(run, self._run_dir, self._writer, control)
         while not run.finished:
@@ -291,6 +304,7 @@ class Worker:
             control.after_step(record.step)
             self.trackers.step(record)
             self.console.step(record)
+            self._look_at_start(record)
             if record.step == 1:
                 weights = None if ranks.sharded else weights_of(run.learner)
                 self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"], weights), step=1)
@@ -301,6 +315,25 @@ class Worker:
         self._checkpoint(run)
         if ranks.sharded:
             ranks.broadcast(STOP)
+
+    def _look_at_start(self, record: StepRecord) -> None:
+        """Say it when the first steps show that the run is not stable. Raises :class:`Unstable` where it is to begin again by itself."""
+        if why := self._steadiness.look(record):
+            event = unstable_event(self._config, why, None if is_trial(self._run_dir) else self._run_dir)
+            self._writer.event(event, record.step)
+            self.console.say(event.text)
+            if self._config.engine.restart_if_unstable:
+                raise Unstable(why)
+
+    def gentler_session(self, why: str) -> Session:
+        """The next start of a run that was not stable: from the beginning, with a third of the rate, which the run's settings have then."""
+        left = self._config.engine.restart_if_unstable - 1
+        config = with_values(self._config, {**gentler(self._config), "engine.restart_if_unstable": left})
+        replace_config(self._run_dir, config)
+        event = restart_event(self._config, config, why)
+        self._writer.event(event)
+        self.console.say(event.text)
+        return replace(self._session, config=config, mode="from-start", starting_point=BEGINNING)
 
     def _checkpoint(self, run: StageRun, state: Any | None = None) -> None:
         """Write the checkpoint of the last finished step. ``state`` is the trainer's as it was then, where a step has begun since."""

@@ -29,7 +29,7 @@ class Health:
         due: list[EventRecord | None] = []
         if problems:
             what = "This update was" if stats is None else "1 minibatch was" if len(problems) == 1 else f"{len(problems)} minibatches were"
-            due.append(skip_event(what, problems[0]))
+            due.append(skip_event(what, problems[0], len(problems)))
         if stats and stats.stopped_early:
             due.append(EventRecord("info", "early_stop", "The passes over this batch ended early: the target KL was exceeded."))
         if stats and self._dtype is torch.float32 and stats.first_log_ratio > LARGEST_FIRST_LOG_RATIO:

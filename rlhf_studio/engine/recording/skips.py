@@ -36,6 +36,6 @@ class Skips:
             self.add(NonFiniteError(problem))
 
 
-def skip_event(what: str, problem: object) -> EventRecord:
-    """``what`` was left out because of ``problem``, for people."""
-    return EventRecord("warning", "skip", f"{what} left out: {problem}.")
+def skip_event(what: str, problem: object, minibatches: int = 0) -> EventRecord:
+    """``what`` was left out because of ``problem``, for people; ``minibatches``: how many, for the rule of stability."""
+    return EventRecord("warning", "skip", f"{what} left out: {problem}.", {"minibatches": minibatches} if minibatches else {})

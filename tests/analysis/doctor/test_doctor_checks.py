@@ -86,6 +86,11 @@ ILL: dict[str, tuple[Made, str, int]] = {
     "held-out-falls": (Made(steps=10, watched=watched), "warning", 8),
     "critic-no-use": (Made(steps=24, metrics={"val/explained_variance": -0.4}), "warning", 20),
     "value-loss-overflow": (Made(metrics={"loss/value_avg": after(5, 40.0, 0.1)}), "warning", 7),
+    "unstable-start": (
+        Made(events={3: EventRecord("warning", "skip", "2 minibatches were left out.", {"minibatches": 2})}),
+        "alarm",
+        3,
+    ),
     "clip-fraction-high": (Made(metrics={"policy/clipfrac_avg": after(3, 0.4, 0.1)}), "warning", 7),
     "clip-fraction-zero": (Made(steps=24, metrics={"policy/clipfrac_avg": 0.0}), "note", 20),
     "steps-too-large": (Made(metrics={"val/ratio_var": after(3, 0.8, 0.01)}), "warning", 5),
@@ -153,6 +158,7 @@ WELL: dict[str, Made] = {
     "held-out-falls": Made(steps=10, watched=lambda step: [WatchRecord(row, f"p{row}", "a", 0.1 * step, None) for row in range(8)]),
     "critic-no-use": Made(steps=24, metrics={"val/explained_variance": lambda step: 0.1 if step % 8 == 0 else -0.2}),
     "value-loss-overflow": Made(metrics={"loss/value_avg": after(5, 4.0, 0.4)}),
+    "unstable-start": Made(events={9: EventRecord("warning", "skip", "2 minibatches were left out.", {"minibatches": 2})}),
     "clip-fraction-high": Made(metrics={"policy/clipfrac_avg": lambda step: 0.4 if step % 4 == 0 else 0.2}),
     "clip-fraction-zero": Made(
         steps=24,

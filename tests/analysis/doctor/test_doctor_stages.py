@@ -46,6 +46,12 @@ ILL: dict[str, tuple[Made, str, int, dict[str, Any]]] = {
         10,
         {"sft.learning_rate": 3.3e-5},
     ),
+    "unstable-start": (
+        Made("sft", metrics={"sft/loss": lambda step: 4.2 if step == 3 else 2.0}),
+        "alarm",
+        3,
+        {"sft.learning_rate": 3.3e-5},
+    ),
     "loss-rises": (
         Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.1 * max(step - 20, 0)}),
         "alarm",
@@ -145,6 +151,7 @@ ILL: dict[str, tuple[Made, str, int, dict[str, Any]]] = {
 WELL: dict[str, Made] = {
     "overfitting": Made("sft", metrics={"sft/eval_loss": rises(15, 0.012)}),
     "held-out-worse": Made("sft", metrics={"sft/loss": 2.0, "sft/eval_loss": measured(lambda step: 2.0 + 0.002 * step)}),
+    "unstable-start": Made("sft", metrics={"sft/loss": lambda step: 3.8 if step == 3 else 2.0}),
     "loss-rises": Made("sft", metrics={"sft/loss": lambda step: 2.0 + 0.004 * max(step - 20, 0)}),
     "loss-stays": Made(
         "sft", metrics={"sft/loss": lambda step: 2.0 - 0.01 * step + wobble(step), "sft/eval_loss": measured(lambda step: 2.0)}
@@ -343,7 +350,7 @@ def test_a_model_that_became_worse_is_an_alarm() -> None:
     result = diagnosis(Made("sft", metrics=metrics, event_data={"start": {"sft/eval_loss": 4.0}}).read())
     assert (result.verdict.kind, result.verdict.since) == ("got worse", 10)
     assert result.verdict.sentence == "Got worse: held-out loss 4.00 → 5.80 nats per token, perplexity 54.6 → 330."
-    assert [detected.check for detected in result.findings if detected.level == "alarm"] == ["held-out-worse"]
+    assert [detected.check for detected in result.findings if detected.level == "alarm"] == ["unstable-start", "held-out-worse"]
 
 
 def test_a_loss_that_falls_in_training_only_has_learned_nothing() -> None:

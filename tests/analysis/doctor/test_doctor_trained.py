@@ -29,6 +29,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
         {
             "settings-learning-rate": ("warning", 0),
             "kl-exploding": ("alarm", 4),
+            "unstable-start": ("alarm", 2),
             "ends-at-once": ("alarm", 19),
             "steps-too-large": ("warning", 3),
             "length-drift": ("warning", 14),
@@ -42,6 +43,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
             "settings-learning-rate": ("alarm", 0),
             "kl-exploding": ("alarm", 2),
             "all-cut-off": ("alarm", 5),
+            "unstable-start": ("alarm", 2),
             "repetition": ("alarm", 5),
             "diversity-loss": ("alarm", 15),
             "steps-too-large": ("warning", 2),
@@ -57,6 +59,7 @@ ILL: dict[str, tuple[str, int, dict[str, tuple[str, int]]]] = {
         {
             "settings-learning-rate": ("alarm", 0),
             "diversity-loss": ("alarm", 2),
+            "unstable-start": ("alarm", 2),
             "kl-exploding": ("alarm", 2),
             "repetition": ("alarm", 2),
             "all-cut-off": ("alarm", 4),

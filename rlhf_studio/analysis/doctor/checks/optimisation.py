@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, window_median
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.config import stability
 from rlhf_studio.units import percent
 
 FAMILY = "Optimisation"
@@ -39,6 +40,40 @@ DECAYED, DECAYED_STEPS = (
 )  # share of the planned rate; share of the planned steps. A linear schedule spends 1 % there, a cosine 6 %
 
 NO_UPDATE_STEPS = 3
+
+
+@check(
+    "unstable-start",
+    FAMILY,
+    title="The start is not stable",
+    rule=stability.RULE,
+    cause="The learning rate is too high for this model: the first updates already move it further than a batch can justify.",
+    advice="Begin again with a third of the rate; engine.restart_if_unstable does that by itself.",
+    stages=TRAINING,
+)
+def unstable_start(run: RecordedRun) -> Course | None:
+    left_out = dict.fromkeys(run.steps.tolist(), 0)
+    for event in run.step_events:
+        if event.step in left_out:
+            left_out[event.step] += event.data.get("minibatches", 0)
+    names = ("objective/kl", "tokens/response_length", f"{run.config.stage}/loss")
+    columns = {name: run.column(name) for name in names if run.has(name)}
+    first_loss = float(columns[names[2]][0]) if names[2] in columns else float("nan")
+    last = int(np.searchsorted(run.steps, stability.last_early_step(run.config), side="right"))
+    reasons = [""] * len(run.steps)
+    for place, step in enumerate(run.steps[:last].tolist()):
+        metrics = {name: float(column[place]) for name, column in columns.items()}
+        reasons[place] = stability.unstable(run.config, stability.early_step(run.config, step, metrics, left_out[step], first_loss))
+    unstable = np.array([bool(reason) for reason in reasons], dtype=bool)
+
+    def evidence(since: int, last: int) -> list[Evidence]:
+        metric = "objective/kl" if "objective/kl" in columns else names[2]
+        return [
+            Evidence(reasons[at].replace(f" in step {run.steps[at]}", ""), step=int(run.steps[at]), metric=metric)
+            for at in dict.fromkeys([since, last])
+        ]
+
+    return Course(levels(alarm=unstable), evidence, changes=calmer(run.config), from_start=True)
 
 
 @check(

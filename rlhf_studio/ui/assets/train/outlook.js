@@ -112,8 +112,22 @@ export class Outlook {
    * @param onmeasure  called by the button that measures this machine
    * @param titleOf    field -> its title for people
    * @param name       node of the run's name
+   * @param trial      what tries these settings; null where this person may not
    */
-  constructor({ operator, whyNot, onstart, onresume, onforget, onproblem, onuse, mendOf, onmeasure, titleOf, name }) {
+  constructor({
+    operator,
+    whyNot,
+    onstart,
+    onresume,
+    onforget,
+    onproblem,
+    onuse,
+    mendOf,
+    onmeasure,
+    titleOf,
+    name,
+    trial,
+  }) {
     this.operator = operator;
     this.onproblem = onproblem;
     this.onuse = onuse;
@@ -153,6 +167,7 @@ export class Outlook {
         "div",
         { class: "rs-outlook-body rs-column" },
         el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
+        trial?.node,
         this.sentence,
         this.watch,
         this.missing,
@@ -169,7 +184,7 @@ export class Outlook {
         "div",
         { class: "rs-outlook-foot rs-column" },
         operator
-          ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button)]
+          ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button, trial?.button)]
           : el("p", { class: "rs-message" }, whyNot),
       ),
     );

@@ -13,6 +13,7 @@ import { Picker } from "./picker/picker.js";
 import { Preview } from "./preview.js";
 import { levelSwitch, Sections } from "./sections.js";
 import { kindsOf, NO_FORM, State } from "./state.js";
+import { Trial } from "./trial.js";
 import { TryIt } from "./tryit.js";
 
 const CHECK_AFTER = 300;
@@ -48,6 +49,7 @@ class TrainPage {
     root.addEventListener("input", (event) => this.touched.add(settingOf(event.target)));
     this.state = new State(boot.recipes, boot.own, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
+    this.trial = boot.operator ? this.trialOf() : null;
     this.outlook = new Outlook({
       operator: boot.starts,
       whyNot: boot.why_not,
@@ -60,6 +62,7 @@ class TrainPage {
       onmeasure: () => this.measure(),
       titleOf: (field) => this.sections.title(field),
       name: this.nameField(),
+      trial: this.trial,
     });
     this.opened = memory.get("train.opened", OPEN_AT_FIRST);
     this.tryIt = new TryIt({
@@ -79,6 +82,19 @@ class TrainPage {
     this.edited();
     this.keepUpToDate();
     takeRecipe(this);
+  }
+
+  /** What tries these settings for two minutes. */
+  trialOf() {
+    return new Trial({
+      poll: this.poll,
+      ask: (question) =>
+        question.op === "start" ? this.ask("trial", question) : this.server.trial({ ...question, view: onlyWatches() }),
+      ready: () => this.startable(),
+      key: () => `${this.state.stage} ${this.state.value("model.policy")}`,
+      value: (name) => this.state.value(name),
+      onuse: (values) => this.sections.setTogether(values),
+    });
   }
 
   /** The form of a stage, with its own settings. */
@@ -240,6 +256,7 @@ class TrainPage {
     setText(this.reset, `Undo ${counted(count, "change")}`);
     show(this.reset, count > 0);
     this.tryIt.consider();
+    this.trial?.consider();
     this.checkSoon();
     const shown = Object.entries(this.state.values).filter(
       ([name]) => name.startsWith("data.") || PREVIEWED.includes(name),
@@ -334,19 +351,26 @@ class TrainPage {
     this.sayName();
   }
 
-  /** Start a new run; with `resume` the run that the settings came from goes on. */
-  start(resume = false) {
-    if (this.outlook.busy) return;
-    if (this.state.fits && this.checked !== this.state.values) return void this.fitFirst();
+  /** Whether these settings may start; else what is in the way is shown. */
+  startable() {
+    if (this.outlook.busy) return false;
+    if (this.state.fits && this.checked !== this.state.values) {
+      this.fitFirst();
+      return false;
+    }
     this.pressed = true;
     this.problems = this.problems.filter((problem) => !this.refused?.problems.includes(problem));
     this.refused = null;
-    if (this.problems.length) {
-      this.show(this.answer);
-      const first = this.problems.find((problem) => problem.field) || this.problems[0];
-      this.reveal(first.field);
-      return;
-    }
+    if (!this.problems.length) return true;
+    this.show(this.answer);
+    const first = this.problems.find((problem) => problem.field) || this.problems[0];
+    this.reveal(first.field);
+    return false;
+  }
+
+  /** Start a new run; with `resume` the run that the settings came from goes on. */
+  start(resume = false) {
+    if (!this.startable()) return;
     this.outlook.starting(true);
     const own = this.state.own.has(this.state.card) && !this.state.origin;
     const name = this.state.value("name") || (own ? this.state.ownName : "");

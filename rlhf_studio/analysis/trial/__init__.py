@@ -1,0 +1,6 @@
+"""What a trial says before a long run: what its steps measured (:mod:`.measured`), and what will come of the night (:mod:`.rule`)."""
+
+from .measured import Measured, measured
+from .rule import Correction, Judgement, Night, judge, night_of
+
+__all__ = ["Correction", "Judgement", "Measured", "Night", "judge", "measured", "night_of"]

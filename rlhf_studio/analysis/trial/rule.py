@@ -1,0 +1,270 @@
+"""From what a trial measured to what will come of the night, in sentences, and to settings that would go better: the one rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite, isnan, sqrt
+from typing import Any
+
+from rlhf_studio.analysis.doctor.bounds import MATTERS
+from rlhf_studio.analysis.doctor.checks.kl import FAR_KL
+from rlhf_studio.analysis.doctor.checks.optimisation import HARDLY_MOVE
+from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
+from rlhf_studio.analysis.doctor.judges import SURE_AT_END
+from rlhf_studio.analysis.doctor.remedies import less_memory
+from rlhf_studio.analysis.trial.measured import Measured
+from rlhf_studio.config import RunConfig, StageConfig, fitting
+from rlhf_studio.config.stability import gentler
+from rlhf_studio.units import format_bytes, percent
+
+EQUAL = 1e-7  # points
+MOST_CUT = 0.5  # share of the answers
+SEEN = 32  # answers of which none ended: a longer limit is no cure then
+LONGEST = 8192  # tokens, the setting's own limit
+TIGHT = 0.9  # share of the memory that there is
+BOLDER = 10.0
+ABOUT_NONE = 0.05  # nats
+OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
+"""Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Night:
+    """How long the run may take.
+
+    Attributes:
+        seconds: from now on.
+        until: in words, such as ``until 07:00``.
+    """
+
+    seconds: float
+    until: str
+
+
+@dataclass(frozen=True)
+class Correction:
+    """One setting that would go better, and why, as a part of a sentence."""
+
+    setting: str
+    old: Any
+    new: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a trial says.
+
+    Attributes:
+        headline: the one sentence to read.
+        night: what will come of the night: sentences.
+        seen: what was measured: sentences.
+        corrections: settings, at most one row for each.
+    """
+
+    headline: str
+    night: list[str]
+    seen: list[str]
+    corrections: list[Correction]
+
+
+def night_of(config: StageConfig, seconds: float, until: str) -> Night:
+    """The time that a run has: ``seconds`` from now, or its own limit where that is shorter."""
+    limit = config.engine.max_minutes
+    if limit and 60 * limit < seconds:
+        return Night(60 * limit, f"in the {limit:g} minutes of engine.max_minutes")
+    return Night(seconds, until)
+
+
+def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None, usual_rate: float | None = None) -> Judgement:
+    """What will come of a run with these settings.
+
+    Args:
+        most_tokens: the longest answer that the model has room for; None for no limit.
+        usual_rate: the learning rate that fits the model; None where that is not known.
+    """
+    corrections = [*_rate(trial, config, usual_rate), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
+    after = _with_longer_answers(trial, corrections)
+    fits = int(night.seconds / after.seconds) if after.seconds > 0 else 0
+    corrections += _steps(after, config, fits, night)
+    steps = min(trial.planned or fits, fits)
+    to_come, seen = [_time(trial, after, fits, night)], [_memory_held(trial)]
+    if isinstance(config, RunConfig):
+        to_come += [_kl(trial, config, steps), _noise(trial, config, steps)]
+        seen += [_scores(trial), _answers(trial, config), _movement(trial)]
+    elif all(map(isfinite, trial.loss)):
+        seen.append(f"The loss went from {trial.loss[0]:.3g} to {trial.loss[1]:.3g} in {trial.steps} steps.")
+    return Judgement(_headline(trial, corrections, fits, night), list(filter(None, to_come)), list(filter(None, seen)), corrections)
+
+
+def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
+    if trial.spread <= EQUAL:
+        return f"It cannot learn: all answers of the first step got the same score, {trial.score:.3g}."
+    if not fits:
+        return f"Not one step would be done {night.until}."
+    if trial.unstable:
+        return f"Not stable: {trial.unstable}."
+    if corrections:
+        what = "one setting" if len(corrections) == 1 else f"{len(corrections)} settings"
+        return f"It runs; {what} would go better."
+    return "It can start as it is."
+
+
+# --- corrections ----------------------------------------------------------------------------------------------------------------
+
+
+def _rate(trial: Measured, config: StageConfig, usual: float | None) -> list[Correction]:
+    """Lower where the trial is not stable: a third, or what fits the model where that is lower still. Higher where nothing moves."""
+    ((setting, lower),) = gentler(config).items()
+    old = getattr(config, config.stage).learning_rate
+    if trial.unstable:
+        return [Correction(setting, old, lower if usual is None else min(lower, usual), trial.unstable)]
+    tokens = config.generation.response_length if isinstance(config, RunConfig) else 1
+    if trial.moved < HARDLY_MOVE * tokens and trial.spread > EQUAL:
+        why = f"an update moved the policy by {trial.moved:.1g} nats an answer, which is next to nothing"
+        return [Correction(setting, old, min(1.0, float(f"{BOLDER * old:.2g}")), why)]
+    return []
+
+
+def _memory(trial: Measured, config: StageConfig) -> list[Correction]:
+    if not trial.peak > TIGHT * trial.limit:
+        return []
+    why = f"{format_bytes(trial.peak)} of {format_bytes(trial.limit)} were held"
+    changed = less_memory(config).items()
+    return [Correction(name, getattr(getattr(config, name.split(".")[0]), name.split(".")[1]), value, why) for name, value in changed]
+
+
+def _length(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None) -> list[Correction]:
+    """Twice the limit where most answers are cut; not where that would leave too few steps, nor where none ends at all."""
+    if not isinstance(config, RunConfig) or not 1 - trial.ended > MOST_CUT or _none_ends(trial):
+        return []
+    old = config.generation.response_length
+    new = min(2 * old, LONGEST if most_tokens is None else most_tokens)
+    if new <= old or night.seconds * old / new < min(trial.planned, fitting.ENOUGH_STEPS) * trial.seconds:
+        return []
+    return [Correction("generation.response_length", old, new, f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens")]
+
+
+def _none_ends(trial: Measured) -> bool:
+    return trial.ended == 0 and trial.answers >= SEEN
+
+
+def _steps(trial: Measured, config: StageConfig, fits: int, night: Night) -> list[Correction]:
+    if not 0 < fits < trial.planned:
+        return []
+    why = f"{trial.planned:,} steps of {_duration(trial.seconds)} do not fit {night.until}"
+    rows = [Correction(config.steps_setting, config.planned_steps, fits, why)]
+    warmup, section = fitting.warm_up(fits), getattr(config, config.stage)
+    if section.warmup_steps > max(1, warmup.value):
+        rows.append(Correction(f"{config.stage}.warmup_steps", section.warmup_steps, warmup.value, warmup.why))
+    return rows
+
+
+def _with_longer_answers(trial: Measured, corrections: list[Correction]) -> Measured:
+    """The trial as its steps would be with a longer limit, of which most answers would use all."""
+    longer = next((row for row in corrections if row.setting == "generation.response_length"), None)
+    return replace(trial, seconds=trial.seconds * longer.new / longer.old) if longer else trial
+
+
+# --- sentences ------------------------------------------------------------------------------------------------------------------
+
+
+def _time(trial: Measured, after: Measured, fits: int, night: Night) -> str:
+    longest = [f"{word} {_duration(time)}" for word, time in list(trial.phases.items())[:2]]
+    parts = f" ({', '.join(longest)})" if longest else ""
+    change = f", and about {_duration(after.seconds)} with longer answers" if after.seconds > trial.seconds else ""
+    text = f"A step took {_duration(trial.seconds)}{parts}{change}: {fits:,} steps fit {night.until}"
+    if 0 < trial.planned <= fits:
+        text += f"; the {trial.planned:,} planned take {_duration(trial.planned * after.seconds)}"
+    return f"{text}."
+
+
+def _memory_held(trial: Measured) -> str:
+    if not isfinite(trial.peak):
+        return ""
+    of = f", of {format_bytes(trial.limit)}" if isfinite(trial.limit) else ""
+    return f"At most {format_bytes(trial.peak)} of memory was held{of}."
+
+
+def _scores(trial: Measured) -> str:
+    if not isfinite(trial.spread):
+        return "No answer was scored."
+    if trial.spread <= EQUAL:
+        return "Where all answers earn the same, no answer is better than another: look at the reward with texts of your own."
+    return f"The model's own answers scored {trial.score:.3g} on average, with a spread of {trial.spread:.3g}."
+
+
+def _answers(trial: Measured, config: RunConfig) -> str:
+    if not isfinite(trial.ended):
+        return ""
+    text = f"{percent(trial.ended)} of {trial.answers:,} answers ended by themselves"
+    if _none_ends(trial):
+        return f"{text}: the model may not know how to end one, or {config.generation.response_length} tokens are far too few."
+    return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 0.995 else f"{text}."
+
+
+def _movement(trial: Measured) -> str:
+    left = {0: "no minibatch was", 1: "1 minibatch was"}.get(trial.left_out, f"{trial.left_out} minibatches were")
+    if trial.steps < 2:
+        return f"{left.capitalize()} left out."
+    kl = "about 0" if abs(trial.kl) < ABOUT_NONE else f"{trial.kl:.3g}"
+    updates = "1 update" if trial.steps == 2 else f"{trial.steps - 1} updates"
+    return f"After {updates} the KL was {kl} nats an answer; {left} left out."
+
+
+def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
+    """What the KL may be in the end: a guess."""
+    if trial.unstable or not steps or not _pace(trial) > 0:
+        return ""
+    kl, limit = expected_kl(trial, config, steps)
+    if config.ppo.kl_controller == "adaptive" and kl >= config.ppo.kl_target:
+        return f"After {steps:,} steps the KL may be about {config.ppo.kl_target:.2g} nats an answer, the target that the controller holds."
+    if limit < kl:
+        why = f"there its price ({config.ppo.kl_coef:g}) balances the spread of the scores"
+    else:
+        what = "an update moved the policy" if isnan(trial.grew) else "it grew with an update"
+        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate, and these add up"
+    text = f"about {min(kl, limit):.2g} nats an answer, a guess: {why}"
+    far = ". That is far from the model that the reward was made for" if min(kl, limit) > FAR_KL else ""
+    return f"After {steps:,} steps the KL may be {text}{far}."
+
+
+def expected_kl(trial: Measured, config: RunConfig, steps: int) -> tuple[float, float]:
+    """(the KL of so many steps at the trial's pace, the most that the KL's price allows), nats per answer.
+
+    With the price β the best policy multiplies the reference by exp(score / β). Scores that are normal with the spread σ then have a KL of
+    σ² / (2 β²). Infinity without a price, or where scores are scaled before they are paid.
+    """
+    price = config.ppo.kl_coef if config.reward.scaling == "none" and config.ppo.kl_controller == "fixed" else 0.0
+    most = (trial.spread / price) ** 2 / 2 if price > 0 else float("inf")
+    return _pace(trial) * steps * OF_SCHEDULE[config.ppo.lr_schedule], most
+
+
+def _pace(trial: Measured) -> float:
+    """Nats per answer and update: as the KL grew, or where that is no more than chance, as far as an update moved the policy."""
+    return trial.moved if isnan(trial.grew) else trial.grew
+
+
+def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
+    """Which rise can be told from chance: see :func:`~rlhf_studio.analysis.doctor.expectation.steps_if_it_rises`."""
+    if steps < 2 or not trial.spread > EQUAL:
+        return ""
+    shows = (SURE_AT_END + NINE_OF_TEN) * sqrt(12 / (steps * config.ppo.batch_size))
+    rise = f"{shows * trial.spread:.2g}"
+    answers = f"In {steps:,} steps of {config.ppo.batch_size} answers"
+    if shows <= MATTERS:
+        return f"{answers} even a rise of {rise} points would show, which is small beside the spread."
+    if shows <= 1:
+        return f"{answers} a rise of {rise} points would show; a smaller one cannot be told from chance."
+    return f"{answers} only a rise of {rise} points would show, more than the spread of the answers: these are too few to tell."
+
+
+def _duration(seconds: float) -> str:
+    """``0.42 s``, ``21 s``, ``3.4 minutes``, ``12 minutes``, ``3.4 hours``."""
+    if not isfinite(seconds):
+        return "an unknown time"
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 600:
+        return f"{seconds / 60:.1f} minutes"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

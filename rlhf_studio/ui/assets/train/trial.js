@@ -1,0 +1,215 @@
+// "Try for two minutes": a short run with these settings, what will come of the night, and settings that would go
+// better, each with a click to take it. The server measures and judges; this only shows it.
+import { pageLink } from "../shared/links.js";
+import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
+import { REST } from "../shared/poll.js";
+import { NO_ANSWER } from "../shared/visit.js";
+import { same } from "./form.js";
+
+const ASK_AGAIN = 1000;
+const MORNING = "07:00";
+const LABEL = "Try for two minutes";
+
+/** Seconds from now to the next time that a clock shows `until`, such as "07:00". */
+function secondsUntil(until, now = new Date()) {
+  const [hours, minutes] = until.split(":").map(Number);
+  const end = new Date(now);
+  end.setHours(hours, minutes, 0, 0);
+  if (end <= now) end.setDate(end.getDate() + 1);
+  return (end.getTime() - now.getTime()) / 1000;
+}
+
+/** Its `button` and its `node`, which holds what the trial says, stand where the page puts them. */
+export class Trial {
+  /**
+   * @param poll    of the page
+   * @param ask     async ({op, run, seconds, until}) -> {state, run, progress, fraction, headline, ...}
+   * @param ready   whether the settings may start; shows what is in the way
+   * @param key     what a trial is of, such as the model: with another one chosen, what it said is not shown
+   * @param value   present value of a setting
+   * @param onuse   called with {setting: value} that a person takes over
+   */
+  constructor({ poll, ask, ready, key, value, onuse }) {
+    this.poll = poll;
+    this.asking = ask;
+    this.ready = ready;
+    this.key = key;
+    this.value = value;
+    this.onuse = onuse;
+    this.button = pushButton("rs-button rs-trial-button", LABEL, () => this.start());
+    this.status = el("span", { role: "status" });
+    this.bar = el("progress", { "aria-label": "The trial", max: 1 });
+    this.stop = pushButton("rs-quiet", "Stop", () => this.end("stop"));
+    this.working = el("div", { class: "rs-trial-working", hidden: true }, this.status, this.bar, this.stop);
+    this.until = el("input", {
+      type: "time",
+      class: "rs-input",
+      required: true,
+      onchange: () => this.until.value && this.look(),
+    });
+    this.until.value = memory.get("train.until", MORNING);
+    this.said = el("div", { class: "rs-trial-said rs-column" });
+    this.node = el(
+      "section",
+      { class: "rs-trial rs-column", "aria-label": "The trial", hidden: true },
+      el("h3", {}, "The trial"),
+      this.working,
+      this.said,
+    );
+    this.run = "";
+    this.of = "";
+    this.busy = false;
+    this.judged = null;
+    const kept = memory.get("train.trial", null);
+    if (kept?.run) {
+      Object.assign(this, kept);
+      this.follow();
+    }
+  }
+
+  async start() {
+    if (this.busy || !this.ready()) return;
+    this.of = this.key();
+    this.begin("Starting");
+    const answer = await this.ask({ op: "start" });
+    if (answer.run) {
+      this.keep(answer.run);
+      await this.follow();
+    } else this.receive(answer);
+  }
+
+  begin(text) {
+    this.busy = true;
+    this.button.setAttribute("aria-disabled", "true");
+    fill(this.said);
+    setText(this.status, text);
+    this.bar.removeAttribute("value");
+    show(this.working, true);
+    show(this.node, true);
+  }
+
+  keep(run) {
+    this.run = run;
+    memory.set("train.trial", run ? { run, of: this.of } : null);
+  }
+
+  /** Ask how far the trial is until it has ended. */
+  async follow() {
+    this.begin(this.status.textContent || "Looking at the trial");
+    const ask = () => this.asking(this.question("look"));
+    const seen = await this.poll.until({ ask, receive: (answer) => this.receive(answer) });
+    if (!seen) this.receive({ state: "failed", error: NO_ANSWER });
+  }
+
+  question(op) {
+    const { run, until } = this;
+    return { op, run, seconds: secondsUntil(until.value), until: `until ${until.value}` };
+  }
+
+  async ask(question) {
+    try {
+      return await this.asking(question);
+    } catch (error) {
+      console.error("no answer about the trial:", error);
+      return { state: "failed", error: NO_ANSWER };
+    }
+  }
+
+  /** The same trial, judged for another time. */
+  async look() {
+    memory.set("train.until", this.until.value);
+    this.receive(await this.ask(this.question("look")));
+  }
+
+  async end(op) {
+    const answer = await this.ask(this.question(op));
+    if (op === "delete" && answer.state === "deleted") return this.forget();
+    return answer.state === "failed" ? this.receive(answer) : setText(this.status, "Stopping");
+  }
+
+  /** The trial is no longer shown; in the list of runs it stays. */
+  forget() {
+    this.keep("");
+    this.judged = null;
+    fill(this.said);
+    show(this.node, false);
+    this.button.focus();
+  }
+
+  receive(answer) {
+    if (answer.state === "working") {
+      setText(this.status, answer.progress);
+      if (answer.fraction) this.bar.setAttribute("value", answer.fraction);
+      else this.bar.removeAttribute("value");
+      return ASK_AGAIN;
+    }
+    this.busy = false;
+    this.button.removeAttribute("aria-disabled");
+    show(this.working, false);
+    this.judged = answer.state === "done" ? answer : null;
+    if (!this.judged) this.fail(answer);
+    this.consider();
+    return REST;
+  }
+
+  fail({ error, problems = [] }) {
+    const items = problems.map(({ message }) => message);
+    const known = this.run ? [this.foot()] : [];
+    const list = items.length ? elEach("ul", {}, items, (item) => el("li", {}, item)) : null;
+    fill(this.said, el("p", { class: "rs-problem" }, error), list, ...known);
+  }
+
+  /** Settings may have changed: which corrections are taken shows at their buttons. */
+  consider() {
+    show(this.node, this.busy || Boolean(this.run && this.of === this.key()));
+    if (this.judged) this.draw();
+  }
+
+  draw() {
+    const { headline, night, seen, corrections } = this.judged;
+    const lines = (sentences) => elEach("ul", { class: "rs-trial-lines" }, sentences, (line) => el("li", {}, line));
+    const open = corrections.filter((row) => !same(this.value(row.setting), row.new));
+    const all = () => this.take(open);
+    fill(
+      this.said,
+      el("p", { class: "rs-trial-headline", tabindex: -1 }, headline),
+      corrections.length ? elEach("ul", { class: "rs-trial-rows" }, corrections, (row) => this.row(row)) : null,
+      open.length > 1 ? pushButton("rs-button rs-small", `Take all ${open.length}`, all) : null,
+      lines(night),
+      el("details", {}, el("summary", {}, "What it measured"), lines(seen)),
+      this.foot(),
+    );
+  }
+
+  row(row) {
+    const { title, reads, why, setting } = row;
+    const taken = same(this.value(setting), row.new);
+    const words = [`${title}: `, reads[0], " \u2192 ", el("b", {}, reads[1])];
+    const button = pushButton("rs-button rs-small", "Use", () => this.take([row]));
+    button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
+    return el(
+      "li",
+      {},
+      el("div", {}, el("p", {}, words), el("p", { class: "rs-help" }, `${why}.`)),
+      taken ? el("span", { class: "rs-help" }, "Taken") : button,
+    );
+  }
+
+  take(rows) {
+    this.onuse(Object.fromEntries(rows.map((row) => [row.setting, row.new])));
+    this.draw();
+    const next = this.said.querySelector(".rs-trial-rows button, .rs-trial-headline");
+    if (next instanceof HTMLElement) next.focus();
+  }
+
+  foot() {
+    return el(
+      "div",
+      { class: "rs-trial-foot rs-flow" },
+      this.judged ? el("label", { class: "rs-middle" }, "Until", this.until) : null,
+      pageLink("Open it", "live", { run: this.run }, "rs-quiet"),
+      pushButton("rs-quiet", "Keep it", () => this.forget()),
+      pushButton("rs-quiet", "Delete it", () => this.end("delete")),
+    );
+  }
+}

@@ -1,0 +1,134 @@
+"""The rule of the trial: from what was measured to sentences and corrections; and when a start counts as not stable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import pytest
+
+from rlhf_studio.analysis.trial import Measured, Night, judge, night_of
+from rlhf_studio.analysis.trial.rule import expected_kl
+from rlhf_studio.config import RunConfig, SFTRunConfig
+from rlhf_studio.config.stability import EarlyStep, gentler, unstable
+
+CONFIG = RunConfig.model_validate(
+    {
+        "ppo": {"steps": 100, "batch_size": 16, "mini_batch_size": 8, "learning_rate": 3e-4, "kl_coef": 0.05, "warmup_steps": 10},
+        "generation": {"response_length": 24},
+    }
+)
+GOOD = Measured(
+    steps=6, seconds=20.0, phases={"writing": 9.0, "learning": 8.0}, peak=2e9, limit=16e9, answers=96, score=0.24, spread=0.4, kl=0.6,
+    moved=0.12, ended=0.9, planned=100,
+)  # fmt: skip
+NIGHT = Night(36_000.0, "until 07:00")
+
+
+def changes(trial: Measured, config: RunConfig = CONFIG, night: Night = NIGHT, most: int | None = None) -> dict[str, tuple[Any, Any]]:
+    return {row.setting: (row.old, row.new) for row in judge(trial, config, night, most).corrections}
+
+
+CORRECTIONS: dict[str, tuple[Measured, Night, int | None, dict[str, tuple[Any, Any]]]] = {
+    "a good trial": (GOOD, NIGHT, None, {}),
+    "not stable": (replace(GOOD, unstable="3 minibatches were left out in step 1"), NIGHT, None, {"ppo.learning_rate": (3e-4, 1e-4)}),
+    "hardly moves": (replace(GOOD, moved=1e-5), NIGHT, None, {"ppo.learning_rate": (3e-4, 3e-3)}),
+    "answers cut": (replace(GOOD, ended=0.2), NIGHT, None, {"generation.response_length": (24, 48)}),
+    "answers cut, no room": (replace(GOOD, ended=0.2), NIGHT, 24, {}),
+    "answers cut, little room": (replace(GOOD, ended=0.2), NIGHT, 40, {"generation.response_length": (24, 40)}),
+    "none ends": (replace(GOOD, ended=0.0), NIGHT, None, {}),
+    "nothing ends answers but their length": (replace(GOOD, ended=nan), NIGHT, None, {}),
+    "memory short": (replace(GOOD, peak=15e9), NIGHT, None, {"ppo.micro_batch_size": (0, 4)}),
+    # 1,000 s hold 50 steps of 20 s, of which a tenth is 5; with answers twice as long 2,000 s hold 50 steps of 40 s, and 1,000 s too few
+    "little time": (GOOD, Night(1000.0, "until 07:00"), None, {"ppo.steps": (100, 50), "ppo.warmup_steps": (10, 5)}),
+    "little time, answers cut": (
+        replace(GOOD, ended=0.2),
+        Night(2000.0, "until 07:00"),
+        None,
+        {"generation.response_length": (24, 48), "ppo.steps": (100, 50), "ppo.warmup_steps": (10, 5)},
+    ),
+    "too little time for longer answers": (
+        replace(GOOD, ended=0.2),
+        Night(1000.0, "until 07:00"),
+        None,
+        {"ppo.steps": (100, 50), "ppo.warmup_steps": (10, 5)},
+    ),
+    "no time for a step": (GOOD, Night(10.0, "until 07:00"), None, {}),
+}
+
+
+@pytest.mark.parametrize("case", CORRECTIONS)
+def test_corrections(case: str) -> None:
+    trial, night, most, expected = CORRECTIONS[case]
+    assert changes(trial, CONFIG, night, most) == expected
+
+
+def test_what_is_said_of_a_good_trial() -> None:
+    """By hand: 36,000 s / 20 s = 1,800 steps. A linear schedule squared has the mean 1/3: 0.12 × 100 / 3 = 4. 4.28 √(12 / 1600) = 0.37,
+    of a spread of 0.4 points 0.15."""
+    judgement = judge(GOOD, CONFIG, NIGHT)
+    assert judgement.headline == "It can start as it is."
+    assert judgement.night == [
+        "A step took 20 s (writing 9 s, learning 8 s): 1,800 steps fit until 07:00; the 100 planned take 33 minutes.",
+        "After 100 steps the KL may be about 4 nats an answer, a guess: an update moved the policy by 0.12 nats an answer at the full "
+        "rate, and these add up.",
+        "In 100 steps of 16 answers a rise of 0.15 points would show; a smaller one cannot be told from chance.",
+    ]
+    assert judgement.seen == [
+        "At most 2.0 GB of memory was held, of 16 GB.",
+        "The model's own answers scored 0.24 on average, with a spread of 0.4.",
+        "90 % of 96 answers ended by themselves; the others were cut at 24 tokens.",
+        "After 5 updates the KL was 0.6 nats an answer; no minibatch was left out.",
+    ]
+    wild = replace(GOOD, unstable="why")
+    assert [judge(wild, CONFIG, NIGHT, usual_rate=rate).corrections[0].new for rate in (None, 3e-4, 1e-5)] == [1e-4, 1e-4, 1e-5]
+
+
+def test_headlines_and_the_night() -> None:
+    for trial, night, headline in (
+        (replace(GOOD, spread=0.0, score=1.0), NIGHT, "It cannot learn: all answers of the first step got the same score, 1."),
+        (replace(GOOD, unstable="why"), NIGHT, "Not stable: why."),
+        (replace(GOOD, ended=0.1), NIGHT, "It runs; one setting would go better."),
+        (GOOD, Night(5.0, "until 07:00"), "Not one step would be done until 07:00."),
+    ):
+        assert judge(trial, CONFIG, night).headline == headline
+    limited = CONFIG.model_copy(update={"engine": CONFIG.engine.model_copy(update={"max_minutes": 45.0})})
+    assert night_of(limited, 36_000.0, "until 07:00") == Night(2700.0, "in the 45 minutes of engine.max_minutes")
+    assert night_of(CONFIG, 36_000.0, "until 07:00") == NIGHT
+
+
+def test_the_price_of_the_kl_bounds_the_guess() -> None:
+    """Normal scores of spread σ, multiplied by exp(score / β), have a KL of σ² / (2 β²): 0.4² / (2 · 0.05²) = 32."""
+    steady = CONFIG.model_copy(update={"ppo": CONFIG.ppo.model_copy(update={"lr_schedule": "constant"})})
+    assert expected_kl(GOOD, steady, 1000) == pytest.approx((120.0, 32.0))
+    assert expected_kl(replace(GOOD, grew=0.2), steady, 1000)[0] == pytest.approx(200.0)
+    sentence = next(text for text in judge(replace(GOOD, planned=1000), steady, NIGHT).night if "may be" in text)
+    assert "about 32 nats an answer, a guess: there its price (0.05) balances the spread of the scores" in sentence
+    assert "That is far" in sentence
+
+
+ADAPTIVE = {"kl_controller": "adaptive", "kl_target": 6.0}
+STARTS: dict[str, tuple[dict[str, Any], EarlyStep, str]] = {
+    "nothing": ({}, EarlyStep(3, kl=2.0, length=20), ""),
+    "left out": ({}, EarlyStep(2, left_out=3), "3 minibatches were left out in step 2"),
+    "too late to count": ({}, EarlyStep(14, left_out=3, kl=100), ""),
+    "without a target": ({}, EarlyStep(13, kl=10.1, length=20), "the KL was 10.1 nats in step 13; a stable start stays below 10"),
+    "long answers": ({}, EarlyStep(13, kl=10.1, length=100), ""),
+    "above its target": (ADAPTIVE, EarlyStep(2, kl=6.5, length=100), "the KL was 6.5 nats in step 2; its target is 6"),
+    "not a number": (ADAPTIVE, EarlyStep(2), ""),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_stable_starts(case: str) -> None:
+    """With a warm-up of 10 steps the first 13 count."""
+    ppo, step, why = STARTS[case]
+    assert unstable(CONFIG.model_copy(update={"ppo": CONFIG.ppo.model_copy(update=ppo)}), step) == why
+
+
+def test_a_loss_that_doubles_is_not_stable() -> None:
+    config = SFTRunConfig.model_validate({"data": {"source": "x.jsonl"}})
+    assert unstable(config, EarlyStep(3, loss=5.9, first_loss=3.0)) == ""
+    assert unstable(config, EarlyStep(3, loss=6.3, first_loss=3.0)) == "the loss rose from 3 in the first step to 6.3 in step 3"
+    assert gentler(config) == {"sft.learning_rate": pytest.approx(config.sft.learning_rate / 3, rel=0.02)}
