@@ -365,7 +365,7 @@ class StartStep extends Step {
     this.table = el("dl", { class: "rs-way-fits" });
     this.fits.append(this.table);
     this.words = el("p", { class: "rs-help" });
-    fill(this.node, this.heading, this.chosen, this.words, el("div", { id: "rs-trial" }), this.fits);
+    fill(this.node, this.heading, this.chosen, this.words, this.fits);
   }
 
   get line() {
