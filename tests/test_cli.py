@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -57,8 +56,15 @@ def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.C
 def test_a_run_stops_when_its_time_is_over_and_goes_on_for_as_long_again(
     settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The clock goes on by 25 seconds at each look, and a look is before each step: after the second step 75 seconds are over."""
-    monkeypatch.setattr(control, "monotonic", itertools.count(step=25).__next__)
+    """The clock goes on by 25 seconds before each step: after the second step 75 seconds are over."""
+    clock, own = [0.0], control.Control.before_step
+
+    def before_step(self: control.Control) -> None:
+        clock[0] += 25
+        own(self)
+
+    monkeypatch.setattr(control, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(control.Control, "before_step", before_step)
     run_dir = tmp_path / "run"
     assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "5", "--engine.max_minutes", "1"]) == 3
     status = RunReader(run_dir).status()

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlhf_studio.analysis.doctor import (
     bounds,
     checks,  # noqa: F401  (registers the checks)
-    outlook,
+    expectation,
     settings_rules,
 )
 from rlhf_studio.analysis.doctor.check import CHECKS
@@ -88,7 +88,7 @@ def _verdicts() -> list[str]:
         f"not; in {percent(0.9)} of such runs), and which setting holds the run back, with a better value. For a run that rises they say "
         "which score to expect after the steps that are left, or after a night: from no further gain (most rises end) to the trend carried "
         "on, by no more than it gained so far and not above the best answer yet, with the same reward and settings. Nothing is foretold "
-        f"beyond {outlook.FARTHEST} times the steps so far.",
+        f"beyond {expectation.FARTHEST} times the steps so far.",
         "",
         "A collapse comes before exploitation, and exploitation before improvement. Without a gold score nothing independent of the reward "
         "judges the run, and the verdict says so.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import isfinite, log, nan
 from typing import Any
 
 from rlhf_studio.config.run import RunConfig
@@ -23,12 +23,14 @@ KL_PER_TOKEN = 0.2
 """Nats: of long answers so much for each token."""
 LOSS_TIMES = 2.0
 """Times the first step's loss: of minibatches of four examples, a stable run's loss may be half as large again by chance."""
+LOSS_AT_CHANCE = {"reward_model": log(2), "dpo": log(2)}
+"""Nats per pair of a model that cannot tell the two answers apart. A loss that was below it by chance may come back to it."""
 GENTLER = 3.0
 """The factor by which a lower learning rate is lower."""
 RULE = (
     f"up to the {AFTER_WARM_UP}rd step after the warm-up: a minibatch left out for its ratio or for a number that is not finite, or a KL "
     f"above its target (without an adaptive controller: above {KL_WITHOUT_TARGET:g} nats per answer and {KL_PER_TOKEN:g} per token); in "
-    f"other stages a loss above {LOSS_TIMES:g} times that of the first step"
+    f"other stages a loss above {LOSS_TIMES:g} times that of the first step, and of chance"
 )
 
 
@@ -77,7 +79,8 @@ def unstable(config: StageConfig, step: EarlyStep) -> str:
     if isfinite(step.kl) and step.kl > limit:
         target = "its target is" if _has_target(config) else "a stable start stays below"
         return f"the KL was {step.kl:.3g} nats in step {step.step}; {target} {limit:.3g}"
-    if isfinite(step.loss) and isfinite(step.first_loss) and step.loss > LOSS_TIMES * step.first_loss:
+    most = LOSS_TIMES * max(step.first_loss, LOSS_AT_CHANCE.get(config.stage, 0.0))
+    if isfinite(step.loss) and isfinite(step.first_loss) and step.loss > most:
         return f"the loss rose from {step.first_loss:.3g} in the first step to {step.loss:.3g} in step {step.step}"
     return ""
 

@@ -9,7 +9,9 @@ import pytest
 from rlhf_studio.analysis.compare import sweep_table
 from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends
 from rlhf_studio.jobs.export.story import story_of
-from rlhf_studio.jobs.road.headlines import headline_of
+from rlhf_studio.jobs.road.headlines import of_course
+from rlhf_studio.jobs.road.outcomes import course_of
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from tests.runs.stage_helpers import write_stage_run
 
@@ -43,6 +45,11 @@ def test_it_can_be_asked_inside_a_snapshot(tmp_path: Path) -> None:
 def test_ppo_is_compared_as_before(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "ppo", [{"objective/scores": float(step)} for step in range(1, 21)])
     assert first_and_last(reader, "ppo", ["objective/scores"]) == reader.first_and_last(["objective/scores"]) != {}
+
+
+def headline_of(reader: RunReader) -> str:
+    """As a part's card on the road says it."""
+    return of_course(course_of(reader))
 
 
 def test_headline_report_sweep_and_road_tell_the_same_ends(tmp_path: Path) -> None:

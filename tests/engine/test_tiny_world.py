@@ -33,6 +33,7 @@ class TableScorer:
         self.moments = RunningMoments()
         self._table = table
         self.tokens: TokenBatch | None = None
+        self.reads_tokens = False
 
     def __call__(self, episodes: Episodes) -> Scores:
         rows = [self._place(text, length) for text, length in zip(episodes.responses, episodes.lengths, strict=True)]

@@ -17,8 +17,20 @@ from rlhf_studio.runs.classroom.store import ClassStore
 from rlhf_studio.runs.feedback.store import Feedback
 
 RUNS = {  # state, step, a number of the last step, the doctor's verdict, what it noticed
-    "ppo": ("finished", 4, ("objective/scores", -0.5257153511047363), "too early", ["settings-steps"]),
-    "ppo-stopped": ("stopped", 2, ("objective/scores", 0.12120556831359863), "too early", ["settings-steps"]),
+    "ppo": (
+        "finished",
+        4,
+        ("objective/scores", -0.5257153511047363),
+        "too early",
+        ["settings-held-out", "settings-batch", "settings-steps"],
+    ),
+    "ppo-stopped": (
+        "stopped",
+        2,
+        ("objective/scores", 0.12120556831359863),
+        "too early",
+        ["settings-held-out", "settings-steps"],
+    ),
     "sft": ("finished", 4, ("sft/loss", 3.2840805053710938), "learned", []),
     "reward_model": ("finished", 4, ("reward_model/loss", 0.4620387554168701), "learned", []),
     "dpo": ("finished", 4, ("dpo/loss", 0.6588846445083618), "too early", ["settings-learning-rate"]),

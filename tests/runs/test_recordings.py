@@ -82,6 +82,8 @@ def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
         "kl-exploding",
         "ends-at-once",
         "settings-learning-rate",
+        "settings-critic-learning-rate",
+        "unstable-start",
         "steps-too-large",
         "repetition",
         "length-drift",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -12,8 +10,7 @@ from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.gathering import concat_parts
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.loop.models import Models
-from rlhf_studio.engine.sampling.decode import Sampled, sampling_steps
-from rlhf_studio.engine.sampling.draw import Drawn
+from rlhf_studio.engine.sampling.decode import Sampled, sample_responses
 from rlhf_studio.engine.sampling.static_step import StaticStep
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
 
@@ -47,7 +44,7 @@ def generate(
 
     def in_one_lane(rows: slice) -> Sampled:
         with models.compute.autocast():
-            steps = sampling_steps(
+            return sample_responses(
                 models.policy,
                 prompts.ids[rows].to(device),
                 prompts.mask[rows].to(device),
@@ -60,8 +57,8 @@ def generate(
                 ranks=models.compute.ranks,
                 later_step=later_step,
                 look_every=LOOK_EVERY if device.type == "cuda" else 1,
+                after_token=lambda drawn: models.compute.pulse(f"Sampling: {part_of_batch}{drawn}/{longest} tokens"),
             )
-            return _to_the_end(steps, lambda drawn: models.compute.pulse(f"Sampling: {part_of_batch}{drawn}/{longest} tokens"))
 
     first, stop, _ = part.indices(count)
     lanes, batches = models.compute.lanes, []
@@ -76,19 +73,6 @@ def generate(
         if isinstance(later_step, StaticStep):
             later_step.rest()
     return concat_parts(batches, models.pad_id)
-
-
-def _to_the_end(steps: Generator[Drawn, None, Sampled], after_token: Callable[[int], None]) -> Sampled:
-    """What ``steps`` returns. ``after_token`` is called after each with the number of tokens drawn so far; what it raises ends them."""
-    drawn = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            sampled: Sampled = end.value
-            return sampled
-        drawn += 1
-        after_token(drawn)
 
 
 def _cut(rows: slice, size: int) -> list[slice]:

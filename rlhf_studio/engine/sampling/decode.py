@@ -13,7 +13,8 @@ Shapes: B episodes, b of them still in the batch, P prompt length, T longest res
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator
+import itertools
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -35,15 +36,28 @@ SHRINK_BELOW = 0.8  # finished rows leave the batch when less than this fraction
 Sampled = tuple[TokenBatch, ForwardOutput]
 
 
-def sample_responses(policy: Policy, prompt_ids: Tensor, prompt_mask: Tensor, settings: GenerationConfig, **options: Any) -> Sampled:
-    """Sample one response per prompt: :func:`sampling_steps`, with its arguments, from the first step to the last."""
+def sample_responses(
+    policy: Policy,
+    prompt_ids: Tensor,
+    prompt_mask: Tensor,
+    settings: GenerationConfig,
+    *,
+    after_token: Callable[[int], None] = lambda drawn: None,
+    **options: Any,
+) -> Sampled:
+    """Sample one response per prompt: :func:`sampling_steps`, with its arguments, from the first step to the last.
+
+    ``after_token`` is called after each step with the number of tokens drawn so far; what it raises ends them.
+    """
     steps = sampling_steps(policy, prompt_ids, prompt_mask, settings, **options)
-    while True:
+    for drawn in itertools.count(1):
         try:
             next(steps)
         except StopIteration as end:
             sampled: Sampled = end.value
             return sampled
+        after_token(drawn)
+    raise AssertionError("a count without an end has ended")
 
 
 @torch.no_grad()

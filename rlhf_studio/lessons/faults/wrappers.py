@@ -110,9 +110,12 @@ def without_slope(value_loss: Callable[..., Any]) -> Callable[..., Any]:
 def score_on_first_token(shape_rewards: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The score is added to the reward of the first response token; it belongs to the last one."""
 
-    def wrong(kl: Tensor, scores: Tensor, mask: Tensor, kl_coef: float, *, unit_variance: bool = False) -> Tensor:
+    def wrong(
+        kl: Tensor, scores: Tensor, mask: Tensor, kl_coef: float, *, unit_variance: bool = False, early: Tensor | None = None
+    ) -> Tensor:
         turned = [part.flip(1) for part in (kl, mask)]
-        return shape_rewards(turned[0], scores, turned[1], kl_coef, unit_variance=unit_variance).flip(1)
+        early = None if early is None else early.flip(1)
+        return shape_rewards(turned[0], scores, turned[1], kl_coef, unit_variance=unit_variance, early=early).flip(1)
 
     return wrong
 

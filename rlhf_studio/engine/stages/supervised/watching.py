@@ -53,7 +53,7 @@ class Watched:
         shape = (len(self.prompts), self.generation.response_length)
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         with compute.autocast():
-            ends = {"uniforms": uniforms, "stop_ids": self.stop_ids, "pad_id": self.pad_id}
+            ends: dict[str, Any] = {"uniforms": uniforms, "stop_ids": self.stop_ids, "pad_id": self.pad_id}
             tokens, output = sample_responses(policy, ids.to(device), mask.to(device), self.generation, ranks=compute.ranks, **ends)
         model.train(was_training)
         texts, stopped = response_texts(tokenizer, tokens), ends_with_stop(tokens, self.stop_ids)
