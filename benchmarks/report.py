@@ -231,7 +231,7 @@ def _workloads_shown() -> list[Workload]:
 
 
 def _shape(shape: Shape) -> str:
-    family = {"gpt2": "GPT-2", "gpt_neox": "GPT-NeoX"}[shape.family]
+    family = {"gpt2": "GPT-2", "gpt_neox": "GPT-NeoX", "llama": "Llama"}[shape.family]
     return f"{family}, {shape.layers} × {shape.width}, vocabulary {shape.vocabulary:,}"
 
 

@@ -10,6 +10,7 @@ w1  a tiny GPT-2 (4 blocks of 256), all weights: 64 prompts, 32 new tokens
 w2  GPT-2 of 124 M weights, LoRA on c_attn: 16 prompts, 48 new tokens
 w3  the same shape on a GPU, all weights and then LoRA: 128 prompts, 128 new tokens
 w4  Pythia-1B's shape on a GPU, all weights and then LoRA: 64 prompts of up to 512 tokens, 53 new tokens
+w8  SmolLM2's shape (30 × 576), LoRA: 16 prompts of 24 to 40 tokens, 32 new tokens
 w5  the bundled world recipe, the whole command line
 w6  supervised fine-tuning: the shape of w1, then that of w2 with LoRA; completions of unequal length
 w7  a reward model: the same shapes, pairs of completions of unequal length

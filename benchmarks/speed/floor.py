@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.speed.workloads import LORA_RANK, Shape, Workload
 
-# Rows and columns of the matrices that LoRA names, in widths: GPT-2 and GPT-NeoX keep query, key and value in one.
-LORA_MATRIX = {"c_attn": (1, 3), "query_key_value": (1, 3)}
+FUSED = {"c_attn", "query_key_value"}  # GPT-2 and GPT-NeoX keep query, key and value in one matrix
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,14 @@ class Floor:
 
 
 def trunk_weights(shape: Shape) -> int:
-    """Weights in the blocks' matrices: query, key, value and output (4 w²), and the feed-forward part (8 w²)."""
-    return shape.layers * 12 * shape.width**2
+    """Weights in the blocks' matrices: query and output, key and value, and the feed-forward part; a Llama's has a gate."""
+    inner = shape.inner or 4 * shape.width
+    return shape.layers * shape.width * (2 * shape.width + 2 * keys_width(shape) + (3 if shape.family == "llama" else 2) * inner)
+
+
+def keys_width(shape: Shape) -> int:
+    """Width of the keys, and of the values."""
+    return shape.width * (shape.key_heads or shape.heads) // shape.heads
 
 
 def head_weights(shape: Shape) -> int:
@@ -46,7 +51,8 @@ def head_weights(shape: Shape) -> int:
 
 def lora_weights(shape: Shape, names: tuple[str, ...]) -> int:
     """Weights of the adapters on the layers of these names: rank · (rows + columns) of each adapted matrix."""
-    return sum(LORA_RANK * sum(LORA_MATRIX[name]) * shape.width * shape.layers for name in names)
+    columns = dict.fromkeys(FUSED, 3 * shape.width) | {"q_proj": shape.width, "v_proj": keys_width(shape)}
+    return sum(LORA_RANK * (shape.width + columns[name]) * shape.layers for name in names)
 
 
 def floor(workload: Workload) -> Floor:

@@ -69,7 +69,7 @@ def fingerprint(workload: Workload) -> str:
 
 def model_config(shape: Shape, labels: int) -> Any:
     """The transformers configuration, without dropout."""
-    from transformers import GPT2Config, GPTNeoXConfig
+    from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig
 
     tokens = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD, "vocab_size": shape.vocabulary}
     tokens |= {"num_labels": labels} if labels else {}
@@ -77,7 +77,9 @@ def model_config(shape: Shape, labels: int) -> Any:
         sizes = {"n_layer": shape.layers, "n_embd": shape.width, "n_head": shape.heads, "n_positions": shape.positions}
         return GPT2Config(**tokens, **sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, summary_first_dropout=0.0)
     sizes = {"num_hidden_layers": shape.layers, "hidden_size": shape.width, "num_attention_heads": shape.heads}
-    sizes |= {"intermediate_size": 4 * shape.width, "max_position_embeddings": shape.positions}
+    sizes |= {"intermediate_size": shape.inner or 4 * shape.width, "max_position_embeddings": shape.positions}
+    if shape.family == "llama":
+        return LlamaConfig(**tokens, **sizes, num_key_value_heads=shape.key_heads or shape.heads, tie_word_embeddings=True)
     return GPTNeoXConfig(**tokens, **sizes, hidden_dropout=0.0, attention_dropout=0.0, classifier_dropout=0.0)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of ``layers`` blocks; its inner width is four times ``width``.
+    """A decoder of ``layers`` blocks.
 
     Attributes:
-        family: gpt2 (output layer tied to the embedding) or gpt_neox (untied).
+        family: gpt2 or llama (output layer tied to the embedding), or gpt_neox (untied).
         positions: longest text.
+        inner: width of the feed-forward part; 0 for four times ``width``.
+        key_heads: heads of keys and values; 0 for as many as there are of queries.
     """
 
     layers: int
@@ -21,6 +23,8 @@ class Shape:
     vocabulary: int
     family: str = "gpt2"
     positions: int = 1024
+    inner: int = 0
+    key_heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ SETTINGS = {
 _DOLL = Shape(2, 32, 2, 128, positions=64)
 _TINY = Shape(4, 256, 4, 4096, positions=256)
 _GPT2 = Shape(12, 768, 12, 50257)
+_SMOL = Shape(30, 576, 9, 49152, family="llama", inner=1536, key_heads=3)
 _PYTHIA = Shape(16, 2048, 8, 50304, family="gpt_neox", positions=2048)
 
 _W0 = Workload("w0", "smoke test, all weights", _DOLL, _DOLL, batch=8, prompt=(2, 4), response=4, micro=8, epochs=2, updates=2)
@@ -119,6 +124,10 @@ _W7 = Workload(
     "w7", "training a tiny reward model, all weights", _DOLL, _TINY,
     batch=32, prompt=(8, 16), response=0, micro=32, updates=10, stage="reward_model", completion=(8, 56),
 )  # fmt: skip
+_W8 = Workload(
+    "w8", "SmolLM2's shape, LoRA", _SMOL, replace(_TINY, vocabulary=49152),
+    batch=16, prompt=(24, 40), response=32, micro=16, lora=("q_proj", "v_proj"), updates=2,
+)  # fmt: skip
 _LORA = {"lora": ("c_attn",), "completion": (16, 80), "updates": 3}
 WORKLOADS = {
     workload.name: workload
@@ -136,6 +145,7 @@ WORKLOADS = {
             _W6, name="w6-lora", title="fine-tuning GPT-2 of 124 M weights, LoRA", policy=_GPT2, batch=16, micro=16, peer_micro=16, **_LORA
         ),
         _W7,
+        _W8,
         replace(_W7, name="w7-lora", title="a reward model of GPT-2's shape, LoRA", reward=_GPT2, batch=8, micro=8, **_LORA),
     )
 }
