@@ -210,7 +210,8 @@ export class Controls {
     this.pending = { ...pending, state, checkpoints: this.status.checkpoints.length };
     const mine = this.pending;
     Promise.resolve(this.act(spec.event, more)).then((sent) => {
-      if (sent !== false)
+      // Changed settings are planned as soon as they are sent: no status shows them before the next step.
+      if (sent !== false && spec.event !== "set_run")
         mine.until = Date.now() + PENDING_LIMIT; // from now: a person may have taken long to answer
       else if (this.pending === mine) this.pending = null;
       this.draw();
