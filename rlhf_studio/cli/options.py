@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
-from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, parse_config
+from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, parse_config, text_of
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
@@ -111,11 +111,6 @@ def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[st
         guess = ", a guess" if value.guess else ""
         say(f"rlhf-studio: {name} {text_of(value.value)}: {value.why}{guess}", sys.stderr)
     return config
-
-
-def text_of(value: Any) -> str:
-    """A setting's value as in a file: ``true``, ``0.0003``, ``16``."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def print_notes(config: StageConfig, preflight: Preflight) -> None:

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of, text_of
+from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of
 from rlhf_studio.cli.train import prepare_run, start_run
 from rlhf_studio.config import add_permission_flags
-from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
+from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, text_of
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
 from rlhf_studio.visible import say
 

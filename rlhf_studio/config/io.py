@@ -413,3 +413,8 @@ def _set(target: Any, name: str, path: list[str], value: Any, kind: type[StageCo
         target[key] = value
     else:
         target[key] = value
+
+
+def text_of(value: Any) -> str:
+    """A setting's value as in a file: ``true``, ``0.0003``, ``16``."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

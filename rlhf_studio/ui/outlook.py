@@ -19,7 +19,7 @@ from rlhf_studio.config import (
     short_name,
 )
 from rlhf_studio.config.fitting import NOTHING_KNOWN, Known
-from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.io import text_of, walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.scaled_time import scaled_minutes
@@ -140,17 +140,16 @@ def _risk(finding: Finding) -> dict[str, Any]:
 
 def _use(changes: Mapping[str, Any]) -> str:
     """What the button says: ``Use 0.0002`` for one setting, ``Use top-k 0 and top-p 1`` for several; empty for none."""
-    values = {name: _value(value) for name, value in changes.items()}
+    values = {name: value_text(value) for name, value in changes.items()}
     if len(values) <= 1:
         return "".join(f"Switch it {value}" if value in ("on", "off") else f"Use {value}" for value in values.values())
     titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
     return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def value_text(value: Any) -> str:
+    """A setting's value as the page shows it: ``on``, ``0.0003``, ``16``."""
+    return ("on" if value else "off") if isinstance(value, bool) else text_of(value)
 
 
 def _judges(config: RunConfig) -> str:

@@ -25,7 +25,7 @@ from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import problems, sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.outlook import count
+from rlhf_studio.ui.outlook import count, value_text
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.train_page import TrainPage
@@ -131,11 +131,9 @@ class Trials:
 def _rows_of(rows: list[Correction]) -> list[Json]:
     """The corrections for a page: with the setting's title, and the values as they are and as they read."""
     titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
-    return [{**asdict(row), "title": titles.get(row.setting, row.setting), "reads": [_text(row.old), _text(row.new)]} for row in rows]
-
-
-def _text(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return [
+        {**asdict(row), "title": titles.get(row.setting, row.setting), "reads": [value_text(row.old), value_text(row.new)]} for row in rows
+    ]
 
 
 def _fraction(run: RunStatus, folder: Path) -> float | None:

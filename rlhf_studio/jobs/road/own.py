@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, Stage, StageConfig, short_name, used_in, uses
 from rlhf_studio.config.fitting import Fitted
-from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, mapping_from_yaml, merged, parse_config, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, mapping_from_yaml, merged, parse_config, text_of, walk_fields
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.inputs.fitted import own_config
@@ -207,8 +207,7 @@ def _evaluation(own: OwnSettings, made: Made, minutes: float) -> EvaluationRunCo
 
 def in_a_line(name: str, value: Fitted) -> str:
     """``sft.learning_rate 0.001: 135 M weights with LoRA``."""
-    shown = str(value.value).lower() if isinstance(value.value, bool) else f"{value.value:g}"
-    return f"{name} {shown}: {value.why}{', a guess' if value.guess else ''}"
+    return f"{name} {text_of(value.value)}: {value.why}{', a guess' if value.guess else ''}"
 
 
 def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageConfig) -> Comparison:
