@@ -65,10 +65,10 @@ def seconds_until(time_of_day: str, now: datetime) -> float:
 
 
 def _try(options: argparse.Namespace) -> int:
+    from rlhf_studio.analysis.trial import corrected, judgement_of
     from rlhf_studio.cli.engine import run_folder
     from rlhf_studio.runs.create import remove_unstarted
     from rlhf_studio.runs.lab.trial import is_over, note_of, put_aside, remove, trial_settings
-    from rlhf_studio.ui.trial import corrected, judgement_of
 
     _check_output(options.output)
     permissions, config = permissions_of(options), configuration_of(options)
