@@ -39,7 +39,7 @@ def test_a_trial(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asked = ["try", "--config", str(tmp_path / "run.yaml"), "--minutes", "1", "--output", str(better)]
     assert main(asked) == 0
     printed = capsys.readouterr().out
-    assert "The trial is over" not in printed and "stopped: the trial's 1 minutes are over\n" in printed
+    assert "stopped: the trial's time of 1 minute is over\n" in printed
     assert "steps fit until 07:00" in printed and f"Written: {better}" in printed
 
     (run,) = Workspace(workspace).runs()
