@@ -8,8 +8,7 @@ from rlhf_studio.analysis.trial.measured import measured
 from rlhf_studio.analysis.trial.rule import Judgement, judge, night_of
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
-from rlhf_studio.inputs.estimate.device import find_device
-from rlhf_studio.inputs.fitted import fitted_settings, room_for_answers
+from rlhf_studio.inputs.fitted import room_for_answers
 from rlhf_studio.runs.lab.trial import tried
 from rlhf_studio.runs.reader import RunReader
 
@@ -20,9 +19,7 @@ def judgement_of(run_dir: Path, seconds: float, until: str) -> Judgement | None:
     seen = measured(RunReader(run_dir), config)
     if seen is None:
         return None
-    rate = fitted_settings(config, (), find_device(config.engine), with_data=False).get(f"{config.stage}.learning_rate")
-    night, usual_rate = night_of(config, seconds, until), None if rate is None else rate.value
-    return judge(seen, config, night, room_for_answers(config), usual_rate)
+    return judge(seen, config, night_of(config, seconds, until), room_for_answers(config))
 
 
 def corrected(config: StageConfig, judgement: Judgement) -> StageConfig:
