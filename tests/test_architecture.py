@@ -28,7 +28,7 @@ child_process: config
 runs: child_process config exit_codes
 inputs: child_process config runs
 trl: config
-analysis: config inputs.helper runs
+analysis: config inputs.fitted inputs.helper runs
 engine: config inputs ppo
 engine/compute: config inputs
 engine/models: config engine.compute inputs ppo

@@ -65,10 +65,11 @@ def seconds_until(time_of_day: str, now: datetime) -> float:
 
 
 def _try(options: argparse.Namespace) -> int:
+    from rlhf_studio.analysis.trial import corrected, judgement_of
     from rlhf_studio.cli.engine import run_folder
     from rlhf_studio.runs.create import remove_unstarted
-    from rlhf_studio.runs.lab.trial import is_over, note_of, put_aside, remove, trial_settings
-    from rlhf_studio.ui.trial import corrected, judgement_of
+    from rlhf_studio.runs.lab.trial import note_of, put_aside, remove, trial_settings
+    from rlhf_studio.runs.reader import RunReader
 
     _check_output(options.output)
     permissions, config = permissions_of(options), configuration_of(options)
@@ -79,8 +80,8 @@ def _try(options: argparse.Namespace) -> int:
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
         say(f"nothing was trained: {run_dir} was removed again")
-    if not (code == DONE or (code == STOPPED and is_over(run_dir))):  # somebody has stopped it, or it failed, which the engine has said
-        return code
+    if code != DONE and not (code == STOPPED and RunReader(run_dir).ended_by_time()):
+        return code  # somebody has stopped it, or it failed, which the engine has said
     judgement = judgement_of(run_dir, seconds_until(options.until, datetime.now()), f"until {options.until}")
     assert judgement is not None  # a trial that is over has steps
     _report(judgement, taken=options.take or bool(options.output))

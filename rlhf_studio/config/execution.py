@@ -95,7 +95,7 @@ class EngineConfig(Section):
     )  # fmt: skip
     restart_if_unstable: int = setting(
         0, "Restart if unstable",
-        "If minibatches are left out or the KL passes its target in the first steps, the run begins again with a third of the learning "
+        "If minibatches are left out or the KL passes its target in the first steps, the run begins again with a lower learning "
         "rate, at most so many times; its record says so. 0 only says that it is not stable.",
         unit="restarts", ge=0, le=2,
     )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, log, nan
-from typing import Any
 
 from rlhf_studio.config.run import RunConfig
 from rlhf_studio.config.stages import StageConfig
@@ -26,7 +25,7 @@ LOSS_TIMES = 2.0
 LOSS_AT_CHANCE = {"reward_model": log(2), "dpo": log(2)}
 """Nats per pair of a model that cannot tell the two answers apart. A loss that was below it by chance may come back to it."""
 GENTLER = 3.0
-"""The factor by which a lower learning rate is lower."""
+"""The factor by which a lower learning rate is lower, and a higher one higher."""
 RULE = (
     f"up to the {AFTER_WARM_UP}rd step after the warm-up: a minibatch left out for its ratio or for a number that is not finite, or a KL "
     f"above its target (without an adaptive controller: above {KL_WITHOUT_TARGET:g} nats per answer and {KL_PER_TOKEN:g} per token); in "
@@ -96,6 +95,12 @@ def _has_target(config: StageConfig) -> bool:
     return isinstance(config, RunConfig) and config.ppo.kl_controller == "adaptive"
 
 
-def gentler(config: StageConfig) -> dict[str, Any]:
-    """A third of the learning rate, by the setting's dotted name. Raises AttributeError for a stage in which nothing learns."""
-    return {f"{config.stage}.learning_rate": float(f"{getattr(config, config.stage).learning_rate / GENTLER:.2g}")}
+def gentler(rate: float, usual: float | None = None) -> float:
+    """A lower learning rate: a third, or the ``usual`` one where that is known and lower still."""
+    third = float(f"{rate / GENTLER:.2g}")
+    return min(third, usual or third)
+
+
+def bolder(rate: float, usual: float | None = None) -> float:
+    """A higher learning rate, at most 1: three times as much, or the ``usual`` one where that is known and higher still."""
+    return min(1.0, max(float(f"{rate * GENTLER:.2g}"), usual or 0.0))

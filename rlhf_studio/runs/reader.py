@@ -24,6 +24,7 @@ from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.manifest import belongs, entries_by_step, is_folder, read_object, step_of
 from rlhf_studio.runs.records import (
+    TIME_OVER,
     BestPolicy,
     CheckpointInfo,
     Origin,
@@ -44,6 +45,8 @@ from rlhf_studio.runs.values import DAMAGE, check_whole, decode_number
 
 _WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) FROM watched WHERE {_OF_NOW})"
 
+LAST_EVENTS = 20
+"""Among which the end of a run is."""
 SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
 
 
@@ -240,6 +243,11 @@ class RunReader:
         """The last ``limit`` events, oldest first; ``of`` as in :meth:`events_since`."""
         with self._reading() as connection:
             return rows.read_events(connection, 0, limit, of, newest=True)
+
+    def ended_by_time(self) -> bool:
+        """Whether the run has stopped because its time limit was over: the event of that, and then the stop, are its newest."""
+        newest = [event.kind for event in self.newest_events(LAST_EVENTS) if event.kind in (TIME_OVER, "stop")]
+        return self.status().state == "stopped" and newest[-2:] == [TIME_OVER, "stop"]
 
     # --- samples -------------------------------------------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ class EventRecord:
 
 
 TIME_OVER = "time-over"
-"""The kind of the event before a run stops because its time limit (engine.max_minutes) is over."""
+"""The kind of the event before a run, or a trial, stops because its time limit (engine.max_minutes) is over."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ import pytest
 from rlhf_studio.analysis.trial import Measured, Night, judge, night_of
 from rlhf_studio.analysis.trial.rule import expected_kl
 from rlhf_studio.config import RunConfig, SFTRunConfig
-from rlhf_studio.config.stability import EarlyStep, gentler, unstable
+from rlhf_studio.config.io import with_values
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.config.stability import EarlyStep, bolder, gentler, unstable
+from rlhf_studio.config.usual import other_rate
 
 CONFIG = RunConfig.model_validate(
     {
@@ -33,7 +36,7 @@ def changes(trial: Measured, config: RunConfig = CONFIG, night: Night = NIGHT, m
 CORRECTIONS: dict[str, tuple[Measured, Night, int | None, dict[str, tuple[Any, Any]]]] = {
     "a good trial": (GOOD, NIGHT, None, {}),
     "not stable": (replace(GOOD, unstable="3 minibatches were left out in step 1"), NIGHT, None, {"ppo.learning_rate": (3e-4, 1e-4)}),
-    "hardly moves": (replace(GOOD, moved=1e-5), NIGHT, None, {"ppo.learning_rate": (3e-4, 3e-3)}),
+    "hardly moves": (replace(GOOD, moved=1e-5), NIGHT, None, {"ppo.learning_rate": (3e-4, 9e-4)}),
     "answers cut": (replace(GOOD, ended=0.2), NIGHT, None, {"generation.response_length": (24, 48)}),
     "answers cut, no room": (replace(GOOD, ended=0.2), NIGHT, 24, {}),
     "answers cut, little room": (replace(GOOD, ended=0.2), NIGHT, 40, {"generation.response_length": (24, 40)}),
@@ -81,8 +84,9 @@ def test_what_is_said_of_a_good_trial() -> None:
         "90 % of 96 answers ended by themselves; the others were cut at 24 tokens.",
         "After 5 updates the KL was 0.6 nats an answer; no minibatch was left out.",
     ]
-    wild = replace(GOOD, unstable="why")
-    assert [judge(wild, CONFIG, NIGHT, usual_rate=rate).corrections[0].new for rate in (None, 3e-4, 1e-5)] == [1e-4, 1e-4, 1e-5]
+    wild = replace(GOOD, unstable="why")  # 124 M weights take 1e-5
+    trials = [replace(wild, weights=weights) for weights in (None, 10**6, 124 * 10**6)]
+    assert [judge(trial, CONFIG, NIGHT).corrections[0].new for trial in trials] == [1e-4, 1e-4, 1e-5]
 
 
 def test_headlines_and_the_night() -> None:
@@ -131,4 +135,14 @@ def test_a_loss_that_doubles_is_not_stable() -> None:
     config = SFTRunConfig.model_validate({"data": {"source": "x.jsonl"}})
     assert unstable(config, EarlyStep(3, loss=5.9, first_loss=3.0)) == ""
     assert unstable(config, EarlyStep(3, loss=6.3, first_loss=3.0)) == "the loss rose from 3 in the first step to 6.3 in step 3"
-    assert gentler(config) == {"sft.learning_rate": pytest.approx(config.sft.learning_rate / 3, rel=0.02)}
+
+
+def test_another_rate_is_the_usual_one_or_three_times_off() -> None:
+    """Whoever finds the rate of the recipe world too high or too low (the engine, the doctor, the trial, the road) names its 2e-4."""
+    world = load_recipe("world").config
+    cases = (2e-3, None, 2e-4, 6e-3), (3e-4, None, 1e-4, 9e-4), (1e-6, 10**9, 3.3e-7, 2e-4), (0.9, None, 2e-4, 1.0)
+    for rate, weights, lower, higher in cases:
+        config = with_values(world, {"ppo.learning_rate": rate})
+        assert other_rate(config, weights, gentler) == {"ppo.learning_rate": lower}
+        assert other_rate(config, weights, bolder) == {"ppo.learning_rate": higher}
+    assert (gentler(3e-3), bolder(3e-3)) == (1e-3, 9e-3)

@@ -76,7 +76,7 @@ def test_the_judge_says_whether_it_is_of_the_rewards_own_origin() -> None:
 LOSS, ACCURACY, SCORE = "sft/eval_loss", "reward_model/eval_accuracy", "objective/scores"
 WORTH = [
     ("sft", Course(LOSS, 2.0, 1.5, held_out=20), True, "The held-out loss fell by 25 %: 2.00 → 1.50, on 20 examples.", ""),
-    ("sft", Course(LOSS, 2.0, 2.1, rate=1e-3), False, "The held-out loss did not fall: 2.00 → 2.10.", "--sft.learning_rate 0.0003"),
+    ("sft", Course(LOSS, 2.0, 2.1, rate=1e-3), False, "The held-out loss did not fall: 2.00 → 2.10.", "--sft.learning_rate 0.00033"),
     ("sft", Course("sft/loss", 2.0, 1.0), False, "No demonstrations were held out", "--data.eval_share"),
     # Wilson's interval by hand: of 20, 15 right is 53 % to 89 %; 13 right is 43 % to 82 %
     ("reward_model", Course(ACCURACY, 0.5, 0.75, 20), True, "75 % of 20 held-out pairs (53 % to 89 %).", ""),
@@ -88,7 +88,7 @@ WORTH = [
         "About 50 held-out",
     ),
     ("reward_model", Course(ACCURACY, 0.5, 0.4, 200), False, "40 % of 200 held-out pairs", "no better than guessing"),
-    ("ppo", Course(SCORE, 0.0, 3.0, kind="collapsed", rate=3e-4), False, "collapsed", "--ppo.learning_rate 0.0001"),
+    ("ppo", Course(SCORE, 0.0, 3.0, kind="collapsed", rate=3e-4, usual=2e-5), False, "collapsed", "--ppo.learning_rate 2e-05"),
     ("ppo", Course(SCORE, 0.0, 0.5, 0, "improved", 30), True, "PPO raised the score (0.00 → 0.50), in 30 steps.", ""),
     ("ppo", Course(SCORE, 0.0, 0.0, kind="nothing learned"), True, "PPO did not raise the score (0.00 → 0.00), in 0 steps.", ""),
     ("ppo", None, False, "Nothing was measured", "more minutes"),

@@ -14,9 +14,9 @@ from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.doctor.settings_rules import usual_rate
 from rlhf_studio.analysis.records import Finding
-from rlhf_studio.config.fitting import Learner, warm_up
+from rlhf_studio.config.fitting import warm_up
+from rlhf_studio.config.usual import usual_rate
 
 OFTEN_SKIPPED = 0.25  # of the steps; single minibatches are skipped in healthy runs too
 FAR_BELOW = 0.3  # of the rate that fits: a third of it needs three times the steps
@@ -66,7 +66,7 @@ def _skipped(run: RunData) -> Iterator[Hindrance]:
     steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
     if len(steps) > OFTEN_SKIPPED * len(run.steps):
         why = f"minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
-        yield Hindrance(why, calmer(run.in_force))
+        yield Hindrance(why, calmer(run))
 
 
 def _warming_up(run: RunData) -> Iterator[Hindrance]:
@@ -77,10 +77,8 @@ def _warming_up(run: RunData) -> Iterator[Hindrance]:
 
 
 def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
-    config, weights = run.in_force, run.event_data("memory").get("weights")
-    usual = usual_rate(config, Learner(weights, config.lora.enabled) if weights else None, highest=1.0)
-    rate = config.ppo.learning_rate
-    if usual.binding and rate < FAR_BELOW * usual.rate:
+    usual, rate = usual_rate(run.in_force, run.weights), run.in_force.ppo.learning_rate
+    if usual and rate < FAR_BELOW * usual.rate:
         why = f"the learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
         yield Hindrance(why, {"ppo.learning_rate": usual.rate})
 

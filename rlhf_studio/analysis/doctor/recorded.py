@@ -99,6 +99,12 @@ class RecordedRun:
         """The data of the newest event of a kind; empty without one."""
         return next((event.data for event in reversed(self.events) if event.kind == kind), {})
 
+    @property
+    def weights(self) -> int | None:
+        """How many weights the model that learns has; None where the run does not say."""
+        weights: int | None = self.event_data("memory").get("weights")
+        return weights
+
     def up_to(self, step: int | None) -> Self:
         """The same run as it was after an earlier step: still running, and without what came later. None changes nothing."""
         if step is None or not len(self.steps) or step >= self.steps[-1]:

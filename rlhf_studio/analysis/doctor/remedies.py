@@ -2,71 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, TypeVar, overload
+from typing import Any
 
-from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, SupervisedConfig, TrainingConfig
-from rlhf_studio.config.recipes import Recipe, list_recipes
+from rlhf_studio.analysis.doctor.recorded import RecordedRun
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, stability
+from rlhf_studio.config.usual import optimisation, other_rate, recipe_of, usual_rate
 
 USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
-FAR = 3.0  # a learning rate within this factor of the recipe's counts as the recipe's
 
 
-@lru_cache(maxsize=1)
-def _recipes() -> dict[str, Recipe]:
-    return {recipe.name: recipe for recipe in list_recipes()}
+def calmer(run: RecordedRun) -> dict[str, Any]:
+    """A lower learning rate: see :func:`~rlhf_studio.config.stability.gentler`."""
+    return other_rate(run.in_force, run.weights, stability.gentler)
 
 
-_Config = TypeVar("_Config", bound=StageConfig)
+def bolder(run: RecordedRun) -> dict[str, Any]:
+    """A higher learning rate: see :func:`~rlhf_studio.config.stability.bolder`."""
+    return other_rate(run.in_force, run.weights, stability.bolder)
 
 
-def recipe_of(config: _Config) -> _Config | None:
-    """The settings of the recipe that a configuration started from; None if it names no recipe of its stage that runs as it is."""
-    recipe = _recipes().get(config.recipe)
-    return recipe.config if recipe is not None and not recipe.asks and isinstance(recipe.config, type(config)) else None
-
-
-@overload
-def optimisation(config: RunConfig | SupervisedConfig) -> tuple[str, PPOConfig | TrainingConfig]: ...
-@overload
-def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] | None: ...
-def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] | None:
-    """The section that says how the weights are trained, with its name; None for a stage that trains nothing."""
-    if isinstance(config, RunConfig):
-        return "ppo", config.ppo
-    section = getattr(config, config.stage)
-    return (config.stage, section) if isinstance(section, TrainingConfig) else None
-
-
-def calmer(config: StageConfig) -> dict[str, Any]:
-    """A lower learning rate: the recipe's where this one is far above it, else a third."""
-    return _other_rate(config, lambda now, usual: usual if usual and now > FAR * usual else float(f"{now / 3:.2g}"))
-
-
-def bolder(config: StageConfig) -> dict[str, Any]:
-    """A higher learning rate: the recipe's where this one is far below it, else three times as much, at most 1."""
-    return _other_rate(config, lambda now, usual: usual if usual and now * FAR < usual else min(1.0, float(f"{now * 3:.2g}")))
-
-
-def _other_rate(config: StageConfig, choose: Callable[[float, float], float]) -> dict[str, Any]:
-    """The learning rate that ``choose`` picks, given the rate in force and the recipe's (0 without a recipe)."""
-    own, recipe = optimisation(config), recipe_of(config)
-    if own is None:
-        return {}
-    section, settings = own
-    usual = optimisation(recipe) if recipe is not None else None
-    return {f"{section}.learning_rate": choose(settings.learning_rate, usual[1].learning_rate if usual else 0.0)}
-
-
-def tighter(config: RunConfig) -> dict[str, Any]:
+def tighter(run: RunData) -> dict[str, Any]:
     """A stronger pull to the reference: twice the KL coefficient; the recipe's or the usual one where there is none.
 
-    With a learning rate far above the recipe's, that is what has to change first.
+    With a learning rate far above the usual one, that is what has to change first.
     """
-    ppo, recipe = config.ppo, recipe_of(config)
-    if recipe and ppo.learning_rate > FAR * recipe.ppo.learning_rate:
-        return calmer(config)
+    config, ppo = run.in_force, run.in_force.ppo
+    usual = usual_rate(config, run.weights)
+    if usual and ppo.learning_rate > stability.GENTLER * usual.rate:
+        return calmer(run)
     if ppo.kl_controller == "adaptive" and ppo.kl_coef > 0:
         return {"ppo.kl_target": ppo.kl_target / 2}
     if ppo.kl_coef == 0:

@@ -10,7 +10,7 @@ from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.stages import evaluation, ppo_settings, supervised_settings
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
-from rlhf_studio.config.fitting import NOTHING_KNOWN, Known, Learner
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Known
 
 
 def examine_settings(config: StageConfig, known: Known = NOTHING_KNOWN) -> list[Finding]:
@@ -22,12 +22,10 @@ def examine_settings(config: StageConfig, known: Known = NOTHING_KNOWN) -> list[
 
 
 def _risks(config: StageConfig, known: Known) -> Iterable[Finding]:
-    weights = known.weights
     if isinstance(config, RunConfig):
-        return ppo_settings.risks(config, Learner(weights, config.lora.enabled) if weights else None, known)
+        return ppo_settings.risks(config, known)
     if isinstance(config, SFTRunConfig | RewardModelRunConfig | DPORunConfig):
-        fresh = isinstance(config, SFTRunConfig) and config.model.fresh
-        return supervised_settings.risks(config, Learner(weights, config.lora.enabled, fresh) if weights else None, known)
+        return supervised_settings.risks(config, known)
     return evaluation.risks(config) if isinstance(config, EvaluationRunConfig) else []
 
 
@@ -38,7 +36,7 @@ def settings_findings(run: RecordedRun) -> list[Finding]:
     """
     if not run.settings_known:
         return []
-    known = Known(weights=run.event_data("memory").get("weights"), device="cuda" if run.device.startswith("cuda") else "cpu")
+    known = Known(weights=run.weights, device="cuda" if run.device.startswith("cuda") else "cpu")
     by_check: dict[str, Finding] = {}
     for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
         for finding in examine_settings(run.config_at(begin), known):

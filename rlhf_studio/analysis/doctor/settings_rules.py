@@ -6,14 +6,13 @@ Each stage says in its own words what too high a learning rate does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from rlhf_studio.analysis.doctor.remedies import optimisation, recipe_of
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
 from rlhf_studio.config import DataConfig, RunConfig, SupervisedConfig, fitting
-from rlhf_studio.config.fitting import Known, Learner
+from rlhf_studio.config.fitting import Known
+from rlhf_studio.config.usual import Usual, optimisation, recipe_of, usual_rate
 
 ABOVE: tuple[tuple[float, Level], ...] = ((30.0, "alarm"), (10.0, "warning"), (3.0, "note"))
 """How grave it is when a learning rate is so many times the usual one."""
@@ -30,36 +29,11 @@ def settings_finding(
     return Finding(f"{OF_SETTINGS}{name}", level, title, 0, rule, [Evidence(setting)], cause, advice, changes or {})
 
 
-@dataclass(frozen=True)
-class Usual:
-    """The learning rate that others are measured against.
-
-    Attributes:
-        rate: of AdamW.
-        whose: for a title: ``the recipe's``.
-        binding: whether a rate far below it is worth a word, and one somewhat above it: not where it is only the highest that people use.
-    """
-
-    rate: float
-    whose: str
-    binding: bool = True
-
-
-def usual_rate(config: RunConfig | SupervisedConfig, learner: Learner | None, highest: float) -> Usual:
-    """The recipe's rate for a run with its model; else what fits a model of this size, where that is known; else the ``highest`` usual."""
-    recipe = recipe_of(config)
-    if recipe and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy:
-        return Usual(optimisation(recipe)[1].learning_rate, "the recipe's")
-    if learner is not None:
-        return Usual(fitting.learning_rate(config.stage, learner).value, f"what fits {learner}")
-    return Usual(highest, "the highest usual rate", binding=False)
-
-
 def learning_rate(
-    config: RunConfig | SupervisedConfig, learner: Learner | None, highest: float, *, too_high: str, more: str = ""
+    config: RunConfig | SupervisedConfig, known: Known, highest: float, *, too_high: str, more: str = ""
 ) -> Iterator[Finding]:
     """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
-    usual = usual_rate(config, learner, highest)
+    usual = usual_rate(config, known.weights) or Usual(highest, "the highest usual rate", binding=False)
     section, settings = optimisation(config)
     too_low = "In so few steps so small a rate changes hardly anything."
     name = f"{section}.learning_rate"

@@ -38,6 +38,7 @@ class Measured:
         unstable: why the trial is not stable; empty where it is.
         loss: of the first and of the last step, in stages that learn from examples.
         planned: steps of the whole run.
+        weights: of the model that learns; None where that is not known.
     """
 
     steps: int
@@ -56,6 +57,7 @@ class Measured:
     unstable: str = ""
     loss: tuple[float, float] = (nan, nan)
     planned: int = 0
+    weights: int | None = None
 
 
 def measured(reader: RunReader, config: StageConfig) -> Measured | None:
@@ -72,7 +74,7 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
     reasons = (unstable(config, early_step(config, step, values, left_out[step], first_loss)) for step, values in steps)
     why = next(filter(None, reasons), "")
     own = metrics[:1] if why else metrics
-    limits = [event.data.get("limit", nan) for event in events if event.kind == "memory"]
+    memory = next((event.data for event in reversed(events) if event.kind == "memory"), {})
     later = metrics[1:] or metrics
     phases = {word: _median(later, name) for name, word in PHASES.items()}
     return Measured(
@@ -80,7 +82,7 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
         seconds=_median(later, "time/total"),
         phases=dict(sorted(((word, time) for word, time in phases.items() if time > 0), key=lambda pair: -pair[1])),
         peak=metrics[-1].get("memory/peak", nan),
-        limit=limits[-1] if limits else nan,
+        limit=memory.get("limit", nan),
         answers=len(own) * (config.ppo.batch_size if isinstance(config, RunConfig) else 0),
         score=metrics[0].get("objective/scores", nan),
         spread=metrics[0].get("objective/scores_std", nan),
@@ -92,6 +94,7 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
         unstable=why,
         loss=(first_loss, metrics[-1].get(loss, nan)),
         planned=planned,
+        weights=memory.get("weights"),
     )
 
 

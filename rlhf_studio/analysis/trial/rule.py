@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite, isnan, sqrt
 from typing import Any
@@ -14,7 +15,8 @@ from rlhf_studio.analysis.doctor.judges import SURE_AT_END
 from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.trial.measured import Measured
 from rlhf_studio.config import RunConfig, StageConfig, fitting
-from rlhf_studio.config.stability import gentler
+from rlhf_studio.config.stability import bolder, gentler
+from rlhf_studio.config.usual import other_rate
 from rlhf_studio.units import format_bytes, percent
 
 EQUAL = 1e-7  # points
@@ -22,7 +24,6 @@ MOST_CUT = 0.5  # share of the answers
 SEEN = 32  # answers of which none ended: a longer limit is no cure then
 LONGEST = 8192  # tokens, the setting's own limit
 TIGHT = 0.9  # share of the memory that there is
-BOLDER = 10.0
 ABOUT_NONE = 0.05  # nats
 OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
 """Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
@@ -76,14 +77,13 @@ def night_of(config: StageConfig, seconds: float, until: str) -> Night:
     return Night(seconds, until)
 
 
-def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None, usual_rate: float | None = None) -> Judgement:
+def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None) -> Judgement:
     """What will come of a run with these settings.
 
     Args:
         most_tokens: the longest answer that the model has room for; None for no limit.
-        usual_rate: the learning rate that fits the model; None where that is not known.
     """
-    corrections = [*_rate(trial, config, usual_rate), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
+    corrections = [*_rate(trial, config), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
     after = _with_longer_answers(trial, corrections)
     fits = int(night.seconds / after.seconds) if after.seconds > 0 else 0
     corrections += _steps(after, config, fits, night)
@@ -113,17 +113,20 @@ def _headline(trial: Measured, corrections: list[Correction], fits: int, night: 
 # --- corrections ----------------------------------------------------------------------------------------------------------------
 
 
-def _rate(trial: Measured, config: StageConfig, usual: float | None) -> list[Correction]:
-    """Lower where the trial is not stable: a third, or what fits the model where that is lower still. Higher where nothing moves."""
-    ((setting, lower),) = gentler(config).items()
-    old = getattr(config, config.stage).learning_rate
+def _rate(trial: Measured, config: StageConfig) -> list[Correction]:
+    """Lower where the trial is not stable, higher where nothing moves."""
     if trial.unstable:
-        return [Correction(setting, old, lower if usual is None else min(lower, usual), trial.unstable)]
+        return [_other_rate(trial, config, gentler, trial.unstable)]
     tokens = config.generation.response_length if isinstance(config, RunConfig) else 1
     if trial.moved < HARDLY_MOVE * tokens and trial.spread > EQUAL:
         why = f"an update moved the policy by {trial.moved:.1g} nats an answer, which is next to nothing"
-        return [Correction(setting, old, min(1.0, float(f"{BOLDER * old:.2g}")), why)]
+        return [_other_rate(trial, config, bolder, why)]
     return []
+
+
+def _other_rate(trial: Measured, config: StageConfig, choose: Callable[[float, float | None], float], why: str) -> Correction:
+    ((setting, new),) = other_rate(config, trial.weights, choose).items()
+    return Correction(setting, getattr(config, config.stage).learning_rate, new, why)
 
 
 def _memory(trial: Measured, config: StageConfig) -> list[Correction]:

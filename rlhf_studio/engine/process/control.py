@@ -20,7 +20,7 @@ from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequ
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.trial import EVENT, LEAST_STEPS
+from rlhf_studio.runs.lab.trial import LEAST_STEPS
 from rlhf_studio.runs.records import PHASES, TIME_OVER, EventRecord, Scratch, SettingChange, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter
 
@@ -146,14 +146,13 @@ class Control:
             self._attend()
 
     def _time_is_over(self, limit: float) -> None:
-        if not self._trial:
-            self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
-            minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
-            self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
-        elif self._run.step_number >= LEAST_STEPS:
-            text = f"The trial is over after {self._run.step_number} steps."
-            self._writer.event(EventRecord("info", EVENT, text))
-            self._end(f"the trial's {limit:g} minutes are over", by_person=False)
+        if self._trial and self._run.step_number < LEAST_STEPS:
+            return
+        minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
+        self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
+        if self._trial:
+            self._end(f"the trial's time of {minutes} is over", by_person=False)
+        self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""

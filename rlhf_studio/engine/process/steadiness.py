@@ -6,12 +6,12 @@ from math import nan
 from pathlib import Path
 
 from rlhf_studio.config import StageConfig
-from rlhf_studio.config.stability import early_step, gentler, unstable
+from rlhf_studio.config.stability import early_step, unstable
 from rlhf_studio.runs.records import EventRecord, StepRecord
 
 
 class Unstable(Exception):
-    """The run begins again with a third of the rate; the text says why."""
+    """The run begins again with a lower rate; the text says why."""
 
 
 class Steadiness:
@@ -32,17 +32,17 @@ class Steadiness:
         return why
 
 
-def unstable_event(config: StageConfig, why: str, run_dir: Path | None) -> EventRecord:
-    """That the run is not stable, and the fork that may be; a trial, without ``run_dir``, says in its end what would be better."""
-    ((setting, rate),) = gentler(config).items()
-    fork = f" A third of the rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}" if run_dir else ""
-    return EventRecord("warning", "unstable", f"Not stable: {why}.{fork}", {"changes": {setting: rate}})
+def unstable_event(changes: dict[str, float], why: str, run_dir: Path | None) -> EventRecord:
+    """That the run is not stable, and the fork with the ``changes``; a trial, without ``run_dir``, says in its end what would be better."""
+    ((setting, rate),) = changes.items()
+    fork = f" A lower rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}" if run_dir else ""
+    return EventRecord("warning", "unstable", f"Not stable: {why}.{fork}", {"changes": changes})
 
 
 def restart_event(before: StageConfig, after: StageConfig, why: str) -> EventRecord:
     """That the run begins again by itself, and with what."""
-    ((setting, rate),) = gentler(before).items()
-    old, left = getattr(before, before.stage).learning_rate, after.engine.restart_if_unstable
+    setting, left = f"{before.stage}.learning_rate", after.engine.restart_if_unstable
+    old, rate = (getattr(config, before.stage).learning_rate for config in (before, after))
     more = "once more" if left else "no more"
     text = f"It begins again with {setting} {rate:g} in place of {old:g}, as engine.restart_if_unstable allows; {more} after that."
     return EventRecord("warning", "restart", f"Not stable: {why}. {text}", {"changes": [{"setting": setting, "old": old, "new": rate}]})

@@ -18,6 +18,7 @@ import transformers
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, StageConfig, uses
 from rlhf_studio.config.io import ConfigError, walk_fields, with_values
 from rlhf_studio.config.stability import gentler
+from rlhf_studio.config.usual import other_rate
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.ranks import GO, NO_CHECKPOINT, SAVE, SNAPSHOT, STOP
 from rlhf_studio.engine.parity.tolerance import ParityError
@@ -155,6 +156,7 @@ class Worker:
         self.console = Console(self._config.planned_steps, session.screen)
         self._steadiness = Steadiness(self._config)
         self._saved_step = -1
+        self._weights: int | None = None
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
     def run(self) -> int:
@@ -296,6 +298,7 @@ class Worker:
         control = Control(run, self._writer, self._signals, save, self.console.inside_step, trial=trial)
         run.after_phase = control.after_phase
         ask_people(run, self._run_dir, self._writer, control)
+        self._weights = None if ranks.sharded else weights_of(run.learner)
         while not run.finished:
             control.before_step()
             ranks.broadcast(GO)
@@ -306,8 +309,8 @@ class Worker:
             self.console.step(record)
             self._look_at_start(record)
             if record.step == 1:
-                weights = None if ranks.sharded else weights_of(run.learner)
-                self._writer.event(memory_event(self._writer.estimated_memory(), record.metrics["memory/peak"], weights), step=1)
+                peak = record.metrics["memory/peak"]
+                self._writer.event(memory_event(self._writer.estimated_memory(), peak, self._weights), step=1)
             if snapshot_every and record.step % snapshot_every == 0:
                 self._snapshot(run)
             if every and record.step % every == 0:
@@ -319,16 +322,19 @@ class Worker:
     def _look_at_start(self, record: StepRecord) -> None:
         """Say it when the first steps show that the run is not stable. Raises :class:`Unstable` where it is to begin again by itself."""
         if why := self._steadiness.look(record):
-            event = unstable_event(self._config, why, None if is_trial(self._run_dir) else self._run_dir)
+            event = unstable_event(self._gentler(), why, None if is_trial(self._run_dir) else self._run_dir)
             self._writer.event(event, record.step)
             self.console.say(event.text)
             if self._config.engine.restart_if_unstable:
                 raise Unstable(why)
 
+    def _gentler(self) -> dict[str, float]:
+        return other_rate(self._config, self._weights, gentler)
+
     def gentler_session(self, why: str) -> Session:
-        """The next start of a run that was not stable: from the beginning, with a third of the rate, which the run's settings have then."""
+        """The next start of a run that was not stable: from the beginning, with a lower rate, which the run's settings have then."""
         left = self._config.engine.restart_if_unstable - 1
-        config = with_values(self._config, {**gentler(self._config), "engine.restart_if_unstable": left})
+        config = with_values(self._config, {**self._gentler(), "engine.restart_if_unstable": left})
         replace_config(self._run_dir, config)
         event = restart_event(self._config, config, why)
         self._writer.event(event)

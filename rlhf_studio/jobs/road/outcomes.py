@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
@@ -15,6 +16,7 @@ from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.intervals import NOTHING
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, Course
 from rlhf_studio.runs.reader import RunReader
 
@@ -37,8 +39,10 @@ def course_of(reader: RunReader) -> Course | None:
     if ends is None:
         return None
     kind = diagnose(reader).verdict.kind if status.stage == "ppo" else ""
-    rate = getattr(reader.config(), status.stage).learning_rate
-    return Course(ends.metric, ends.first, ends.last, _held_out(reader, ends.metric), kind, status.step, rate)
+    config = reader.config()
+    rate, usual = getattr(config, status.stage).learning_rate, usual_rate(config, _first_event(reader, "memory").get("weights"))
+    held_out = _held_out(reader, ends.metric)
+    return Course(ends.metric, ends.first, ends.last, held_out, kind, status.step, rate, usual.rate if usual else 0.0)
 
 
 def comparison_of(reader: RunReader) -> Comparison | None:
@@ -104,6 +108,10 @@ def _held_out(reader: RunReader, metric: str) -> int:
     """How many examples a held-out number was measured on, from the run's event ``examples``; 0 for other numbers."""
     if "/eval_" not in metric:
         return 0
-    data = next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == "examples"), {})
-    held_out = data.get("held_out")
+    held_out = _first_event(reader, "examples").get("held_out")
     return held_out if type(held_out) is int and held_out > 0 else 0
+
+
+def _first_event(reader: RunReader, kind: str) -> dict[str, Any]:
+    """The data of an event that comes early in a run; empty without one."""
+    return next((event.data for event in reader.events_since(0, FIRST_EVENTS) if event.kind == kind), {})

@@ -23,11 +23,10 @@ from rlhf_studio.runs.lab.resuming import RESUMABLE
 from rlhf_studio.runs.liveness import FileLock, is_locked
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ALIVE, TIME_OVER
+from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
 
 POLL_SECONDS = 0.2
-LAST_EVENTS = 20
 
 Say = Callable[[str], None]
 
@@ -98,10 +97,7 @@ def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: StopSignals, sa
 def is_over_by_time(workspace: Workspace, run_id: str) -> bool:
     """Whether a run has stopped because its time limit was over, after a step at least. Raises StoreError."""
     reader = RunReader(workspace.own_dir(run_id))
-    if reader.status().state != "stopped" or not reader.checkpoints():
-        return False
-    newest = [event.kind for event in reader.newest_events(LAST_EVENTS) if event.kind in (TIME_OVER, "stop")]
-    return newest[-2:] == [TIME_OVER, "stop"]
+    return bool(reader.checkpoints()) and reader.ended_by_time()
 
 
 def _resume(workspace: Workspace, run_id: str, say: Say, minutes: float) -> None:

@@ -94,6 +94,7 @@ class Course:
         kind: the doctor's verdict on the run, such as ``collapsed`` (:data:`rlhf_studio.analysis.records.VerdictKind`); empty for none.
         steps: how many were done.
         rate: the learning rate that the run was started with; 0 where that is not known.
+        usual: the usual rate for the model; 0 where that is not known.
     """
 
     metric: str
@@ -103,6 +104,7 @@ class Course:
     kind: str = ""
     steps: int = 0
     rate: float = 0.0
+    usual: float = 0.0
     __pydantic_config__ = _AS_WRITTEN
 
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlhf_studio.analysis.reward_model.accuracy import share_of
-from rlhf_studio.config.fitting import rounded
+from rlhf_studio.config.stability import gentler
 from rlhf_studio.jobs.road.headlines import counted, interval, judged_by, title_of, written
 from rlhf_studio.jobs.road.state import Comparison, Course, OwnSettings, Part, Road
 from rlhf_studio.units import percent
 
 CHANCE = 0.5
 """The accuracy of a reward model that guesses; the win rate of a policy that is as good as the other."""
-SMALLER_RATE = 1 / 3
-"""How many times as large a rate should be that spoilt a run."""
 KINDS = {
     "improved": "PPO raised the score",
     "improving": "PPO raised the score",
@@ -127,7 +125,7 @@ def _ppo(course: Course) -> Judgement:
 
 
 def _smaller(course: Course) -> str:
-    return f"{rounded(SMALLER_RATE * course.rate):g}" if course.rate > 0 else "a third of this"
+    return f"{gentler(course.rate, course.usual):g}" if course.rate > 0 else "a third of this"
 
 
 # --- the whole road ------------------------------------------------------------------------------------------------------------------

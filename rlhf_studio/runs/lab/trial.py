@@ -13,11 +13,8 @@ from rlhf_studio.config.io import ConfigError, Problem, parse_config, with_value
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 
-EVENT = "trial"
-"""The kind of the event that ends a trial whose time is over."""
 MINUTES = 2.0
 LEAST_STEPS = 2
 """However long they take: the KL after an update shows in the step after it."""
@@ -71,12 +68,6 @@ def put_aside(run_dir: Path) -> None:
     """
     if workspace := paths.workspace_of(Path(run_dir)):
         Workspace(workspace).mark(Path(run_dir).name, tags=[TAG], archived=True)
-
-
-def is_over(run_dir: Path) -> bool:
-    """Whether a trial has had its time; not where somebody has stopped it. Raises StoreError."""
-    reader = RunReader(run_dir)
-    return reader.status().state == "finished" or any(event.kind == EVENT for event in reader.newest_events())
 
 
 def remove(run_dir: Path) -> None:

@@ -34,9 +34,7 @@ HIGHEST_BETA = 100.0
 def accuracy_without_margin(run: RecordedRun) -> Course | None:
     margin = run.own("margin")
     thin = streak((run.own("accuracy") >= RIGHT) & (margin < THIN), THIN_STEPS)
-    return Course(
-        levels(note=thin), metric_evidence(run, "dpo/margin", "reward margin {}"), changes=bolder(run.in_force), length=THIN_STEPS
-    )
+    return Course(levels(note=thin), metric_evidence(run, "dpo/margin", "reward margin {}"), changes=bolder(run), length=THIN_STEPS)
 
 
 @check(

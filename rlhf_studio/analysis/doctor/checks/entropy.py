@@ -37,4 +37,4 @@ def entropy_collapse(run: RunData) -> Course | None:
     low = streak(fallen & (entropy < LOW_ENTROPY), ENTROPY_STEPS)
     dead = streak(fallen & (entropy < DEAD_ENTROPY), ENTROPY_STEPS)
     evidence = metric_evidence(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
-    return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run.in_force), length=ENTROPY_STEPS)
+    return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run), length=ENTROPY_STEPS)

@@ -139,5 +139,5 @@ def kl_exploding(run: RunData) -> Course | None:
         ] + worst_token(run, int(run.steps[last]), "kl", "KL {} nats")
 
     sudden = np.any(lost[:5])
-    changes = calmer(run.in_force) if sudden else tighter(run.in_force)
+    changes = calmer(run) if sudden else tighter(run)
     return Course(levels(warning=far, alarm=lost), evidence, changes=changes, length=FAR_STEPS)

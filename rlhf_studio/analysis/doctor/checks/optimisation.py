@@ -7,11 +7,12 @@ import numpy as np
 from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, metric_evidence
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
-from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, window_median
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import stability
+from rlhf_studio.config.usual import optimisation
 from rlhf_studio.units import percent
 
 FAMILY = "Optimisation"
@@ -48,7 +49,7 @@ NO_UPDATE_STEPS = 3
     title="The start is not stable",
     rule=stability.RULE,
     cause="The learning rate is too high for this model: the first updates already move it further than a batch can justify.",
-    advice="Begin again with a third of the rate; engine.restart_if_unstable does that by itself.",
+    advice="Begin again with a lower rate; engine.restart_if_unstable does that by itself.",
     stages=TRAINING,
 )
 def unstable_start(run: RecordedRun) -> Course | None:
@@ -73,7 +74,7 @@ def unstable_start(run: RecordedRun) -> Course | None:
             for at in dict.fromkeys([since, last])
         ]
 
-    return Course(levels(alarm=unstable), evidence, changes=calmer(run.config), from_start=True)
+    return Course(levels(alarm=unstable), evidence, changes=calmer(run), from_start=True)
 
 
 @check(
@@ -89,7 +90,7 @@ def clip_fraction_high(run: RunData) -> Course | None:
     return Course(
         levels(warning=high),
         metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}"),
-        changes=calmer(run.in_force),
+        changes=calmer(run),
         length=MUCH_STEPS,
     )
 
@@ -108,7 +109,7 @@ def clip_fraction_zero(run: RunData) -> Course | None:
         return None
     none = streak((run.column("policy/clipfrac_avg") == 0) & (run.column("lr") > 0), NONE_STEPS)
     evidence = metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}")
-    return Course(levels(note=none), evidence, changes=bolder(run.in_force), length=NONE_STEPS)
+    return Course(levels(note=none), evidence, changes=bolder(run), length=NONE_STEPS)
 
 
 @check(
@@ -134,7 +135,7 @@ def steps_too_large(run: RunData) -> Course | None:
             for at in dict.fromkeys([since, last])
         ]
 
-    return Course(levels(warning=large | wild), evidence, changes=calmer(run.in_force), length=1 if wild.any() else RATIO_STEPS)
+    return Course(levels(warning=large | wild), evidence, changes=calmer(run), length=1 if wild.any() else RATIO_STEPS)
 
 
 @check(
@@ -178,7 +179,7 @@ def gradient_spikes(run: RecordedRun) -> Course | None:
     unclipped = own[1].max_grad_norm == 0
     grave = recent >= MANY_SPIKES
     warning = grave | spike if unclipped else grave
-    changes = {f"{own[0]}.max_grad_norm": 1.0} if unclipped else calmer(run.in_force)
+    changes = {f"{own[0]}.max_grad_norm": 1.0} if unclipped else calmer(run)
     return Course(levels(note=spike, warning=warning), metric_evidence(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
 
 
@@ -205,7 +206,7 @@ def not_finite(run: RecordedRun) -> Course | None:
         rows += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
         return rows + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
-    return Course(levels(alarm=bad), evidence, changes=calmer(run.in_force))
+    return Course(levels(alarm=bad), evidence, changes=calmer(run))
 
 
 def _has_no_value(run: RecordedRun, step: int, name: str, value: float) -> bool:
@@ -244,7 +245,7 @@ def not_training(run: RunData) -> Course | None:
         "rate is that of full training, which is about ten times too small for adapters."
         if lora
         else "",
-        changes=bolder(run.in_force),
+        changes=bolder(run),
         length=SAME_STEPS,
         from_start=True,
     )
@@ -270,7 +271,7 @@ def learning_rate_too_small(run: RunData) -> Course | None:
     stands = not_training(run)
     too_small = still & near & ~risen & (stands is None or np.maximum.accumulate(stands.levels) == 0)
     evidence = metric_evidence(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token")
-    return Course(levels(warning=too_small), evidence, changes=bolder(run.in_force), length=HARDLY_STEPS, from_start=True)
+    return Course(levels(warning=too_small), evidence, changes=bolder(run), length=HARDLY_STEPS, from_start=True)
 
 
 @check(

@@ -214,7 +214,7 @@ def judge_falls(run: RunData) -> Course | None:
     falls = gold.carried(streak((fall.surely & up)[gold.known], FALL_STEPS)) == 1  # steps that have a gold score
     first = int(np.argmax(falls))
     length = max(judges.WINDOW, int(run.steps[first] - run.steps[fall.best_at[first]]))  # a fork goes on from where gold was best
-    return Course(levels(warning=falls), evidence, changes=tighter(run.in_force), length=length)
+    return Course(levels(warning=falls), evidence, changes=tighter(run), length=length)
 
 
 def _widest(run: RunData, until: int) -> list[Evidence]:
@@ -266,4 +266,4 @@ def held_out_falls(run: RunData) -> Course | None:
 
     step_levels = carried(run.steps, by_step)
     step_levels[~up] = 0
-    return Course(step_levels, evidence, changes=tighter(run.in_force))
+    return Course(step_levels, evidence, changes=tighter(run))

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
-from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer
 from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, carried, levels, streak, window_mean
 from rlhf_studio.analysis.doctor.stages.losses import (
     FEWEST_PAIRS,
@@ -24,6 +24,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
+from rlhf_studio.config.usual import optimisation
 from rlhf_studio.units import percent
 
 FAMILY = "Reward models"
@@ -82,7 +83,7 @@ def accuracy_at_chance(run: RecordedRun) -> Course | None:
         return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
     if not len(step_levels) or step_levels[-1] != NOTE:
-        return Course(step_levels, evidence, changes=bolder(run.in_force), from_start=True)
+        return Course(step_levels, evidence, changes=bolder(run), from_start=True)
     title = "Too few held-out pairs to tell the accuracy from guessing"
     cause = f"The accuracy of {pairs:,} pairs may be {percent(error)} off, so it could be chance, and could be useful as well."
     return Course(step_levels, evidence, title, cause, "Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
@@ -236,7 +237,7 @@ def _smoother(run: RecordedRun, only: bool = False) -> dict[str, Any]:
     settings = getattr(run.config, stage)
     if settings.label_smoothing == 0:
         return {f"{stage}.label_smoothing": 0.1}
-    return {} if only else calmer(run.in_force)
+    return {} if only else calmer(run)
 
 
 @check(

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor.check import SUPERVISED, Course, check, figure, metric_evidence
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
-from rlhf_studio.analysis.doctor.remedies import bolder, calmer, optimisation
+from rlhf_studio.analysis.doctor.remedies import bolder, calmer
 from rlhf_studio.analysis.doctor.series import levels, streak
 from rlhf_studio.analysis.doctor.stages.losses import (
     CHANCE,
@@ -31,6 +31,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 )
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import LoraConfig
+from rlhf_studio.config.usual import optimisation
 from rlhf_studio.units import percent
 
 FAMILY = "Supervised stages"
@@ -115,7 +116,7 @@ def held_out_worse(run: RecordedRun) -> Course | None:
     if len(measured.indices) < 2:
         return None
     step_levels = at_all_steps(run, measured.indices, levels(alarm=measured.worse & ~measured.by_heart))
-    return Course(step_levels, _measurements(run, measured, lambda number: 0), changes=calmer(run.in_force), from_start=True)
+    return Course(step_levels, _measurements(run, measured, lambda number: 0), changes=calmer(run), from_start=True)
 
 
 @check(
@@ -134,7 +135,7 @@ def loss_rises(run: RecordedRun) -> Course | None:
     rises = (loss.count >= LATE_STEPS) & loss.above(loss.start, ROSE)
     far = (loss.count >= 2 * WINDOW) & (loss.above(loss.start, FAR_UP) | loss.above(loss.best, FAR_UP))
     evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(loss.start)} on average in the first {WINDOW} steps")
-    return Course(levels(warning=rises, alarm=far), evidence, changes=calmer(run.in_force), length=WINDOW)
+    return Course(levels(warning=rises, alarm=far), evidence, changes=calmer(run), length=WINDOW)
 
 
 @check(
@@ -157,7 +158,7 @@ def loss_stays(run: RecordedRun) -> Course | None:
     stays = may_judge & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
     start = training(run).start
     evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
-    return Course(levels(warning=stays), evidence, changes=bolder(run.in_force), from_start=True)
+    return Course(levels(warning=stays), evidence, changes=bolder(run), from_start=True)
 
 
 @check(
@@ -200,4 +201,4 @@ def loss_at_chance(run: RecordedRun) -> Course | None:
     chance = late(run, LATE_STEPS, 2 * WINDOW) & (np.abs(now - CHANCE) < REAL_FALL)
     own = optimisation(run.config)
     evidence = metric_evidence(run, f"{run.config.stage}/loss", "loss {} nats per pair")
-    return Course(levels(warning=chance), evidence, changes=bolder(run.in_force) if own else {}, from_start=True)
+    return Course(levels(warning=chance), evidence, changes=bolder(run) if own else {}, from_start=True)

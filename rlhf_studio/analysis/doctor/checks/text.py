@@ -72,7 +72,7 @@ def _of_reward(run: RunData, course: Course, cause: str) -> Course:
     judged = np.isfinite(judges.sureness(score)[0])[last]
     if not judged or judges.risen(score, judges.LIKELY_RISE)[last] or judges.rise(score)[0][last] > bounds.MATTERS * score.spread:
         return replace(course, cause=UNCERTAIN, advice=LOOK_AGAIN, changes={})
-    return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run.in_force))
+    return replace(course, cause=DAMAGED, advice=MEND, changes=calmer(run))
 
 
 @check(
@@ -101,7 +101,7 @@ def all_cut_off(run: RunData) -> Course | None:
         changes: dict[str, Any] = {"generation.stop_token": "eos"}
         return Course(step_levels, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
     longer = min(8192, 2 * run.config.generation.response_length)
-    changes = calmer(run.in_force) if lost else {"generation.response_length": longer}
+    changes = calmer(run) if lost else {"generation.response_length": longer}
     return Course(step_levels, evidence, changes=changes, length=steps, from_start=not lost)
 
 
@@ -154,7 +154,7 @@ def ends_at_once(run: RunData) -> Course | None:
     start = at_start(length, run.steps_of(ENOUGH))
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
     evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
-    return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run.in_force), length=END_STEPS), SILENCE_PAYS)
+    return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run), length=END_STEPS), SILENCE_PAYS)
 
 
 @check(
@@ -179,7 +179,7 @@ def length_drift(run: RunData) -> Course | None:
     far = streak(times > DRIFT_FAR, 2) & (not on_purpose)
     evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
     step_levels = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
-    course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run.in_force), length=DRIFT_STEPS)
+    course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run), length=DRIFT_STEPS)
     return course if on_purpose else _of_reward(run, course, LENGTH_PAYS)
 
 
@@ -219,7 +219,7 @@ def repetition(run: RunData) -> Course | None:
             examples.append(Evidence(text, step=step, sample=worst.sample))
         return examples
 
-    return _of_reward(run, Course(_looked(run, judge), evidence, changes=tighter(run.in_force)), PAYS_AGAIN)
+    return _of_reward(run, Course(_looked(run, judge), evidence, changes=tighter(run)), PAYS_AGAIN)
 
 
 def _steps(run: RunData, since: int, last: int) -> list[int]:
@@ -262,7 +262,7 @@ def diversity_loss(run: RunData) -> Course | None:
 
     step_levels = _looked(run, judge)
     title = "The responses have become less varied" if step_levels.max(initial=0) == NOTE else ""
-    return _of_reward(run, Course(step_levels, evidence, title=title, changes=tighter(run.in_force)), ALWAYS_PAYS)
+    return _of_reward(run, Course(step_levels, evidence, title=title, changes=tighter(run)), ALWAYS_PAYS)
 
 
 @check(
@@ -294,7 +294,7 @@ def one_phrase(run: RunData) -> Course | None:
 
     newest = run.rising[looked[-1]]
     title = f"“{newest.text}” is taking over: it {_share(newest)}" if newest is not None and newest.takes_over else ""
-    course = Course(carried(run.steps, by_step), evidence, title=title, changes=tighter(run.in_force))
+    course = Course(carried(run.steps, by_step), evidence, title=title, changes=tighter(run))
     return _of_reward(run, course, PHRASE_PAYS)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor import settings_rules
 from rlhf_studio.analysis.doctor.bounds import MATTERS
-from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, recipe_of, usual_price
+from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, usual_price
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, fitting
-from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known, Learner
+from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known
+from rlhf_studio.config.usual import recipe_of
 from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
@@ -29,10 +30,10 @@ HOT, COLD = 1.5, 0.5  # sampling temperature
 SHORT_TEXT = 4  # tokens
 
 
-def risks(config: RunConfig, learner: Learner | None = None, known: Known = NOTHING_KNOWN) -> list[Finding]:
-    """What is risky in the settings of a PPO run. ``learner``: the model, where it is known."""
+def risks(config: RunConfig, known: Known = NOTHING_KNOWN) -> list[Finding]:
+    """What is risky in the settings of a PPO run."""
     return [
-        *_learning_rate(config, learner),
+        *_learning_rate(config, known),
         *settings_rules.critic_rate(config, known.width),
         *settings_rules.chat_template(config, known),
         *_cut_prompts(config, known),
@@ -48,10 +49,10 @@ def risks(config: RunConfig, learner: Learner | None = None, known: Known = NOTH
     ]
 
 
-def _learning_rate(config: RunConfig, learner: Learner | None) -> Iterator[Finding]:
+def _learning_rate(config: RunConfig, known: Known) -> Iterator[Finding]:
     ppo = config.ppo
     too_high = "Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt."
-    yield from settings_rules.learning_rate(config, learner, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
+    yield from settings_rules.learning_rate(config, known, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
     yield from settings_rules.warm_up(config, ppo.steps)
     if ppo.critic_warmup_steps >= ppo.steps:
         title, setting = "The policy never learns", f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"

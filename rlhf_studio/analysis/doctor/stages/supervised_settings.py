@@ -7,11 +7,11 @@ from math import log
 from typing import Any
 
 from rlhf_studio.analysis.doctor import settings_rules
-from rlhf_studio.analysis.doctor.remedies import recipe_of
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import DPORunConfig, RewardModelRunConfig, SFTRunConfig, SupervisedConfig, fitting
-from rlhf_studio.config.fitting import FRESH_TIMES, LORA_TIMES, NOTHING_KNOWN, Known, Learner
+from rlhf_studio.config.fitting import FRESH_TIMES, LORA_TIMES, NOTHING_KNOWN, Known
+from rlhf_studio.config.usual import recipe_of
 from rlhf_studio.units import percent
 
 HIGHEST_RATE = {"sft": 1e-3, "reward_model": 1e-3, "dpo": 1e-4}
@@ -24,9 +24,9 @@ MUCH_SMOOTHING = 0.3  # a share of wrong labels at which there is hardly anythin
 STRONG_CENTERING = 0.1  # ten times what TRL recommends
 
 
-def risks(config: SupervisedConfig, learner: Learner | None = None, known: Known = NOTHING_KNOWN) -> Iterator[Finding]:
-    """What is risky in the settings of such a run. ``learner``: the model, where it is known."""
-    yield from _learning_rate(config, learner)
+def risks(config: SupervisedConfig, known: Known = NOTHING_KNOWN) -> Iterator[Finding]:
+    """What is risky in the settings of such a run."""
+    yield from _learning_rate(config, known)
     yield from settings_rules.chat_template(config, known)
     yield from _steps(config, known)
     yield from _held_out(config)
@@ -38,11 +38,11 @@ def risks(config: SupervisedConfig, learner: Learner | None = None, known: Known
         yield from _smoothing(config)
 
 
-def _learning_rate(config: SupervisedConfig, learner: Learner | None) -> Iterator[Finding]:
+def _learning_rate(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
     fresh = isinstance(config, SFTRunConfig) and config.model.fresh
     usual = HIGHEST_RATE[config.stage] * (LORA_TIMES if config.lora.enabled else FRESH_TIMES if fresh else 1.0)
     too_high = "Such steps usually destroy within a few updates what the model knows; the loss then rises and stays high."
-    yield from settings_rules.learning_rate(config, learner, usual, too_high=too_high, more=" or less")
+    yield from settings_rules.learning_rate(config, known, usual, too_high=too_high, more=" or less")
 
 
 def _batch(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
