@@ -10,7 +10,8 @@ import pytest
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.cli.main import main
 from rlhf_studio.config.io import config_from_file, config_to_yaml
-from rlhf_studio.engine.process import control
+from rlhf_studio.engine.process import control, worker
+from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -99,3 +100,18 @@ def test_an_unstable_run_begins_again_with_a_lower_rate(workspace: Path, tmp_pat
     assert f"fork {run_dir} --ppo.learning_rate 0.00022" in capsys.readouterr().out
     finding = next(finding for finding in diagnose(reader).findings if finding.check == "unstable-start")
     assert (finding.level, finding.changes, finding.fork_step) == ("alarm", {"ppo.learning_rate": 0.00022}, None)
+
+
+def test_an_end_while_an_unstable_run_loads_again_brings_nothing_of_it_back(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoints are of the start that was given up: a resume does not take them."""
+    run_dir, build, calls = tmp_path / "run", worker.build_stage, itertools.count()
+    monkeypatch.setattr(worker, "build_stage", lambda *given: build(*given) if next(calls) == 0 else pytest.fail("ended here"))
+    own = {"ppo.learning_rate": "1", "ppo.warmup_steps": "0", "ppo.kl_controller": "adaptive", "ppo.kl_target": "0.05"}
+    changes = [word for name, value in own.items() for word in (f"--{name}", value)]
+    with pytest.raises(pytest.fail.Exception):
+        main(["train", "--config", str(tmp_path / "run.yaml"), "--run-dir", str(run_dir), *changes, "--engine.restart_if_unstable", "1"])
+    assert [path.name for path in (run_dir / "checkpoints").iterdir()] != []
+    with pytest.raises(NoCheckpoint, match="none of its checkpoints can be used"):
+        where_to_resume(run_dir)

@@ -132,6 +132,15 @@ def test_steps_inside_a_response_earn_at_their_ends(tmp_path: Path) -> None:
     assert caught.value.row == 0
 
 
+def test_steps_that_are_too_large_are_told_with_the_component(tmp_path: Path) -> None:
+    """Their sum is finite; what they are in float32 is not."""
+    (tmp_path / "r.py").write_text("def score(p, r):\n    return [[1e39, -1e39, 0.0]]\n")
+    allowed = permissions_from_flags([str(tmp_path / "r.py")], [])
+    scorer = build_scorer(RewardConfig(components=[PythonReward(file=str(tmp_path / "r.py"))]), CPU, lambda text, fraction: None, allowed)
+    with pytest.raises(RewardError, match="component python gave steps of a response that are too large for the prompt"):
+        scorer(Episodes(["p"], ["abc"], [True], [3], pieces=[["a", "b", "c"]]))
+
+
 @pytest.mark.parametrize(
     ("settings", "early"),
     [

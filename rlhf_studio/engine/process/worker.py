@@ -307,7 +307,7 @@ class Worker:
             control.after_step(record.step)
             self.trackers.step(record)
             self.console.step(record)
-            self._look_at_start(record)
+            self._look_at_start(run, record)
             if record.step == 1:
                 peak = record.metrics["memory/peak"]
                 self._writer.event(memory_event(self._writer.estimated_memory(), peak, self._weights), step=1)
@@ -319,8 +319,9 @@ class Worker:
         if ranks.sharded:
             ranks.broadcast(STOP)
 
-    def _look_at_start(self, record: StepRecord) -> None:
+    def _look_at_start(self, run: StageRun, record: StepRecord) -> None:
         """Say it when the first steps show that the run is not stable. Raises :class:`Unstable` where it is to begin again by itself."""
+        self._config = run.config  # the settings in force: a person may have changed some on the way
         if why := self._steadiness.look(record):
             event = unstable_event(self._gentler(), why, None if is_trial(self._run_dir) else self._run_dir)
             self._writer.event(event, record.step)
@@ -335,6 +336,9 @@ class Worker:
         """The next start of a run that was not stable: from the beginning, with a lower rate, which the run's settings have then."""
         left = self._config.engine.restart_if_unstable - 1
         config = with_values(self._config, {**self._gentler(), "engine.restart_if_unstable": left})
+        # At once: a resume after an end while the models load must not take a checkpoint of the start that is given up.
+        self._writer.go_back(0)
+        self._writer.forget_later_changes()
         replace_config(self._run_dir, config)
         event = restart_event(self._config, config, why)
         self._writer.event(event)

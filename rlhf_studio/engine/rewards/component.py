@@ -37,6 +37,9 @@ class Component:
             raise StepSkipped(f"reward component {self.name}: {error}") from error
         except ComponentError as error:
             raise RewardError(f"reward component {self.name}: {error}{_what_was_scored(episodes, error.row)}") from error
+        if answer.early is not None and not bool(answer.early.isfinite().all()):
+            row = int((~answer.early.isfinite()).any(dim=1).nonzero()[0])
+            raise RewardError(f"reward component {self.name} gave steps of a response that are too large{_what_was_scored(episodes, row)}")
         bad = [row for row, value in enumerate(answer.scores.tolist()) if not math.isfinite(value)]
         if bad:
             raise RewardError(f"reward component {self.name} gave {answer.scores[bad[0]].item()}{_what_was_scored(episodes, bad[0])}")
