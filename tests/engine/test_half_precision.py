@@ -16,8 +16,10 @@ from rlhf_studio.engine.compute.device import round_products
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models import load_model
 from rlhf_studio.engine.models.policy import plain_model
+from rlhf_studio.engine.parity.check import check_parity
 from rlhf_studio.engine.parity.first_rollout import check_first_rollout
 from rlhf_studio.engine.parity.gate import check_before_training
+from rlhf_studio.engine.parity.tolerance import ParityError
 from rlhf_studio.inputs.estimate.counts import RunModels
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.lasting import lasting_parts
@@ -120,3 +122,14 @@ def test_a_quantized_base_learns(make_trainer: Make, tmp_path: Path, monkeypatch
     record = trainer.step()
     assert not [event.text for event in record.events if event.level == "warning"]
     assert record.metrics["objective/kl"] == 0.0 and trainer.step().metrics["objective/kl"] != 0.0
+
+
+def test_dropout_that_was_left_on_is_no_rounding_noise(make_trainer: Make) -> None:
+    trainer = make_trainer(model={"dtype": "bfloat16"})
+    check_parity(trainer.models, trainer.prompts)
+    for module in trainer.models.policy.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.3
+    trainer.models.policy.train()
+    with pytest.raises(ParityError, match="two passes over one text differ by"):
+        check_parity(trainer.models, trainer.prompts)

@@ -110,7 +110,7 @@ def test_it_sees_no_variable_that_it_does_not_need(tmp_path: Path, monkeypatch: 
 PIECES = [["Two", " steps", ".\n", "Done", ".", "\n"], ["One", " line"], ["a", "\n", "\n", "b"]]
 """Two ended lines; one line; three lines, of which the second is empty."""
 STEPS = Episodes(
-    ["p"] * 3, ["".join(row) for row in PIECES], [True] * 3, [6, 2, 4], pieces=PIECES, logprobs=[[-1.0] * 6, [-2.0] * 2, [-3.0] * 4]
+    ["p"] * 3, ["".join(row) for row in PIECES], [False] * 3, [6, 2, 4], pieces=PIECES, logprobs=[[-1.0] * 6, [-2.0] * 2, [-3.0] * 4]
 )
 
 
@@ -125,9 +125,12 @@ def test_steps_inside_a_response_earn_at_their_ends(tmp_path: Path) -> None:
     answer = function(STEPS)
     assert answer.scores.tolist() == [2.5, 3.0, 7.0] and answer.early is not None
     assert answer.early.tolist() == [[0, 0, 0.5, 0, 0, 0], [0] * 6, [0, 1, 2, 0, 0, 0]]
+    ends = Episodes(["p"] * 2, ["a\nb\n", "x\n\n"], [True] * 2, [5, 3], pieces=[["a", "\n", "b", "\n", "<eos>"], ["x", "\n\n", "<eos>"]])
+    by_lines = function_of(tmp_path, "def score(p, r):\n    return [[1, 2], [1, 2, 4]]\n")(ends)  # the second has as many tokens as lines
+    assert by_lines.early is not None and by_lines.early.tolist() == [[0, 1, 0, 2, 0], [0, 3, 0, 0, 0]]
     each = function_of(tmp_path, "def score(p, r):\n    return [[0, 1, 2, 3, 4, 5], [1, 2], [1, 1, 1, 1]]\n")(STEPS)
     assert each.early is not None and each.early.tolist() == [[0, 1, 2, 3, 4, 0], [1, 0, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0]]
-    with pytest.raises(ComponentError, match="it gave 5 scores for a response of 6 tokens and 3 lines") as caught:
+    with pytest.raises(ComponentError, match="it gave 5 scores for a response of 6 tokens and 2 lines") as caught:
         function_of(tmp_path, "def score(p, r):\n    return [[1] * 5, 1, 1]\n")(STEPS)
     assert caught.value.row == 0
 

@@ -86,6 +86,12 @@ class KeyValueMemory:
         """Bytes of the memory, 0 before it is taken."""
         return self.keys.nbytes + self.values.nbytes if self._taken else 0
 
+    def forget(self) -> None:
+        """Zeros again: a rollout may have ended because its numbers were not finite."""
+        if self._taken:
+            self.keys.zero_()
+            self.values.zero_()
+
     def views(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
         """The first rows of the memory, as many as the states (b, heads, ., size) have; taken from the device at the first call."""
         if not self._taken:

@@ -47,6 +47,9 @@ MOST_SAMPLED = 8  # tokens that are sampled; a longer response_length is reached
 MOST_SAMPLED_IN_HALF = 256  # the same in half precision, where rounding is told from mistakes by a mean over many tokens
 
 
+SAME_AGAIN = 1e-3  # nats between two passes of the same kind over one row; on a CPU there is no difference
+
+
 @dataclass(frozen=True)
 class ParityReport:
     """The result of a check in which all numbers agreed.
@@ -270,9 +273,25 @@ def _plain_pass(models: Models, model: ResponseModel, tokens: TokenBatch, critic
     logprobs, values = _one_row_at_a_time(models, model, tokens, critic)
     if not tolerance_of(models).half:
         return logprobs, values
+    _require_the_same_again(models, model, tokens, logprobs.numbers)
     with with_rounding_noise(model):
         disturbed = _one_row_at_a_time(models, model, tokens, critic)
     return _with_noise(logprobs, disturbed[0], tokens), _with_noise(values, disturbed[1], tokens)
+
+
+def _require_the_same_again(models: Models, model: ResponseModel, tokens: TokenBatch, logprobs: Tensor) -> None:
+    """The first row's log-probabilities once more: what is drawn anew in each pass (dropout) would be taken for rounding noise.
+
+    Raises :class:`ParityError`.
+    """
+    first = tokens.rows(torch.zeros(1, dtype=torch.int64, device=tokens.mask.device))
+    again = _one_row_at_a_time(models, model, first, None)[0].numbers
+    difference = float((again[0] - logprobs[0, : again.shape[1]]).abs().max())
+    if not difference <= SAME_AGAIN:
+        raise ParityError(
+            f"model.policy: the model cannot be used here: two passes over one text differ by {difference:.2g}, so something is drawn anew in "
+            "each, such as dropout; nothing was trained"
+        )
 
 
 def _with_noise(plain: _Expected, disturbed: _Expected, tokens: TokenBatch) -> _Expected:

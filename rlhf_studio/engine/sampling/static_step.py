@@ -89,6 +89,8 @@ class StaticStep:
             self._memories = [KeyValueMemory(max(rows, most_rows), length) for _ in cache.layers]
             self._inputs = _Inputs(max(rows, most_rows), length, self._policy.model.device)
         self._inputs.forget()
+        for memory in self._memories:
+            memory.forget()
         cache.layers = [FixedLayer(memory) for memory in self._memories]
         return cache
 
@@ -143,11 +145,11 @@ class StaticStep:
             return draw_next(self._policy, self._settings, inputs)
 
     def _used_addresses(self) -> list[int]:
-        copied = {id(tensor) for copy in self._copies for tensor in (copy.layer.weight, copy.layer.bias) if isinstance(tensor, Tensor)}
+        moving = {id(copy.layer.weight) for copy in self._copies if copy.merged}
         head = self._policy.value_head
         modules = [self._policy.model, *([head] if head is not None else [])]
         tensors = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-        return [tensor.data_ptr() for tensor in tensors if id(tensor) not in copied]
+        return [tensor.data_ptr() for tensor in tensors if id(tensor) not in moving]
 
 
 @dataclass(frozen=True)
@@ -216,11 +218,16 @@ class _WrittenLayer(DynamicLayer):
 
 @dataclass(frozen=True)
 class WeightCopy:
-    """A layer's weight and bias in the form in which a step uses them, at an address of their own."""
+    """A layer's weight and bias in the form in which a step uses them, at an address of their own.
+
+    Attributes:
+        merged: LoRA is added into the weight while sampling, each time at another address.
+    """
 
     layer: Any
     weight: Tensor
     bias: Tensor | None
+    merged: bool
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -232,7 +239,10 @@ class WeightCopy:
 
 @torch.no_grad()
 def weight_copies(policy: Policy, dtype: torch.dtype) -> list[WeightCopy]:
-    """Copies for each layer whose weight sampling uses in another form: products in ``dtype``, and LoRA added in. To be refreshed."""
+    """Copies for each layer whose weight sampling uses in another form: products in ``dtype``, and LoRA added in. To be refreshed.
+
+    Adapters must not be merged at the time of the call.
+    """
     layers: list[Any] = [module for module in policy.model.modules() if type(module) in (nn.Linear, Conv1D, nn.Embedding)]
     apart = [layer.weight.data_ptr() for layer in layers]
     with policy.merged():
@@ -244,7 +254,7 @@ def weight_copies(policy: Policy, dtype: torch.dtype) -> list[WeightCopy]:
         if merged or kind is not layer.weight.dtype:
             bias = getattr(layer, "bias", None)
             own = None if bias is None else torch.empty_like(bias, dtype=kind)
-            copies.append(WeightCopy(layer, torch.empty_like(layer.weight, dtype=kind), own))
+            copies.append(WeightCopy(layer, torch.empty_like(layer.weight, dtype=kind), own, merged))
     return copies
 
 
@@ -271,9 +281,9 @@ def static_step(policy: Policy, settings: GenerationConfig, compute: Compute, *,
     """A static step that has given the model's own numbers. Raises :class:`CannotTrace`."""
     if why := why_not(policy):
         raise CannotTrace(why)
+    step = StaticStep(policy, settings, compute, captured=captured)
     with policy.merged(), torch.no_grad():
         try:
-            step = StaticStep(policy, settings, compute, captured=captured)
             step.ready(settings)
             require_same_numbers(policy, step, settings, compute, step.new_cache)
         except CannotTrace:

@@ -14,7 +14,8 @@ from rlhf_studio.engine.rewards.errors import ComponentError
 def early_scores(scores: Sequence[float | list[float]], episodes: Episodes) -> Tensor | None:
     """(B, T) what each token before the last one earns; 0 elsewhere. The rest of a response's sum is left for its last token.
 
-    A list has one number for each token of the response, or one for each of its lines: the token that ends the line earns it.
+    The lists have one number for each token of their response, or, where that is not so for all of them, one for each line: the token that
+    ends the line earns it. The end token belongs to the last line. A line break at the very end may begin an empty line or not.
 
     Args:
         scores: for each response one number, or one for each step.
@@ -26,21 +27,23 @@ def early_scores(scores: Sequence[float | list[float]], episodes: Episodes) -> T
     if episodes.pieces is None:
         return None
     early = torch.zeros(len(scores), max(map(len, episodes.pieces), default=0))
+    by_tokens = all(len(given) == len(pieces) for given, pieces in zip(scores, episodes.pieces, strict=True) if isinstance(given, list))
     for row, (given, pieces) in enumerate(zip(scores, episodes.pieces, strict=True)):
         if isinstance(given, list):
-            for score, token in zip(given, _ends_of_steps(len(given), pieces, row), strict=True):
+            ends = list(range(len(pieces))) if by_tokens else _ends_of_lines(len(given), pieces, episodes.stopped[row], row)
+            for score, token in zip(given, ends, strict=True):
                 early[row, token] += score if token < len(pieces) - 1 else 0.0
     return early
 
 
-def _ends_of_steps(count: int, pieces: list[str], row: int) -> list[int]:
-    """The token that ends each of ``count`` steps."""
-    if count == len(pieces):
-        return list(range(count))
-    newlines = [token for token, piece in enumerate(pieces) for _ in range(piece.count("\n"))]
-    lines = [*newlines, len(pieces) - 1]
-    if count == len(newlines) and newlines[-1] == len(pieces) - 1:  # the last line is ended, and nothing follows
+def _ends_of_lines(count: int, pieces: list[str], stopped: bool, row: int) -> list[int]:
+    """The token that ends each of ``count`` lines; with ``stopped`` the last token is an end token, whose text is no text."""
+    text = pieces[: len(pieces) - stopped]
+    newlines = [token for token, piece in enumerate(text) for _ in range(piece.count("\n"))]
+    ended = bool(newlines) and "".join(text).endswith("\n")
+    if count == len(newlines) and ended:
         return newlines
-    if count != len(lines):
-        raise ComponentError(f"it gave {count} scores for a response of {len(pieces)} tokens and {len(lines)} lines", row)
-    return lines
+    if count != len(newlines) + 1:
+        lines = len(newlines) + (not ended)
+        raise ComponentError(f"it gave {count} scores for a response of {len(pieces)} tokens and {lines} lines", row)
+    return [*newlines, len(pieces) - 1]
