@@ -25,7 +25,6 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device, find_device
-from rlhf_studio.inputs.examples import held_out
 from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
 from rlhf_studio.inputs.examples.rows import holds_plain_texts
@@ -224,8 +223,9 @@ class _Fitting:
         if not count:
             return
         if not config.data.eval:
-            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_EXAMPLES_HELD_OUT, held_out.MOST_SET_ASIDE))
-        learned = count if config.data.eval else max(1, count - min(held_out.MOST_SET_ASIDE, int(count * self.now("data.eval_share"))))
+            self.put("data.eval_share", fitting.examples_share(count))
+        aside = 0 if config.data.eval else min(fitting.MOST_EXAMPLES_HELD_OUT, int(count * self.now("data.eval_share")))
+        learned = max(1, count - aside)
         self.put(f"{stage}.epochs", fitting.epochs(stage, learned))
         self.put(f"{stage}.batch_size", fitting.supervised_batch(learned, self.now(f"{stage}.epochs")))
         steps = self.now(f"{stage}.epochs") * ceil(learned / self.now(f"{stage}.batch_size"))
