@@ -205,28 +205,29 @@ def test_a_file_is_uploaded_in_parts(tmp_path: Path) -> None:
 
 def test_the_hub_is_asked_in_words_and_says_when_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     info = SimpleNamespace(
-        id="ann/writer", downloads=1234, tags=["license:mit"], gated="auto", safetensors=SimpleNamespace(total=135_000_000)
+        id="ann/writer", downloads=1234, tags=["license:mit"], gated="auto", safetensors=SimpleNamespace(total=1_543_714_304)
     )
     asked: list[dict[str, Any]] = []
+    base = load_recipe("own").config
     api = SimpleNamespace(
         list_models=lambda **question: asked.append(question) or [info], list_datasets=lambda **question: [SimpleNamespace(id="ann/rows")]
     )
-    [model] = search_hub(" writer ", "model", api)
+    [model] = search_hub(" writer ", "model", base, api)
     assert (model.settings["model.policy"], model.licence) == ("ann/writer", "mit")
-    assert model.detail == "135 M weights, 1,234 downloads, its terms must be accepted first"
+    assert model.detail == "1.5 B weights, 1,234 downloads, its terms must be accepted first"
     assert asked[0]["search"] == "writer" and asked[0]["pipeline_tag"] == "text-generation"
-    assert search_hub("writer", "reward", api)[0].settings["reward.components"][0]["model"] == "ann/writer"
-    assert search_hub("rows", "data", api)[0].title == "ann/rows"
+    assert search_hub("writer", "reward", base, api)[0].settings["reward.components"][0]["model"] == "ann/writer"
+    assert search_hub("rows", "data", base, api)[0].settings["data.prompts"] == "ann/rows"
 
     def fails(**_: Any) -> Any:
         raise ConnectionError("no route to host")
 
     with pytest.raises(NotOffered, match="cannot be reached .no route to host.. What is on this disk"):
-        search_hub("writer", "model", SimpleNamespace(list_models=fails))
+        search_hub("writer", "model", base, SimpleNamespace(list_models=fails))
     monkeypatch.setattr(hub_search, "SECONDS", 0.01)
     end = Event()
     with pytest.raises(NotOffered, match="no answer within 0.01 seconds"):
-        search_hub("writer", "model", SimpleNamespace(list_models=lambda **_: end.wait(60)))
+        search_hub("writer", "model", base, SimpleNamespace(list_models=lambda **_: end.wait(60)))
     end.set()
     with pytest.raises(NotOffered, match="Type a few words"):
-        search_hub("  ", "model", api)
+        search_hub("  ", "model", base, api)

@@ -73,6 +73,11 @@ def source_settings(data: Data) -> dict[str, Any]:
     return {f"data.{name}": dumped[name] for name in (_name(data), *where)}
 
 
+def settings_of_source(config: StageConfig, source: str) -> dict[str, Any]:
+    """The same for a source about which nothing is known, with the stage's columns."""
+    return source_settings(_Sources(data_of(config)).of_file(source))
+
+
 def data_of(config: StageConfig) -> Any:
     """The data section of a stage that has one; None of one that has none."""
     return getattr(config, "data", None)

@@ -21,7 +21,7 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_me
 from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.inputs.fitted import fitted_settings
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base
-from rlhf_studio.inputs.models.files import HUB_ID, ModelError
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.supervised import is_supervised
 from rlhf_studio.units import format_byte_range, format_bytes
 
@@ -76,7 +76,7 @@ class ModelChoices:
         fitting = [repo for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
         repos: list[tuple[str, str, str, Path | None]] = [(repo.name, repo.name, "", repo.folder) for repo in fitting]
         names = dict.fromkeys(run.config.model.policy for run in runs)
-        used = [(name, short_name(name), name) for name in names if _on_this_disk(name)]
+        used = [(name, short_name(name), name) for name in names if name not in BUNDLED and Path(name).is_dir()]
         bundled = [(name, name, "a tiny model, to try things out") for name in BUNDLED if name.endswith("policy")]
         made = [
             self._group("Trained here", [(name, title, detail, Path(name)) for name, title, detail in trained]),
@@ -143,8 +143,3 @@ def _memory(config: StageConfig, facts: ModelFacts, device: Device) -> MemoryEst
         config = config.model_copy(update={"reward": config.reward.model_copy(update={"components": []})})
         return estimate_memory(config, models, device)
     return estimate_training_memory(config, models, device) if is_supervised(config) else None
-
-
-def _on_this_disk(name: str) -> bool:
-    """Whether an earlier run's model is a folder here; bundled ones and those of the hub are in other groups."""
-    return name not in BUNDLED and not (HUB_ID.fullmatch(name) and not Path(name).is_dir()) and Path(name).is_dir()
