@@ -98,7 +98,8 @@ def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     assert "ann/writer" in titles(lists)["On this disk"] and "ann/judge" not in titles(lists)["On this disk"]
     choice = lists[0].choices[0]
     assert choice.settings["model.policy"].startswith(str(disk / "ws" / "runs")) and choice.download == ""
-    assert choice.needs.startswith("needs ") and choice.room == "fits" and choice.detail.startswith("134 M weights, ")
+    assert choice.needs.startswith("needs ") and choice.room == "fits"
+    assert (choice.size, choice.detail) == ("134 M weights", "Supervised fine-tuning, step 2, from world-policy")
     judged = ModelChoices(load_recipe("own-reward").config, CPU, facts).groups(runs, models)
     assert titles(judged)["Trained here"] == ["my judge", "my writer"] and "ann/judge" in titles(judged)["On this disk"]
     real = ModelChoices(load_recipe("own").config, CPU).groups([], models)[0]
@@ -214,7 +215,7 @@ def test_the_hub_is_asked_in_words_and_says_when_it_cannot_be(monkeypatch: pytes
     )
     [model] = search_hub(" writer ", "model", base, api)
     assert (model.settings["model.policy"], model.licence) == ("ann/writer", "mit")
-    assert model.detail == "1.5 B weights, 1,234 downloads, its terms must be accepted first"
+    assert (model.size, model.detail) == ("1.5 B weights", "1,234 downloads, its terms must be accepted first")
     assert asked[0]["search"] == "writer" and asked[0]["pipeline_tag"] == "text-generation"
     assert search_hub("writer", "reward", base, api)[0].settings["reward.components"][0]["model"] == "ann/writer"
     assert search_hub("rows", "data", base, api)[0].settings["data.prompts"] == "ann/rows"

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any, Literal
 
 from rlhf_studio.config import StageConfig, fitting
-from rlhf_studio.inputs.choices.choice import Choice, NotOffered
+from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, NotOffered
 from rlhf_studio.inputs.choices.data import settings_of_source
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.models.files import network_error
@@ -75,12 +75,12 @@ def _model(info: Any, kind: Kind) -> Choice:
     gated = "its terms must be accepted first" if getattr(info, "gated", False) else ""
     components = [{"kind": "reward_model", "name": "", "weight": 1.0, "model": info.id}]
     settings = {"model.policy": info.id, "model.revision": "main"} if kind == "model" else {"reward.components": components}
-    detail = ", ".join(filter(None, (size, _downloads(info), gated)))
-    return Choice(settings, info.id, detail, download="from the hub", licence=_licence(info))
+    detail = ", ".join(filter(None, (_downloads(info), gated)))
+    return Choice(settings, info.id, size, detail, download=FROM_HUB, licence=_licence(info))
 
 
 def _dataset(info: Any, base: StageConfig) -> Choice:
-    return Choice(settings_of_source(base, info.id), info.id, _downloads(info), download="from the hub", licence=_licence(info))
+    return Choice(settings_of_source(base, info.id), info.id, detail=_downloads(info), download=FROM_HUB, licence=_licence(info))
 
 
 def _downloads(info: Any) -> str:

@@ -116,7 +116,7 @@ class ModelChoices:
         needs, room = self.needs(facts)
         download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
         settings = {"model.policy": name, "model.revision": "main"}
-        return Choice(settings, title, ", ".join(filter(None, (size, detail))), needs, room, download, licence)
+        return Choice(settings, title, size, detail, needs, room, download, licence)
 
     def needs(self, facts: ModelFacts) -> tuple[str, str]:
         """(the memory of a run with settings that fit the model and usual texts, in words; whether that is free), by the planner."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig, fitting
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.choices import uploads
@@ -24,7 +24,6 @@ from rlhf_studio.inputs.choices.hub_search import Kind, search_hub
 from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices, learner_facts
 from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import UsedRun, used_runs
-from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import find_device
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.runs.errors import StoreError
@@ -104,7 +103,7 @@ class Picker:
             files = self._permissions.files if kind["kind"] == "python" else ()
             own = [({**kind["defaults"], "file": file}, Path(file).name, f"your Python file, {file}") for file in files]
             for component, title, about in own or [(kind["defaults"], kind["title"], kind["help"])]:
-                groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, about))
+                groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, detail=about))
         return list(groups.values())
 
     @callable_by(Role.OPERATOR)
@@ -118,22 +117,20 @@ class Picker:
             facts = learner_facts(name, base)
         except ModelError as error:
             return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
-        weights = parameters(facts)
         try:
             chat = find_template(facts.tokenizer_files) is not None if facts.tokenizer_files else False
         except ChatError:
             chat = False
-        choices = ModelChoices(base, find_device(base.engine))
-        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        choice = ModelChoices(base, find_device(base.engine)).choice(name, name, "", facts)
         known = [
             facts.model_type,
-            size,
+            choice.size,
             f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
             "writes chats" if chat else "continues texts",
-            choices.needs(facts)[0],
-            choices.choice(name, name, "", facts).download,
+            choice.needs,
+            choice.download,
         ]
-        return {"sentence": ", ".join(filter(None, known)), "size": size, "problem": ""}
+        return {"sentence": ", ".join(filter(None, known)), "size": choice.size, "problem": ""}
 
     @callable_by(Role.OPERATOR)
     def pick_folder(self, data: Any, request: gr.Request) -> Json:
