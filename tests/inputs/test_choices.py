@@ -27,6 +27,7 @@ from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import used_runs
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.runs.workspace import Workspace
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.test_stages import give_model
@@ -90,7 +91,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     runs, models, datasets = used_runs(Workspace(disk / "ws")), cached("model", disk / "cache"), cached("dataset", disk / "cache")
 
-    def facts(name: str, _: Any) -> Any:  # the tiny files are checked in their own tests
+    def facts(_: Any, name: str) -> Any:  # the tiny files are checked in their own tests
         return replace(RECOMMENDED[1].facts(), path=Path(name), download_bytes=0)
 
     lists = ModelChoices(load_recipe("own").config, CPU, facts).groups(runs, models)
@@ -124,6 +125,19 @@ def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     assert own.settings["reward.components"][0]["model"].startswith(str(disk / "ws")) and rewards[0].title == "Trained here"
     assert titles(rewards)["On this disk"] == ["judge: BAD", "judge: GOOD"]
     assert cached("model", disk / "nowhere") == []
+
+
+def test_a_model_whose_file_is_changed_in_its_place_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_world(tmp_path, monkeypatch)
+    folder, base = tmp_path / "mine", load_recipe("own").config
+    folder.mkdir()
+    for name, content in a_model(tmp_path, "GPT2LMHeadModel").items():
+        (folder / name).write_bytes(content)
+    first = remembered_learner(base, str(folder))
+    assert first.max_positions == 128 and remembered_learner(base, str(folder)) is first
+    described = folder / "config.json"
+    described.write_text(described.read_text().replace("128", "64"))  # the folder's time stays
+    assert remembered_learner(base, str(folder)).max_positions == 64
 
 
 def test_recommended_models_have_the_published_size_and_need_more_the_larger_they_are() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
@@ -20,8 +18,9 @@ from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.inputs.fitted import fitted_settings
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.supervised import is_supervised
 from rlhf_studio.units import format_byte_range, format_bytes
 
@@ -33,25 +32,6 @@ NAMED = 3
 """Models that cannot be used and are named all the same."""
 
 
-def learner_facts(name: str, config: StageConfig) -> ModelFacts:
-    """Facts about a model that a run of this stage starts from. Raises :class:`ModelError`."""
-    return check_reward_base(name) if config.stage == "reward_model" else check_causal_lm(name)
-
-
-def listed_facts(name: str, config: StageConfig) -> ModelFacts:
-    """The same, remembered as long as the folder does not change: a list reads many models."""
-    try:
-        changed = os.stat(name).st_mtime_ns
-    except OSError:
-        return learner_facts(name, config)
-    return _remembered(name, config.stage == "reward_model", changed)
-
-
-@lru_cache(maxsize=200)
-def _remembered(name: str, reward: bool, changed: int) -> ModelFacts:
-    return check_reward_base(name) if reward else check_causal_lm(name)
-
-
 @dataclass
 class ModelChoices:
     """The lists of models for one stage.
@@ -59,12 +39,12 @@ class ModelChoices:
     Attributes:
         base: the settings of the stage's recipe for a model of one's own.
         device: on which a run will compute.
-        learner: gives the facts about a model; replaced in tests.
+        learner: gives the facts about a model of a name; replaced in tests.
     """
 
     base: StageConfig
     device: Device
-    learner: Callable[[str, StageConfig], ModelFacts] = listed_facts
+    learner: Callable[[StageConfig, str], ModelFacts] = remembered_learner
     _seen: set[str] = field(default_factory=set)
 
     def groups(self, runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
@@ -95,7 +75,7 @@ class ModelChoices:
                 continue
             self._seen.add(name)
             try:
-                facts = self.learner(str(folder or name), self.base)
+                facts = self.learner(self.base, str(folder or name))
             except ModelError as error:
                 unfit.append(f"{shown} ({error})")
                 continue

@@ -14,18 +14,19 @@ import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig
 from rlhf_studio.config.recipes import list_recipes
-from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.choices import uploads
 from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots, Wanted
 from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup, NotOffered
 from rlhf_studio.inputs.choices.data import data_groups, settings_of_source
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo, cached
 from rlhf_studio.inputs.choices.hub_search import Kind, search_hub
-from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices, learner_facts
+from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices
 from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import UsedRun, used_runs
 from rlhf_studio.inputs.estimate.device import find_device
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.learner import remembered_learner
+from rlhf_studio.inputs.preflight.known import has_chats
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -114,19 +115,15 @@ class Picker:
         if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
             return {"sentence": "", "size": "", "problem": "Name a folder or a hub id."}
         try:
-            facts = learner_facts(name, base)
+            facts = remembered_learner(base, name)
         except ModelError as error:
             return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
-        try:
-            chat = find_template(facts.tokenizer_files) is not None if facts.tokenizer_files else False
-        except ChatError:
-            chat = False
         choice = ModelChoices(base, find_device(base.engine)).choice(name, name, "", facts)
         known = [
             facts.model_type,
             choice.size,
             f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
-            "writes chats" if chat else "continues texts",
+            "writes chats" if has_chats(facts) else "continues texts",
             choice.needs,
             choice.download,
         ]
