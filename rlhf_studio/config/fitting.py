@@ -83,8 +83,8 @@ FEWEST_HELD_OUT, MOST_SHARE, LEAST_SHARE = 64, 0.333, 0.05
 """A mean over 64 prompts is known to an eighth of the spread of the scores; of 200 prompts, 5 % are ten, on which nothing shows."""
 FEWEST_PROMPTS, MOST_SET_ASIDE = 100, 256
 """Of fewer prompts none is set aside, because training needs them more; and so many at most."""
-FEWEST_EXAMPLES_HELD_OUT = 20
-"""Of examples fewer do: every token of them counts in the held-out loss."""
+FEWEST_EXAMPLES_HELD_OUT, MOST_EXAMPLES_HELD_OUT = 20, 1_000
+"""Of examples fewer do: every token of them counts in the held-out loss. So many at most."""
 WARM_UP = 0.1
 """Share of the steps, as in the alignment-handbook's recipes."""
 ENOUGH_STEPS = 40
@@ -236,6 +236,11 @@ def held_out_share(rows: int, fewest: int, most: int) -> Fitted:
     """The share to hold out: at least ``fewest`` of the rows, at most a third of them. ``most`` are held out at most."""
     share = min(MOST_SHARE, max(LEAST_SHARE, ceil(1000 * fewest / rows) / 1000))
     return Fitted(share, f"{min(most, int(share * rows)):,} of {rows:,} rows, to tell a change from chance")
+
+
+def examples_share(examples: int | None) -> Fitted:
+    """The share of examples to hold out; None, or 0: nobody knows how many there are."""
+    return held_out_share(examples, FEWEST_EXAMPLES_HELD_OUT, MOST_EXAMPLES_HELD_OUT) if examples else Fitted(LEAST_SHARE, "a usual share")
 
 
 def warm_up(steps: int) -> Fitted:

@@ -25,13 +25,13 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device, find_device
-from rlhf_studio.inputs.examples import held_out
 from rlhf_studio.inputs.examples.cached import read_first
 from rlhf_studio.inputs.examples.preview import measure as measure_examples
 from rlhf_studio.inputs.examples.rows import holds_plain_texts
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
-from rlhf_studio.inputs.preflight.supervised import is_supervised, start_of
+from rlhf_studio.inputs.models.learner import remembered_learner
+from rlhf_studio.inputs.preflight.supervised import is_supervised
 from rlhf_studio.inputs.preflight.trained import form_of
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
@@ -80,10 +80,10 @@ def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str,
 
 def read_learner(config: StageConfig) -> ModelFacts | ModelError | None:
     """What the files of the model that learns tell, or why it cannot be used; None in a stage in which none learns."""
+    if not (isinstance(config, RunConfig) or is_supervised(config)):
+        return None
     try:
-        if isinstance(config, RunConfig):
-            return check_causal_lm(config.model.policy, config.model.revision)
-        return start_of(config, None) if is_supervised(config) else None
+        return remembered_learner(config, config.model.policy, config.model.revision)
     except ModelError as error:
         return error
 
@@ -224,8 +224,9 @@ class _Fitting:
         if not count:
             return
         if not config.data.eval:
-            self.put("data.eval_share", fitting.held_out_share(count, fitting.FEWEST_EXAMPLES_HELD_OUT, held_out.MOST_SET_ASIDE))
-        learned = count if config.data.eval else max(1, count - min(held_out.MOST_SET_ASIDE, int(count * self.now("data.eval_share"))))
+            self.put("data.eval_share", fitting.examples_share(count))
+        aside = 0 if config.data.eval else min(fitting.MOST_EXAMPLES_HELD_OUT, int(count * self.now("data.eval_share")))
+        learned = max(1, count - aside)
         self.put(f"{stage}.epochs", fitting.epochs(stage, learned))
         self.put(f"{stage}.batch_size", fitting.supervised_batch(learned, self.now(f"{stage}.epochs")))
         steps = self.now(f"{stage}.epochs") * ceil(learned / self.now(f"{stage}.batch_size"))

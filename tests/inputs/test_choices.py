@@ -27,6 +27,7 @@ from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import used_runs
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device
+from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.runs.workspace import Workspace
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.test_stages import give_model
@@ -90,7 +91,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     runs, models, datasets = used_runs(Workspace(disk / "ws")), cached("model", disk / "cache"), cached("dataset", disk / "cache")
 
-    def facts(name: str, _: Any) -> Any:  # the tiny files are checked in their own tests
+    def facts(_: Any, name: str) -> Any:  # the tiny files are checked in their own tests
         return replace(RECOMMENDED[1].facts(), path=Path(name), download_bytes=0)
 
     lists = ModelChoices(load_recipe("own").config, CPU, facts).groups(runs, models)
@@ -98,7 +99,8 @@ def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     assert "ann/writer" in titles(lists)["On this disk"] and "ann/judge" not in titles(lists)["On this disk"]
     choice = lists[0].choices[0]
     assert choice.settings["model.policy"].startswith(str(disk / "ws" / "runs")) and choice.download == ""
-    assert choice.needs.startswith("needs ") and choice.room == "fits" and choice.detail.startswith("134 M weights, ")
+    assert choice.needs.startswith("needs ") and choice.room == "fits"
+    assert (choice.size, choice.detail) == ("134 M weights", "Supervised fine-tuning, step 2, from world-policy")
     judged = ModelChoices(load_recipe("own-reward").config, CPU, facts).groups(runs, models)
     assert titles(judged)["Trained here"] == ["my judge", "my writer"] and "ann/judge" in titles(judged)["On this disk"]
     real = ModelChoices(load_recipe("own").config, CPU).groups([], models)[0]
@@ -123,6 +125,19 @@ def test_models_prompts_and_rewards_that_there_are(disk: Path) -> None:
     assert own.settings["reward.components"][0]["model"].startswith(str(disk / "ws")) and rewards[0].title == "Trained here"
     assert titles(rewards)["On this disk"] == ["judge: BAD", "judge: GOOD"]
     assert cached("model", disk / "nowhere") == []
+
+
+def test_a_model_whose_file_is_changed_in_its_place_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_world(tmp_path, monkeypatch)
+    folder, base = tmp_path / "mine", load_recipe("own").config
+    folder.mkdir()
+    for name, content in a_model(tmp_path, "GPT2LMHeadModel").items():
+        (folder / name).write_bytes(content)
+    first = remembered_learner(base, str(folder))
+    assert first.max_positions == 128 and remembered_learner(base, str(folder)) is first
+    described = folder / "config.json"
+    described.write_text(described.read_text().replace("128", "64"))  # the folder's time stays
+    assert remembered_learner(base, str(folder)).max_positions == 64
 
 
 def test_recommended_models_have_the_published_size_and_need_more_the_larger_they_are() -> None:
@@ -205,28 +220,29 @@ def test_a_file_is_uploaded_in_parts(tmp_path: Path) -> None:
 
 def test_the_hub_is_asked_in_words_and_says_when_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     info = SimpleNamespace(
-        id="ann/writer", downloads=1234, tags=["license:mit"], gated="auto", safetensors=SimpleNamespace(total=135_000_000)
+        id="ann/writer", downloads=1234, tags=["license:mit"], gated="auto", safetensors=SimpleNamespace(total=1_543_714_304)
     )
     asked: list[dict[str, Any]] = []
+    base = load_recipe("own").config
     api = SimpleNamespace(
         list_models=lambda **question: asked.append(question) or [info], list_datasets=lambda **question: [SimpleNamespace(id="ann/rows")]
     )
-    [model] = search_hub(" writer ", "model", api)
+    [model] = search_hub(" writer ", "model", base, api)
     assert (model.settings["model.policy"], model.licence) == ("ann/writer", "mit")
-    assert model.detail == "135 M weights, 1,234 downloads, its terms must be accepted first"
+    assert (model.size, model.detail) == ("1.5 B weights", "1,234 downloads, its terms must be accepted first")
     assert asked[0]["search"] == "writer" and asked[0]["pipeline_tag"] == "text-generation"
-    assert search_hub("writer", "reward", api)[0].settings["reward.components"][0]["model"] == "ann/writer"
-    assert search_hub("rows", "data", api)[0].title == "ann/rows"
+    assert search_hub("writer", "reward", base, api)[0].settings["reward.components"][0]["model"] == "ann/writer"
+    assert search_hub("rows", "data", base, api)[0].settings["data.prompts"] == "ann/rows"
 
     def fails(**_: Any) -> Any:
         raise ConnectionError("no route to host")
 
     with pytest.raises(NotOffered, match="cannot be reached .no route to host.. What is on this disk"):
-        search_hub("writer", "model", SimpleNamespace(list_models=fails))
+        search_hub("writer", "model", base, SimpleNamespace(list_models=fails))
     monkeypatch.setattr(hub_search, "SECONDS", 0.01)
     end = Event()
     with pytest.raises(NotOffered, match="no answer within 0.01 seconds"):
-        search_hub("writer", "model", SimpleNamespace(list_models=lambda **_: end.wait(60)))
+        search_hub("writer", "model", base, SimpleNamespace(list_models=lambda **_: end.wait(60)))
     end.set()
     with pytest.raises(NotOffered, match="Type a few words"):
-        search_hub("  ", "model", api)
+        search_hub("  ", "model", base, api)

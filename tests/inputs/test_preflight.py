@@ -279,7 +279,7 @@ def test_prompts_are_counted_as_the_policy_reads_them(make_config: Any, tmp_path
 
 def test_sizes_of_a_model_only_on_the_hub_are_not_guessed(make_config: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     facts = ModelFacts(path=None, architecture="GPT2LMHeadModel", download_bytes=500)
-    monkeypatch.setattr("rlhf_studio.inputs.preflight.ppo.check_causal_lm", lambda *_: facts)
+    monkeypatch.setattr("rlhf_studio.inputs.models.learner.check_causal_lm", lambda *_: facts)
     for lora in (False, True):
         report = inspect_run(make_config(lora__enabled=lora), tmp_path)
         assert (report.download_bytes, report.disk_bytes) == (500, RECORDED)

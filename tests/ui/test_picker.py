@@ -20,7 +20,7 @@ from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 
 
-def no_network(words: str, kind: str) -> Any:
+def no_network(words: str, kind: str, base: Any) -> Any:
     raise NotOffered(f"The hub cannot be asked for {words} ({kind}).")
 
 

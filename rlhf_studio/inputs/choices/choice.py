@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+FROM_HUB = "from the hub"
+"""What a choice that is not on this disk says of its download, where nobody knows how large it is."""
 
 
 class NotOffered(ValueError):
@@ -18,7 +21,8 @@ class Choice:
     Attributes:
         settings: what it fills in, by dotted name; the first of them tells whether it is the present choice.
         title: its name as people know it.
-        detail: what is known of it, in a few words.
+        size: its weights, or its bytes on this disk, in words; empty where nobody can tell.
+        detail: what else is known of it, in a few words.
         needs: the memory of a run with it, in words; empty where nobody can tell.
         room: whether that is free on this machine: ``fits``, ``tight`` or ``too_large``; empty where nobody can tell.
         download: what has to be fetched first, in words; empty when it is on this disk.
@@ -27,6 +31,7 @@ class Choice:
 
     settings: Mapping[str, Any]
     title: str
+    size: str = ""
     detail: str = ""
     needs: str = ""
     room: str = ""
@@ -45,3 +50,11 @@ class ChoiceGroup:
     def as_json(self) -> dict[str, Any]:
         """As the page takes it."""
         return asdict(self)
+
+
+def distinct(groups: Iterable[ChoiceGroup], key: Callable[[Choice], str]) -> list[ChoiceGroup]:
+    """The groups that have a choice, and each choice in the first of them alone; ``key`` is the same for what is the same choice."""
+    groups = list(groups)
+    first = {key(choice): choice for group in reversed(groups) for choice in reversed(group.choices)}
+    alone = [replace(group, choices=[choice for choice in group.choices if first[key(choice)] is choice]) for group in groups]
+    return [group for group in alone if group.choices]

@@ -10,7 +10,7 @@ from rlhf_studio.config import DataConfig, DemonstrationsConfig, PairsConfig, St
 from rlhf_studio.config.bundled import BUNDLED, HELD_OUT, WRITTEN
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.choices.browsing import is_data
-from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
+from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, ChoiceGroup, distinct
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo
 from rlhf_studio.inputs.choices.used import UsedRun
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
@@ -27,43 +27,33 @@ BUNDLED_ABOUT = {
 
 def data_groups(base: StageConfig, runs: Iterable[UsedRun], cached: Iterable[CachedRepo], uploads: Path) -> list[ChoiceGroup]:
     """All groups that have a choice, for the stage of ``base``; each source once. ``uploads``: the folder of uploaded files."""
-    listed = _Sources(data_of(base))
-    before = [(data_of(run.config), run.name) for run in runs if type(data_of(run.config)) is type(listed.base)]
-    recipes = [(data_of(recipe.config), recipe.title) for recipe in list_recipes() if type(data_of(recipe.config)) is type(listed.base)]
+    own = data_of(base)
+    before = [(data_of(run.config), run.name) for run in runs if type(data_of(run.config)) is type(own)]
+    recipes = [(data_of(recipe.config), recipe.title) for recipe in list_recipes() if type(data_of(recipe.config)) is type(own)]
     remote = [(data, title) for data, title in recipes if is_remote(_source(data))]
     known = {_source(data): data for data, _ in remote}
-    there = list(cached)
-    groups: list[tuple[str, list[tuple[Data, str]]]] = [
-        ("Uploaded", [(listed.of_file(path), "") for path in _files(uploads)]),
-        ("Used before", [(data, f"in {name}") for data, name in before if _source(data) not in BUNDLED and _is_there(_source(data))]),
-        ("On this disk", [(known.get(repo.name) or listed.of_file(repo.name), format_bytes(repo.bytes)) for repo in there]),
-        ("Used by recipes, to be downloaded", [(data, f"recipe {title}") for data, title in remote]),
-        ("Comes with RLHF Studio", [(listed.of_file(name), BUNDLED_ABOUT.get(name, "")) for name in _bundled(listed.base)]),
+    used = [(data, name) for data, name in before if _source(data) not in BUNDLED and _is_there(_source(data))]
+    there = [(known.get(repo.name) or _of_source(own, repo.name), format_bytes(repo.bytes)) for repo in cached]
+    groups = [
+        ChoiceGroup("Uploaded", [_choice(_of_source(own, path)) for path in _files(uploads)]),
+        ChoiceGroup("Used before", [_choice(data, f"in {name}") for data, name in used]),
+        ChoiceGroup("On this disk", [_choice(data, size=size) for data, size in there]),
+        ChoiceGroup("Used by recipes, to be downloaded", [_choice(data, f"recipe {title}", download=FROM_HUB) for data, title in remote]),
+        ChoiceGroup("Comes with RLHF Studio", [_choice(_of_source(own, name), BUNDLED_ABOUT.get(name, "")) for name in _bundled(own)]),
     ]
-    made = [ChoiceGroup(title, listed.choices(rows, fetched=title.endswith("downloaded"))) for title, rows in groups]
-    return [group for group in made if group.choices]
+    return distinct(groups, lambda choice: next(iter(choice.settings.values())))
 
 
-class _Sources:
-    """The sources that were not listed yet, as choices."""
+def _choice(data: Data, detail: str = "", *, size: str = "", download: str = "") -> Choice:
+    source = _source(data)
+    title = source if source in BUNDLED or is_remote(source) or source.startswith("bundled/") else short_name(source)
+    folder = "" if title == source else str(Path(source).parent)
+    return Choice(source_settings(data), title, size, ", ".join(filter(None, (detail, folder))), download=download)
 
-    def __init__(self, base: Data) -> None:
-        self.base, self._seen = base, set[str]()
 
-    def of_file(self, source: Path | str) -> Data:
-        """The data settings with another source."""
-        return self.base.model_copy(update={_name(self.base): str(source)})
-
-    def choices(self, rows: Iterable[tuple[Data, str]], *, fetched: bool) -> list[Choice]:
-        made = []
-        for data, detail in rows:
-            source = _source(data)
-            if source and source not in self._seen:
-                self._seen.add(source)
-                title = source if source in BUNDLED or is_remote(source) or source.startswith("bundled/") else short_name(source)
-                known = ", ".join(filter(None, (detail, "" if title == source else str(Path(source).parent))))
-                made.append(Choice(source_settings(data), title, known, download="from the hub" if fetched else ""))
-        return made
+def _of_source(data: Data, source: Path | str) -> Data:
+    """The data settings with another source."""
+    return data.model_copy(update={_name(data): str(source)})
 
 
 def source_settings(data: Data) -> dict[str, Any]:
@@ -71,6 +61,11 @@ def source_settings(data: Data) -> dict[str, Any]:
     dumped: Mapping[str, Any] = data.model_dump(mode="json")
     where = [name for name in dumped if name.endswith("column") or name in ("subset", "split", "revision")]
     return {f"data.{name}": dumped[name] for name in (_name(data), *where)}
+
+
+def settings_of_source(config: StageConfig, source: str) -> dict[str, Any]:
+    """The same for a source about which nothing is known, with the stage's columns."""
+    return source_settings(_of_source(data_of(config), source))
 
 
 def data_of(config: StageConfig) -> Any:
@@ -93,7 +88,7 @@ def _bundled(base: Data) -> list[str]:
 
 
 def _is_there(source: str) -> bool:
-    return Path(source).exists() or is_remote(source)
+    return bool(source) and (Path(source).exists() or is_remote(source))
 
 
 def _files(folder: Path) -> list[Path]:

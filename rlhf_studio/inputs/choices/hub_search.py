@@ -8,7 +8,9 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
 
-from rlhf_studio.inputs.choices.choice import Choice, NotOffered
+from rlhf_studio.config import StageConfig, fitting
+from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, NotOffered
+from rlhf_studio.inputs.choices.data import settings_of_source
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.models.files import network_error
 
@@ -21,8 +23,8 @@ _HERE = "What is on this disk can be chosen all the same."
 _EXPANDED: Any = ["downloads", "tags", "gated", "safetensors"]
 
 
-def search_hub(words: str, kind: Kind, api: Any = None) -> list[Choice]:
-    """What the hub has for these words, the most downloaded first. Raises :class:`NotOffered` where it cannot be asked."""
+def search_hub(words: str, kind: Kind, base: StageConfig, api: Any = None) -> list[Choice]:
+    """What the hub has for the stage of ``base``, the most downloaded first. Raises :class:`NotOffered` where it cannot be asked."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -30,7 +32,7 @@ def search_hub(words: str, kind: Kind, api: Any = None) -> list[Choice]:
         raise NotOffered(f"Type a few words to search for, at most {LONGEST} characters.")
     api = api or HfApi(token=False if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN") else None)
     try:
-        return _in_time(lambda: _asked(api, words.strip(), kind))
+        return _in_time(lambda: _asked(api, words.strip(), kind, base))
     except OfflineModeIsEnabled:
         raise NotOffered(f"The hub is not asked: this machine is set to work offline (HF_HUB_OFFLINE). {_HERE}") from None
     except (HfHubHTTPError, OSError, network_error()) as error:
@@ -38,9 +40,9 @@ def search_hub(words: str, kind: Kind, api: Any = None) -> list[Choice]:
         raise NotOffered(f"The Hugging Face hub cannot be reached ({reason}). {_HERE}") from None
 
 
-def _asked(api: Any, words: str, kind: Kind) -> list[Choice]:
+def _asked(api: Any, words: str, kind: Kind, base: StageConfig) -> list[Choice]:
     if kind == "data":
-        return [_dataset(info) for info in api.list_datasets(search=words, sort="downloads", limit=MOST)]
+        return [_dataset(info, base) for info in api.list_datasets(search=words, sort="downloads", limit=MOST)]
     found: Iterable[Any] = api.list_models(
         search=words, pipeline_tag=_TASK[kind], filter="safetensors", sort="downloads", limit=MOST, expand=_EXPANDED
     )
@@ -69,16 +71,16 @@ def _in_time(ask: Callable[[], list[Choice]]) -> list[Choice]:
 
 def _model(info: Any, kind: Kind) -> Choice:
     weights = getattr(getattr(info, "safetensors", None), "total", None)
-    size = f"{weights / 1e6:,.0f} M weights" if isinstance(weights, int) and weights else ""
+    size = f"{fitting.in_words(weights)} weights" if isinstance(weights, int) and weights else ""
     gated = "its terms must be accepted first" if getattr(info, "gated", False) else ""
     components = [{"kind": "reward_model", "name": "", "weight": 1.0, "model": info.id}]
     settings = {"model.policy": info.id, "model.revision": "main"} if kind == "model" else {"reward.components": components}
-    detail = ", ".join(filter(None, (size, _downloads(info), gated)))
-    return Choice(settings, info.id, detail, download="from the hub", licence=_licence(info))
+    detail = ", ".join(filter(None, (_downloads(info), gated)))
+    return Choice(settings, info.id, size, detail, download=FROM_HUB, licence=_licence(info))
 
 
-def _dataset(info: Any) -> Choice:
-    return Choice({"data": info.id}, info.id, _downloads(info), download="from the hub", licence=_licence(info))
+def _dataset(info: Any, base: StageConfig) -> Choice:
+    return Choice(settings_of_source(base, info.id), info.id, detail=_downloads(info), download=FROM_HUB, licence=_licence(info))
 
 
 def _downloads(info: Any) -> str:

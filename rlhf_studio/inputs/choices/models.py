@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
@@ -20,8 +18,9 @@ from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.inputs.fitted import fitted_settings
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base
-from rlhf_studio.inputs.models.files import HUB_ID, ModelError
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.supervised import is_supervised
 from rlhf_studio.units import format_byte_range, format_bytes
 
@@ -33,25 +32,6 @@ NAMED = 3
 """Models that cannot be used and are named all the same."""
 
 
-def learner_facts(name: str, config: StageConfig) -> ModelFacts:
-    """Facts about a model that a run of this stage starts from. Raises :class:`ModelError`."""
-    return check_reward_base(name) if config.stage == "reward_model" else check_causal_lm(name)
-
-
-def listed_facts(name: str, config: StageConfig) -> ModelFacts:
-    """The same, remembered as long as the folder does not change: a list reads many models."""
-    try:
-        changed = os.stat(name).st_mtime_ns
-    except OSError:
-        return learner_facts(name, config)
-    return _remembered(name, config.stage == "reward_model", changed)
-
-
-@lru_cache(maxsize=200)
-def _remembered(name: str, reward: bool, changed: int) -> ModelFacts:
-    return check_reward_base(name) if reward else check_causal_lm(name)
-
-
 @dataclass
 class ModelChoices:
     """The lists of models for one stage.
@@ -59,12 +39,12 @@ class ModelChoices:
     Attributes:
         base: the settings of the stage's recipe for a model of one's own.
         device: on which a run will compute.
-        learner: gives the facts about a model; replaced in tests.
+        learner: gives the facts about a model of a name; replaced in tests.
     """
 
     base: StageConfig
     device: Device
-    learner: Callable[[str, StageConfig], ModelFacts] = listed_facts
+    learner: Callable[[StageConfig, str], ModelFacts] = remembered_learner
     _seen: set[str] = field(default_factory=set)
 
     def groups(self, runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
@@ -76,7 +56,7 @@ class ModelChoices:
         fitting = [repo for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
         repos: list[tuple[str, str, str, Path | None]] = [(repo.name, repo.name, "", repo.folder) for repo in fitting]
         names = dict.fromkeys(run.config.model.policy for run in runs)
-        used = [(name, short_name(name), name) for name in names if _on_this_disk(name)]
+        used = [(name, short_name(name), name) for name in names if name not in BUNDLED and Path(name).is_dir()]
         bundled = [(name, name, "a tiny model, to try things out") for name in BUNDLED if name.endswith("policy")]
         made = [
             self._group("Trained here", [(name, title, detail, Path(name)) for name, title, detail in trained]),
@@ -95,7 +75,7 @@ class ModelChoices:
                 continue
             self._seen.add(name)
             try:
-                facts = self.learner(str(folder or name), self.base)
+                facts = self.learner(self.base, str(folder or name))
             except ModelError as error:
                 unfit.append(f"{shown} ({error})")
                 continue
@@ -116,7 +96,7 @@ class ModelChoices:
         needs, room = self.needs(facts)
         download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
         settings = {"model.policy": name, "model.revision": "main"}
-        return Choice(settings, title, ", ".join(filter(None, (size, detail))), needs, room, download, licence)
+        return Choice(settings, title, size, detail, needs, room, download, licence)
 
     def needs(self, facts: ModelFacts) -> tuple[str, str]:
         """(the memory of a run with settings that fit the model and usual texts, in words; whether that is free), by the planner."""
@@ -143,8 +123,3 @@ def _memory(config: StageConfig, facts: ModelFacts, device: Device) -> MemoryEst
         config = config.model_copy(update={"reward": config.reward.model_copy(update={"components": []})})
         return estimate_memory(config, models, device)
     return estimate_training_memory(config, models, device) if is_supervised(config) else None
-
-
-def _on_this_disk(name: str) -> bool:
-    """Whether an earlier run's model is a folder here; bundled ones and those of the hub are in other groups."""
-    return name not in BUNDLED and not (HUB_ID.fullmatch(name) and not Path(name).is_dir()) and Path(name).is_dir()

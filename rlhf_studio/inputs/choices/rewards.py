@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rlhf_studio.config import RewardComponent, RewardModelReward, RunConfig, short_name
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.recipes import list_recipes
-from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
+from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, ChoiceGroup, distinct
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo
 from rlhf_studio.inputs.choices.used import UsedRun
 from rlhf_studio.inputs.models.facts import check_reward_model
@@ -22,42 +21,38 @@ MOST_LABELS = 4
 
 def reward_groups(runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
     """All groups that have a choice; the same components once."""
-    runs, seen = list(runs), set[str]()
+    runs = list(runs)
     before = [(run.config.reward.components, f"in {run.name}") for run in runs if isinstance(run.config, RunConfig)]
-    trained = [([_model(str(run.folder))], f"{run.name}: {run.about}") for run in runs if run.kind == "reward_model"]
+    trained = [_choice([_model(str(run.folder))], f"{run.name}: {run.about}") for run in runs if run.kind == "reward_model"]
     recipes = [
-        (recipe.config.reward.components, f"recipe {recipe.title}")
+        _choice(recipe.config.reward.components, f"recipe {recipe.title}", fetched=True)
         for recipe in list_recipes("ppo")
         if recipe.download and isinstance(recipe.config, RunConfig)
     ]
-    groups: list[tuple[str, Sequence[tuple[Sequence[RewardComponent], str]]]] = [
-        ("Trained here", trained),
-        ("Used before", [(components, about) for components, about in before if not _is_bundled(components)]),
-        ("On this disk", [row for repo in cached if repo.is_classifier for row in _labels(repo)]),
-        ("Used by recipes, to be downloaded", recipes),
-        ("Comes with RLHF Studio", [([_model("bundled/world-reward")], "scores how friendly a film review is")]),
+    groups = [
+        ChoiceGroup("Trained here", trained),
+        ChoiceGroup("Used before", [_choice(components, about) for components, about in before if not _is_bundled(components)]),
+        ChoiceGroup("On this disk", [choice for repo in cached if repo.is_classifier for choice in _labels(repo)]),
+        ChoiceGroup("Used by recipes, to be downloaded", recipes),
+        ChoiceGroup("Comes with RLHF Studio", [_choice([_model("bundled/world-reward")], "scores how friendly a film review is")]),
     ]
-    made = [
-        ChoiceGroup(title, [choice for row in rows if (choice := _choice(*row, seen, fetched=title.endswith("downloaded")))])
-        for title, rows in groups
-    ]
-    return [group for group in made if group.choices]
+    return distinct(groups, _without_names)
 
 
-def _choice(components: Sequence[RewardComponent], about: str, seen: set[str], *, fetched: bool) -> Choice | None:
-    dumped: list[dict[str, Any]] = [component.model_dump(mode="json") for component in components]
-    key = json.dumps([{**component, "name": ""} for component in dumped], sort_keys=True)
-    if key in seen:
-        return None
-    seen.add(key)
+def _without_names(choice: Choice) -> str:
+    return json.dumps([{**component, "name": ""} for component in choice.settings["reward.components"]], sort_keys=True)
+
+
+def _choice(components: Sequence[RewardComponent], about: str, *, size: str = "", fetched: bool = False) -> Choice:
     models = fetched and any(component.model_names() for component in components)
     named = ", ".join(component.name if isinstance(component, RewardModelReward) else what_scores(component) for component in components)
     named = named if any(component.name for component in components) else ""
     return Choice(
-        {"reward.components": dumped},
+        {"reward.components": [component.model_dump(mode="json") for component in components]},
         title_of(components),
+        size,
         ", ".join(filter(None, (named, about))),
-        download="from the hub" if models else "",
+        download=FROM_HUB if models else "",
     )
 
 
@@ -89,12 +84,13 @@ def _is_bundled(components: Sequence[RewardComponent]) -> bool:
     )
 
 
-def _labels(repo: CachedRepo) -> list[tuple[list[RewardModelReward], str]]:
+def _labels(repo: CachedRepo) -> list[Choice]:
     """A reward for each label of a classifier; none for one that cannot be used, or has many labels."""
+    size = format_bytes(repo.bytes)
     try:
-        return [([_model(repo.name)], format_bytes(repo.bytes))] if check_reward_model(str(repo.folder)) else []
+        return [_choice([_model(repo.name)], "", size=size)] if check_reward_model(str(repo.folder)) else []
     except ModelError as error:
         named = repo.described.get("id2label")
         if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
             return []
-        return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]
+        return [_choice([_model(repo.name, str(label))], f"how likely {label} is", size=size) for label in named.values()]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from rlhf_studio.config import DemonstrationsConfig, PairsConfig
+from rlhf_studio.config import DemonstrationsConfig, PairsConfig, fitting
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair
 from rlhf_studio.inputs.prompts.cached import state_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -19,8 +19,6 @@ from rlhf_studio.inputs.trained import resolve
 
 Row = TypeVar("Row", Demonstration, Pair)
 Config = TypeVar("Config", DemonstrationsConfig, PairsConfig)
-MOST_SET_ASIDE = 1_000
-"""The most examples that are set aside, and that are read from ``data.eval``."""
 
 
 def split_held_out(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig, seed: int) -> tuple[list[Row], list[Row]]:
@@ -30,7 +28,7 @@ def split_held_out(rows: Sequence[Row], data: DemonstrationsConfig | PairsConfig
     or go do not move it. Nothing is held out when ``data.eval`` names held-out data.
     """
     share = 0.0 if data.eval else data.eval_share
-    aside = set(set_aside([_together(row) for row in rows], share, seed, most=MOST_SET_ASIDE, fewest=0))
+    aside = set(set_aside([_together(row) for row in rows], share, seed, most=fitting.MOST_EXAMPLES_HELD_OUT, fewest=0))
     return [row for index, row in enumerate(rows) if index not in aside], [rows[index] for index in sorted(aside)]
 
 

@@ -2,6 +2,7 @@
 
 :mod:`files`               finding a model's files: a folder, the hub's cache, the hub
 :mod:`facts`               whether the engine can load the model, and what it needs to know of it: start here
+:mod:`learner`             the same for the model that learns, by stage, remembered while its files stay as they are
 :mod:`weights`             the names and shapes of the weights
 :mod:`tokenizer_files`     the vocabulary and the special tokens
 :mod:`shape`               the sizes that decide the memory

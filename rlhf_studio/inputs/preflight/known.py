@@ -31,6 +31,11 @@ def _knows_chats(config: StageConfig, facts: ModelFacts) -> bool | None:
     used, and for a model that a run has trained: another note says in which form (:mod:`.trained`)."""
     if isinstance(config, SFTRunConfig) and config.model.fresh or run_of_model(Path(resolve(config.model.policy))) is not None:
         return None
+    return has_chats(facts)
+
+
+def has_chats(facts: ModelFacts) -> bool | None:
+    """Whether the tokenizer has a chat template; None for one that cannot be used."""
     try:
         return find_template(facts.tokenizer_files) is not None
     except ChatError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.config import EngineConfig, Permissions, StageConfig
+from rlhf_studio.config import EngineConfig, Permissions, RunConfig, StageConfig, SupervisedConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.machine import machine_problems
 from rlhf_studio.inputs.checks.trackers import tracker_problems
@@ -14,6 +14,7 @@ from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.estimate.disk import OnDisk
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.learner import learner_check
 from rlhf_studio.runs.gpus import Gpu
 
 
@@ -37,11 +38,11 @@ class Look:
     gpus: tuple[Gpu, ...] | None
     learner: ModelFacts | ModelError | None = None
 
-    def learner_or(self, read: Callable[[], ModelFacts]) -> ModelFacts:
-        """Facts of the model that learns, from ``read`` unless they are known. Raises :class:`ModelError`."""
+    def learner_of(self, config: RunConfig | SupervisedConfig) -> ModelFacts:
+        """Facts of the model that learns, read unless they are known. Raises :class:`ModelError`."""
         if isinstance(self.learner, ModelError):
             raise self.learner
-        return self.learner or read()
+        return self.learner or learner_check(config)(config.model.policy, config.model.revision, self.hub)
 
     def machine(self, config: StageConfig) -> Iterator[Problem]:
         """Settings that this machine does not allow, and trackers that are not installed."""

@@ -16,7 +16,7 @@ from rlhf_studio.inputs.estimate.counts import RunModels, reward_model_count
 from rlhf_studio.inputs.estimate.disk import disk_bytes, disk_problems
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving, cheapest
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
+from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
@@ -30,7 +30,7 @@ def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
     notes: list[str] = []
     policy: ModelFacts | None = None
     try:
-        policy = look.learner_or(lambda: check_causal_lm(config.model.policy, config.model.revision, look.hub))
+        policy = look.learner_of(config)
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, policy, look.hub, problems)

@@ -23,8 +23,8 @@ from rlhf_studio.inputs.estimate.supervised.disk import training_disk_bytes
 from rlhf_studio.inputs.estimate.supervised.memory import estimate_training_memory
 from rlhf_studio.inputs.estimate.supervised.savings import cheapest_change
 from rlhf_studio.inputs.estimate.supervised.sizes import planned_steps
-from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_base, check_shape
-from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
@@ -44,7 +44,7 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
     problems: list[Problem] = list(look.machine(config))
     facts: ModelFacts | None = None
     try:
-        facts = look.learner_or(lambda: start_of(config, look.hub))
+        facts = look.learner_of(config)
     except ModelError as error:
         problems.append(model_problem(error))
     reference = check_reference(config, facts, look.hub, problems) if isinstance(config, DPORunConfig) else None
@@ -78,15 +78,6 @@ def inspect_supervised(config: SupervisedConfig, look: Look, examples_facts: Exa
 def _known(of_model: Known, examples: ExampleFacts, steps: int | None) -> Known:
     chat = None if examples.plain else of_model.chat
     return replace(of_model, chat=chat, examples=examples.count, held_out=examples.held_out, steps=steps)
-
-
-def start_of(config: SupervisedConfig, hub: Hub | None) -> ModelFacts:
-    """Facts of what the training starts from. Raises :class:`ModelError`."""
-    name, revision = config.model.policy, config.model.revision
-    if isinstance(config, RewardModelRunConfig):
-        return check_reward_base(name, revision, hub)
-    fresh = isinstance(config, SFTRunConfig) and config.model.fresh
-    return check_shape(name, revision, hub) if fresh else check_causal_lm(name, revision, hub)
 
 
 def _model_problems(config: SupervisedConfig, facts: ModelFacts) -> Iterator[Problem]:

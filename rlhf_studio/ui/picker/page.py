@@ -6,26 +6,27 @@ import base64
 import binascii
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig, fitting
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardModelReward, StageConfig
 from rlhf_studio.config.recipes import list_recipes
-from rlhf_studio.inputs.chat import ChatError, find_template
 from rlhf_studio.inputs.choices import uploads
 from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots, Wanted
 from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup, NotOffered
-from rlhf_studio.inputs.choices.data import data_groups, data_of, source_settings
+from rlhf_studio.inputs.choices.data import data_groups, settings_of_source
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo, cached
 from rlhf_studio.inputs.choices.hub_search import Kind, search_hub
-from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices, learner_facts
+from rlhf_studio.inputs.choices.models import USUAL_EXAMPLE, USUAL_PROMPT, ModelChoices
 from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import UsedRun, used_runs
-from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import find_device
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.inputs.models.learner import remembered_learner
+from rlhf_studio.inputs.preflight.known import has_chats
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -35,7 +36,7 @@ from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 
 Json = dict[str, Any]
-MOST_PART = 600_000  # bytes of a part of an uploaded file; also in assets/train/picker/upload.js
+MOST_PART = 600_000  # bytes of a part of an uploaded file; also in assets/train/picker/finder.js
 LONGEST_NAME = 4096
 RULES = {"Your own": "Your own function or server", "Rules": "Rules", "Against a reference": "Against a reference", "Models": "More models"}
 """The groups of kinds of reward, and what they are called beside single reward models."""
@@ -59,7 +60,7 @@ class Picker:
         roots: Roots = NOWHERE,
         permissions: Permissions = NOTHING_ALLOWED,
         scan: Callable[[Any], list[CachedRepo]] = cached,
-        search: Callable[[str, Kind], list[Choice]] = search_hub,
+        search: Callable[[str, Kind, StageConfig], list[Choice]] = search_hub,
     ) -> None:
         self._workspace, self._access, self._roots, self._permissions = workspace, access, roots, permissions
         self._scan, self._search = scan, search
@@ -103,7 +104,7 @@ class Picker:
             files = self._permissions.files if kind["kind"] == "python" else ()
             own = [({**kind["defaults"], "file": file}, Path(file).name, f"your Python file, {file}") for file in files]
             for component, title, about in own or [(kind["defaults"], kind["title"], kind["help"])]:
-                groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, about))
+                groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, detail=about))
         return list(groups.values())
 
     @callable_by(Role.OPERATOR)
@@ -114,25 +115,19 @@ class Picker:
         if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
             return {"sentence": "", "size": "", "problem": "Name a folder or a hub id."}
         try:
-            facts = learner_facts(name, base)
+            facts = remembered_learner(base, name)
         except ModelError as error:
             return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
-        weights = parameters(facts)
-        try:
-            chat = find_template(facts.tokenizer_files) is not None if facts.tokenizer_files else False
-        except ChatError:
-            chat = False
-        choices = ModelChoices(base, find_device(base.engine))
-        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        choice = ModelChoices(base, find_device(base.engine)).choice(name, name, "", facts)
         known = [
             facts.model_type,
-            size,
+            choice.size,
             f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
-            "writes chats" if chat else "continues texts",
-            choices.needs(facts)[0],
-            choices.choice(name, name, "", facts).download,
+            "writes chats" if has_chats(facts) else "continues texts",
+            choice.needs,
+            choice.download,
         ]
-        return {"sentence": ", ".join(filter(None, known)), "size": size, "problem": ""}
+        return {"sentence": ", ".join(filter(None, known)), "size": choice.size, "problem": ""}
 
     @callable_by(Role.OPERATOR)
     def pick_folder(self, data: Any, request: gr.Request) -> Json:
@@ -164,7 +159,8 @@ class Picker:
             return {"problem": str(error)}
         except OSError as error:
             return {"problem": f"The file could not be written: {error.strerror or error}."}
-        return {"next": offset + len(part), "settings": {} if path is None else self._settings_of(data, str(path)), "problem": ""}
+        settings = {} if path is None else settings_of_source(self._base(data), str(path))
+        return {"next": offset + len(part), "settings": settings, "problem": ""}
 
     @callable_by(Role.OPERATOR)
     def pick_search(self, data: Any, request: gr.Request) -> Json:
@@ -174,22 +170,10 @@ class Picker:
         kind: Kind = "data" if what == "data" else "reward" if what == "reward" else "model"
         begun = time.monotonic()
         try:
-            choices = self._search(words if isinstance(words, str) else "", kind)
+            choices = self._search(words if isinstance(words, str) else "", kind, self._base(data))
         except NotOffered as error:
             return {"choices": [], "problem": str(error)}
-        group = ChoiceGroup("From the hub", [self._filled(data, choice) for choice in choices])
-        return {"choices": group.as_json()["choices"], "seconds": round(time.monotonic() - begun, 1), "problem": ""}
-
-    def _filled(self, data: Any, choice: Choice) -> Choice:
-        """A dataset of the hub with the settings of the stage."""
-        if "data" not in choice.settings:
-            return choice
-        return Choice(self._settings_of(data, choice.title), choice.title, choice.detail, download=choice.download, licence=choice.licence)
-
-    def _settings_of(self, data: Any, source: str) -> Json:
-        """The settings that name a source of the stage's data, and no column."""
-        settings = source_settings(data_of(self._base(data)))
-        return {**settings, next(iter(settings)): source}
+        return {"choices": [asdict(choice) for choice in choices], "seconds": round(time.monotonic() - begun, 1), "problem": ""}
 
     def _base(self, data: Any) -> StageConfig:
         stage = member(data, "stage")

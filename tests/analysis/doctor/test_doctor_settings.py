@@ -67,6 +67,7 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, str]] = {  # reci
     "nothing held out": ("own", {"data.eval_share": 0.0}, {"held_out": 0}, "warning", "Use a share of 0.32: 64 of 200 rows"),
     "ten held out": ("own", {"data.eval_share": 0.05}, {"held_out": 10}, "warning", "Use a share of 0.32: 64 of 200 rows"),
     "forty held out": ("own", {"data.eval_share": 0.2}, {"held_out": 40}, "note", "Use a share of 0.32: 64 of 200 rows"),
+    "no example held out": ("own-sft", {"data.eval_share": 0.0}, {"examples": 100}, "note", "Use a share of 0.2: 20 of 100 rows"),
     "nine others": ("own", {"data.eval": "few.jsonl"}, {"held_out": 9}, "warning", "Name 64 prompts or more in data.eval"),
     "RLOO of two": ("own", batch("rloo", 2), {}, "alarm", "Use 16."),
     "GRPO of four on a GPU": (

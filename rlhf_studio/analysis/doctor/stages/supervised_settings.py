@@ -29,7 +29,7 @@ def risks(config: SupervisedConfig, known: Known = NOTHING_KNOWN) -> Iterator[Fi
     yield from _learning_rate(config, known)
     yield from settings_rules.chat_template(config, known)
     yield from _steps(config, known)
-    yield from _held_out(config)
+    yield from _held_out(config, known)
     if isinstance(config, RewardModelRunConfig):
         yield from _reward_model(config)
     if isinstance(config, DPORunConfig):
@@ -77,20 +77,21 @@ def _steps(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
     yield from settings_rules.gradient_clip(config, HIGHEST_RATE[stage], "model")
 
 
-def _held_out(config: SupervisedConfig) -> Iterator[Finding]:
-    data = config.data
+def _held_out(config: SupervisedConfig, known: Known) -> Iterator[Finding]:
+    data, better = config.data, fitting.examples_share(known.examples)
+    aside: dict[str, Any] = {"data.eval_share": better.value}
     if not data.eval and data.eval_share == 0:
         cause = (
             "Then nobody can see whether the model learns something general or these examples by heart, and no best checkpoint is known."
         )
-        advice, changes = "Set 5 % aside.", {"data.eval_share": 0.05}
+        advice = f"Use a share of {better.value:g}: {better.why}."
         title, rule = "No example is held out", "neither held-out data nor a share set aside"
         level: Level = "note" if config.stage == "sft" else "warning"
-        yield finding("held-out", level, title, rule, cause, advice, changes, setting="data.eval_share 0")
+        yield finding("held-out", level, title, rule, cause, advice, aside, setting="data.eval_share 0")
     elif data.eval and data.eval == data.source and data.eval_split == data.split:
         title, rule = "The held-out data is the training data", "the same source and split for both"
         cause = "The held-out loss then falls also where the model only learns by heart."
-        cleared: dict[str, Any] = {"data.eval": ""} if data.eval_share else {"data.eval": "", "data.eval_share": 0.05}
+        cleared: dict[str, Any] = {"data.eval": "", **({} if data.eval_share else aside)}
         advice = "Leave it empty: a share is set aside then."
         yield finding("held-out", "warning", title, rule, cause, advice, cleared, setting=f"data.eval {data.eval}")
 

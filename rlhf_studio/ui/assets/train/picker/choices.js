@@ -31,7 +31,7 @@ export class Choices {
     this.none = el("p", { class: "rs-help", role: "status", hidden: true });
   }
 
-  /** @param groups  [{title, choices: [{settings, title, detail, needs, room, download, licence}], note}] */
+  /** @param groups  [{title, choices: [{settings, title, size, detail, needs, room, download, licence}], note}] */
   draw(groups) {
     this.groups = groups;
     this.rows = [];
@@ -62,8 +62,8 @@ export class Choices {
   row(choice, group) {
     const choose = () => this.onchoose(choice);
     const input = el("input", { type: "radio", name: this.name, onchange: choose, onclick: choose });
-    const { title, detail, needs, room, download, licence } = choice;
-    const facts = [detail, needs, ROOM[room], download, licence].filter(Boolean);
+    const { title, size, detail, needs, room, download, licence } = choice;
+    const facts = [size, detail, needs, ROOM[room], download, licence].filter(Boolean);
     const node = el(
       "label",
       { class: "rs-choice" },
@@ -77,7 +77,7 @@ export class Choices {
         ),
       ),
     );
-    return { choice, input, node, text: `${title} ${detail} ${group.title}`.toLowerCase() };
+    return { choice, input, node, text: `${title} ${size} ${detail} ${group.title}`.toLowerCase() };
   }
 
   /** Mark the choice that the form holds now. */

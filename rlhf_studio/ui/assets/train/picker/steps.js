@@ -196,10 +196,8 @@ class ModelStep extends ChoosingStep {
   get line() {
     const name = this.value("model.policy");
     if (!name) return NOTHING;
-    const { title, detail = "" } = this.list.chosen || { title: shortName(name, name) };
-    const [size] = detail.split(", ");
-    const weights = size.endsWith(" weights") ? size : this.size;
-    return readable(shortName(title, title), 80) + (weights ? `, ${weights}` : "");
+    const { title, size } = this.list.chosen || { title: name, size: this.size };
+    return readable(shortName(title, title), 80) + (size ? `, ${size}` : "");
   }
 
   follow(problems) {
