@@ -289,8 +289,8 @@ def _require_the_same_again(models: Models, model: ResponseModel, tokens: TokenB
     difference = float((again[0] - logprobs[0, : again.shape[1]]).abs().max())
     if not difference <= SAME_AGAIN:
         raise ParityError(
-            f"model.policy: the model cannot be used here: two passes over one text differ by {difference:.2g}, so something is drawn anew in "
-            "each, such as dropout; nothing was trained"
+            f"model.policy: the model cannot be used here: two passes over one text differ by {difference:.2g}, so something is drawn anew "
+            "in each, such as dropout; nothing was trained"
         )
 
 
