@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlhf_studio.analysis.trial import Measured, Night, judge, night_of
+from rlhf_studio.analysis.doctor.run_data import RunCache
+from rlhf_studio.analysis.trial import Measured, Night, judge, measured, night_of
 from rlhf_studio.analysis.trial.rule import expected_kl
 from rlhf_studio.config import RunConfig, SFTRunConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.config.stability import EarlyStep, bolder, gentler, unstable
 from rlhf_studio.config.usual import other_rate
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import EventRecord, StepRecord
+from rlhf_studio.runs.writer import RunWriter
 
 CONFIG = RunConfig.model_validate(
     {
@@ -146,3 +152,17 @@ def test_another_rate_is_the_usual_one_or_three_times_off() -> None:
         assert other_rate(config, weights, gentler) == {"ppo.learning_rate": lower}
         assert other_rate(config, weights, bolder) == {"ppo.learning_rate": higher}
     assert (gentler(3e-3), bolder(3e-3)) == (1e-3, 9e-3)
+
+
+def test_a_long_trial_keeps_its_early_events(tmp_path: Path) -> None:
+    """Two minibatches left out in the first step, and the memory that there is, before as many events as a reader's page holds."""
+    config = SFTRunConfig.model_validate({"data": {"source": "x.jsonl"}})
+    create_run(tmp_path / "run", config, name="a trial")
+    skip, other = EventRecord("warning", "skip", "", {"minibatches": 2}), EventRecord("info", "other", "")
+    with RunWriter(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(1, {"sft/loss": 3.0, "memory/peak": 1e9}, [], events=[skip]))
+        writer.event(EventRecord("info", "memory", "", {"limit": 4e9, "weights": 1000}), step=1)
+        writer.commit_step(StepRecord(2, {"sft/loss": 2.5, "memory/peak": 2e9}, [], events=[other] * 600))
+    trial = measured(RunCache(RunReader(tmp_path / "run")).read(), config)
+    assert trial is not None and trial.unstable == "2 minibatches were left out in step 1"
+    assert (trial.left_out, trial.limit, trial.weights, trial.peak, trial.loss) == (2, 4e9, 1000, 2e9, (3.0, 2.5))

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from rlhf_studio.config import StageConfig
+from rlhf_studio.config.stability import early_step, last_early_step, unstable
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, StoredEvent
 
@@ -121,3 +122,19 @@ class RecordedRun:
             non_finite=[row for row in self.non_finite if row[0] <= step],
             checkpoints=[at for at in self.checkpoints if at <= step],
         )
+
+
+def why_unstable(run: RecordedRun, config: StageConfig) -> list[str]:
+    """Of each step why it shows that a run with these settings is not stable, length S; empty where it does not."""
+    left_out = dict.fromkeys(run.steps.tolist(), 0)
+    for event in run.step_events:
+        if event.step in left_out:
+            left_out[event.step] += event.data.get("minibatches", 0)
+    names = ("objective/kl", "tokens/response_length", f"{config.stage}/loss")
+    columns = {name: run.column(name) for name in names if run.has(name)}
+    first_loss = float(columns[names[2]][0]) if names[2] in columns else float("nan")
+    reasons = [""] * len(run.steps)
+    for place, step in enumerate(run.steps[run.steps <= last_early_step(config)].tolist()):
+        metrics = {name: float(column[place]) for name, column in columns.items()}
+        reasons[place] = unstable(config, early_step(config, step, metrics, left_out[step], first_loss))
+    return reasons

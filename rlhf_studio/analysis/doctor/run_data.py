@@ -16,9 +16,11 @@ from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.live import with_changes
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, SettingChange, StoredEvent
+from rlhf_studio.runs.rows import EventsOf
 
 PAGE = 500
-MOST_EVENTS = 2000
+NO_SPREAD = 1e-6
+"""Points: scores that differ by no more are equal up to rounding, and nothing is there to move the policy."""
 ENOUGH = 64
 """Responses that a mean is taken over before a check that looks at every step compares it: in small batches over more steps."""
 
@@ -141,10 +143,8 @@ class RunCache:
             if self._config is None:
                 self._config = reader.config()
             self._read_metrics()
-            newest = self._events[-1].id if self._events else 0
-            self._events += reader.events_since(newest, MOST_EVENTS)
-            newest = self._step_events[-1].id if self._step_events else 0
-            self._step_events += reader.events_since(newest, MOST_EVENTS, of="steps")
+            self._read_events(self._events, "all")
+            self._read_events(self._step_events, "steps")
             own = self._of_ppo(self._config, status.step, until) if isinstance(self._config, RunConfig) else {}
             kind = RunData if own else RecordedRun
             read = kind(
@@ -185,6 +185,10 @@ class RunCache:
     def _read_metrics(self) -> None:
         while page := self._reader.metrics_since(self._rows[-1][0] if self._rows else 0, PAGE):
             self._rows += page
+
+    def _read_events(self, events: list[StoredEvent], of: EventsOf) -> None:
+        while page := self._reader.events_since(events[-1].id if events else 0, PAGE, of=of):
+            events += page
 
 
 def _looked_at(steps: Sequence[int], until: int | None) -> list[int]:

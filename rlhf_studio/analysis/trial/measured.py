@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from math import isfinite, nan, sqrt
 from statistics import fmean, median
 
+from rlhf_studio.analysis.doctor.checks.machine import memory_limit
+from rlhf_studio.analysis.doctor.recorded import RecordedRun, why_unstable
 from rlhf_studio.config import RunConfig, StageConfig
-from rlhf_studio.config.stability import early_step, unstable
-from rlhf_studio.runs.reader import RunReader
 
 PHASES = {
     "time/rollout": "writing",
@@ -60,29 +60,22 @@ class Measured:
     weights: int | None = None
 
 
-def measured(reader: RunReader, config: StageConfig) -> Measured | None:
-    """What a trial of ``config`` measured; None before its first step is done. Raises StoreError."""
-    with reader.snapshot():
-        rows, events, planned = reader.metrics_since(0), reader.newest_events(of="now"), reader.status().total_steps
-    steps = [(step, {name: nan if value is None else value for name, value in metrics.items()}) for step, metrics in rows]
-    if not steps:
+def measured(run: RecordedRun, config: StageConfig) -> Measured | None:
+    """What a trial of ``config`` measured; None before its first step is done."""
+    metrics = [{name: float(column[at]) for name, column in run.metrics.items()} for at in range(len(run.steps))]
+    if not metrics:
         return None
-    metrics = [values for _, values in steps]
-    left_out = {step: sum(event.data.get("minibatches", 0) for event in events if event.step == step) for step, _ in steps}
-    loss = f"{config.stage}/loss"
-    first_loss = metrics[0].get(loss, nan)
-    reasons = (unstable(config, early_step(config, step, values, left_out[step], first_loss)) for step, values in steps)
-    why = next(filter(None, reasons), "")
+    why = next(filter(None, why_unstable(run, config)), "")
     own = metrics[:1] if why else metrics
-    memory = next((event.data for event in reversed(events) if event.kind == "memory"), {})
+    loss = f"{config.stage}/loss"
     later = metrics[1:] or metrics
     phases = {word: _median(later, name) for name, word in PHASES.items()}
     return Measured(
-        steps=len(steps),
+        steps=len(metrics),
         seconds=_median(later, "time/total"),
         phases=dict(sorted(((word, time) for word, time in phases.items() if time > 0), key=lambda pair: -pair[1])),
         peak=metrics[-1].get("memory/peak", nan),
-        limit=memory.get("limit", nan),
+        limit=memory_limit(run) or nan,
         answers=len(own) * (config.ppo.batch_size if isinstance(config, RunConfig) else 0),
         score=metrics[0].get("objective/scores", nan),
         spread=metrics[0].get("objective/scores_std", nan),
@@ -90,11 +83,11 @@ def measured(reader: RunReader, config: StageConfig) -> Measured | None:
         moved=_moved(config, metrics),
         grew=_grew(config, metrics),
         ended=_ended(config, own),
-        left_out=sum(left_out.values()),
+        left_out=sum(event.data.get("minibatches", 0) for event in run.step_events),
         unstable=why,
-        loss=(first_loss, metrics[-1].get(loss, nan)),
-        planned=planned,
-        weights=memory.get("weights"),
+        loss=(metrics[0].get(loss, nan), metrics[-1].get(loss, nan)),
+        planned=run.total_steps,
+        weights=run.weights,
     )
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor.bounds import MATTERS
 from rlhf_studio.analysis.doctor.checks.kl import FAR_KL
+from rlhf_studio.analysis.doctor.checks.machine import NEAR_LIMIT
 from rlhf_studio.analysis.doctor.checks.optimisation import HARDLY_MOVE
 from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import SURE_AT_END
 from rlhf_studio.analysis.doctor.remedies import less_memory
+from rlhf_studio.analysis.doctor.run_data import NO_SPREAD
 from rlhf_studio.analysis.trial.measured import Measured
 from rlhf_studio.config import RunConfig, StageConfig, fitting
 from rlhf_studio.config.stability import bolder, gentler
 from rlhf_studio.config.usual import other_rate
 from rlhf_studio.units import format_bytes, percent
 
-EQUAL = 1e-7  # points
 MOST_CUT = 0.5  # share of the answers
 SEEN = 32  # answers of which none ended: a longer limit is no cure then
 LONGEST = 8192  # tokens, the setting's own limit
-TIGHT = 0.9  # share of the memory that there is
 ABOUT_NONE = 0.05  # nats
 OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
 """Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
@@ -98,7 +98,7 @@ def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int |
 
 
 def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
-    if trial.spread <= EQUAL:
+    if trial.spread <= NO_SPREAD:
         return f"It cannot learn: all answers of the first step got the same score, {trial.score:.3g}."
     if not fits:
         return f"Not one step would be done {night.until}."
@@ -118,7 +118,7 @@ def _rate(trial: Measured, config: StageConfig) -> list[Correction]:
     if trial.unstable:
         return [_other_rate(trial, config, gentler, trial.unstable)]
     tokens = config.generation.response_length if isinstance(config, RunConfig) else 1
-    if trial.moved < HARDLY_MOVE * tokens and trial.spread > EQUAL:
+    if trial.moved < HARDLY_MOVE * tokens and trial.spread > NO_SPREAD:
         why = f"an update moved the policy by {trial.moved:.1g} nats an answer, which is next to nothing"
         return [_other_rate(trial, config, bolder, why)]
     return []
@@ -130,7 +130,7 @@ def _other_rate(trial: Measured, config: StageConfig, choose: Callable[[float, f
 
 
 def _memory(trial: Measured, config: StageConfig) -> list[Correction]:
-    if not trial.peak > TIGHT * trial.limit:
+    if not trial.peak > NEAR_LIMIT * trial.limit:
         return []
     why = f"{format_bytes(trial.peak)} of {format_bytes(trial.limit)} were held"
     changed = less_memory(config).items()
@@ -192,7 +192,7 @@ def _memory_held(trial: Measured) -> str:
 def _scores(trial: Measured) -> str:
     if not isfinite(trial.spread):
         return "No answer was scored."
-    if trial.spread <= EQUAL:
+    if trial.spread <= NO_SPREAD:
         return "Where all answers earn the same, no answer is better than another: look at the reward with texts of your own."
     return f"The model's own answers scored {trial.score:.3g} on average, with a spread of {trial.spread:.3g}."
 
@@ -250,7 +250,7 @@ def _pace(trial: Measured) -> float:
 
 def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
     """Which rise can be told from chance: see :func:`~rlhf_studio.analysis.doctor.expectation.steps_if_it_rises`."""
-    if steps < 2 or not trial.spread > EQUAL:
+    if steps < 2 or not trial.spread > NO_SPREAD:
         return ""
     shows = (SURE_AT_END + NINE_OF_TEN) * sqrt(12 / (steps * config.ppo.batch_size))
     rise = f"{shows * trial.spread:.2g}"

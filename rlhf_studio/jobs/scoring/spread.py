@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlhf_studio.analysis.doctor.run_data import NO_SPREAD
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import choose_compute
@@ -28,8 +29,6 @@ LOOKED_AT = 200
 """Rows of the data among which they are."""
 MOST_TOKENS = 32
 """Of an answer."""
-SAME = 1e-6
-"""A spread below this, for its mean's size, is rounding."""
 
 
 def measure_spread(config: RunConfig, why_not: str, permissions: Permissions, report: OnProgress) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _sentence(config: RunConfig, count: int, why_not: str) -> str:
 
 def verdict(scores: list[float], std: float, *, answers: bool) -> str:
     """What a run could learn from these scores, where they are of the model's own ``answers``; else only whether they differ."""
-    same = std <= SAME * max(1.0, max(abs(score) for score in scores))
+    same = std <= NO_SPREAD * max(1.0, max(abs(score) for score in scores))
     if not answers:
         told = "These texts all get the same score" if same else "The reward tells these texts apart"
         return f"{told}; what it gives to answers may be another thing."

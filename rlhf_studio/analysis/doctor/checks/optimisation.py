@@ -6,9 +6,9 @@ import numpy as np
 
 from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import EVERY, TRAINING, Course, check, figure, metric_evidence
-from rlhf_studio.analysis.doctor.recorded import RecordedRun
+from rlhf_studio.analysis.doctor.recorded import RecordedRun, why_unstable
 from rlhf_studio.analysis.doctor.remedies import bolder, calmer
-from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
+from rlhf_studio.analysis.doctor.run_data import ENOUGH, NO_SPREAD, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, window_median
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import stability
@@ -34,7 +34,6 @@ SAME_STEPS, SAME_MOVE, SAME_KL = 5, 1e-11, 1e-6  # nats; float32 rounding of a l
 # score still rises. At a hundredth it is 1e-6 or less, no token is clipped, and 64 responses cannot show that the KL of 24 steps is not 0.
 HARDLY_STEPS, HARDLY_MOVE, HARDLY_KL = 10, 1e-5, 0.02
 HARDLY_CHANGE = percent(float(np.sqrt(2 * HARDLY_MOVE)), 1)  # the approximate KL is half the mean square of the log-ratio
-NO_SPREAD = 1e-7  # points: where all responses earn the same, nothing is there to move the policy
 DECAYED, DECAYED_STEPS = (
     0.01,
     0.1,
@@ -53,22 +52,11 @@ NO_UPDATE_STEPS = 3
     stages=TRAINING,
 )
 def unstable_start(run: RecordedRun) -> Course | None:
-    left_out = dict.fromkeys(run.steps.tolist(), 0)
-    for event in run.step_events:
-        if event.step in left_out:
-            left_out[event.step] += event.data.get("minibatches", 0)
-    names = ("objective/kl", "tokens/response_length", f"{run.config.stage}/loss")
-    columns = {name: run.column(name) for name in names if run.has(name)}
-    first_loss = float(columns[names[2]][0]) if names[2] in columns else float("nan")
-    last = int(np.searchsorted(run.steps, stability.last_early_step(run.config), side="right"))
-    reasons = [""] * len(run.steps)
-    for place, step in enumerate(run.steps[:last].tolist()):
-        metrics = {name: float(column[place]) for name, column in columns.items()}
-        reasons[place] = stability.unstable(run.config, stability.early_step(run.config, step, metrics, left_out[step], first_loss))
+    reasons = why_unstable(run, run.config)
     unstable = np.array([bool(reason) for reason in reasons], dtype=bool)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        metric = "objective/kl" if "objective/kl" in columns else names[2]
+        metric = "objective/kl" if run.has("objective/kl") else f"{run.config.stage}/loss"
         return [
             Evidence(reasons[at].replace(f" in step {run.steps[at]}", ""), step=int(run.steps[at]), metric=metric)
             for at in dict.fromkeys([since, last])

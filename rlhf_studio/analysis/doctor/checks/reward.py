@@ -7,7 +7,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import tighter
-from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.run_data import NO_SPREAD, RunData
 from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.records import Evidence
@@ -17,7 +17,6 @@ from rlhf_studio.units import percent
 FAMILY = "Reward"
 
 SPREAD_STEPS, SPREAD_SHARE = 5, 0.02  # share of the start's spread that is left; the recipes keep 0.15 or more
-NO_SPREAD = 1e-7  # points; equal up to rounding
 
 PINNED_SHARE = 0.5  # share of a step's recorded scores that stand exactly at the clip
 PINNED_RESPONSES = 8
