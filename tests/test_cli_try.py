@@ -11,14 +11,20 @@ from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.cli.main import main
 from rlhf_studio.config.io import config_from_file, config_to_yaml
 from rlhf_studio.engine.process import control, worker
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
+from rlhf_studio.runs.lab.trial import note_of
+from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.trial import Trials
 from tests.engine.conftest import small_config
+from tests.runs.stage_helpers import stage_config
+from tests.runs.store_helpers import new_run
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 pytestmark = pytest.mark.slow
@@ -74,12 +80,32 @@ def test_the_page_starts_a_trial_and_stops_it(workspace: Path, tmp_path: Path) -
     asked = {"op": "look", "run": started["run"], "seconds": 3600.0, "until": "until 07:00"}
     assert trials.trial(asked, OPERATOR)["progress"] == "Waiting to start"
     assert trials.trial({**asked, "op": "stop"}, OPERATOR)["progress"] == "Stopping"
-    assert trials.trial(asked, OPERATOR)["error"].startswith("The trial ended without a result")
+    ended = trials.trial(asked, OPERATOR)["error"]
+    assert ended.startswith("The trial ended without a result") and not ended.endswith("..")
     wrong = {**values_of(config), "data.prompts": "nowhere.txt"}
     answer = trials.trial({"op": "start", "basis": "world", "values": wrong}, OPERATOR)
     assert (answer["state"], answer["problems"][0]["field"]) == ("failed", "data.prompts") and len(woken) == 1
     other = runs.submit(config)
     assert trials.trial({**asked, "op": "delete", "run": other}, OPERATOR)["error"] == f"The run {other} is not a trial."
+    (runs.run_dir(other) / paths.TRIAL).write_bytes(note_of(stage_config("evaluation"))[paths.TRIAL])
+    assert "tries an evaluation, which trains nothing" in trials.trial({**asked, "run": other}, OPERATOR)["error"]
+
+
+def test_a_start_that_is_sent_again_starts_one_trial_and_each_waits_for_those_before_it(workspace: Path, tmp_path: Path) -> None:
+    access, runs = Access(), Workspace(workspace)
+    trials = Trials(TrainPage(runs, access), runs, access, lambda: None)
+    asked = {"op": "start", "basis": "world", "values": values_of(config_from_file(tmp_path / "run.yaml"))}
+    started = [trials.trial({**asked, "nonce": nonce}, OPERATOR)["run"] for nonce in ("a", "a", "b", "c")]
+    assert started[0] == started[1] and len(runs.runs()) == len(set(started)) == 3
+
+    def progress() -> list[str]:
+        return [trials.trial({"op": "look", "run": run}, OPERATOR)["progress"] for run in started[1:]]
+
+    assert progress() == ["Waiting to start", "Waiting: 1 run comes first", "Waiting: 2 runs come first"]
+    other = new_run(workspace / "runs" / "20200101-000000-abcdef")
+    with EngineLock(other), RunWriter(other) as writer:
+        writer.set_state("running")
+        assert progress() == ["Waiting: 1 run comes first", "Waiting: 2 runs come first", "Waiting: 3 runs come first"]
 
 
 def test_an_unstable_run_begins_again_with_a_lower_rate(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

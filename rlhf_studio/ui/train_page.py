@@ -313,10 +313,6 @@ class TrainPage:
         config = self._config(data, self._basis(data))
         return config, _passed(self._look(config, data))
 
-    def waiting(self) -> int:
-        """How many runs are alive or queued."""
-        return self._waiting()
-
     def _look(self, config: StageConfig, data: Any, learner: ModelFacts | ModelError | None = None) -> Preflight:
         """The check before a start, in the folder where the run will work: for a variation, the folder of the varied run.
 

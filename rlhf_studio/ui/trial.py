@@ -23,6 +23,7 @@ from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import problems, sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.outlook import count, value_text
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
@@ -41,19 +42,20 @@ class Trials:
 
     def __init__(self, train_page: TrainPage, workspace: Workspace, access: Access, wake: Callable[[], None]) -> None:
         self._train_page, self._workspace, self._access, self._wake = train_page, workspace, access, wake
+        self._once = Once(lambda answer: "run" in answer)
 
     @callable_by(Role.OPERATOR)
     def trial(self, data: Any, request: gr.Request) -> Json:
         """``op`` is start, look, stop or delete. Gives ``state`` (working, done, failed, deleted) with ``run`` and what there is to show.
 
-        ``start`` takes what a check of the form takes; the others the ``run``. ``look`` takes ``seconds`` from now on that the long run may
-        take, and in words ``until`` when.
+        ``start`` takes what a check of the form takes, and a ``nonce``, with which it starts one trial however often it is sent; the others
+        take the ``run``. ``look`` takes ``seconds`` from now on that the long run may take, and in words ``until`` when.
         """
         if not self._access.is_operator(request, data):
             return _failed(self._access.why_not(request, data))
         try:
             if member(data, "op") == "start":
-                return self._start(data)
+                return self._once.answer(data, lambda: self._start(data))
             run_id = sent.run_id(data)
             folder = self._workspace.own_dir(run_id)
             tried(folder)  # whoever asks may delete or stop trials alone here
@@ -91,7 +93,7 @@ class Trials:
             return {"state": "working", "run": run_id, "progress": self._progress(run, folder), "fraction": _fraction(run, folder)}
         judgement = judgement_of(folder, _seconds(member(data, "seconds")), _words(member(data, "until")))
         if judgement is None or run.state in ("failed", "interrupted"):
-            return {**_failed(f"The trial ended without a result: {run.cause or run.state}."), "run": run_id}
+            return {**_failed(f"The trial ended without a result: {(run.cause or run.state).rstrip('.')}."), "run": run_id}
         return {
             "state": "done",
             "run": run_id,
@@ -103,7 +105,8 @@ class Trials:
 
     def _progress(self, run: RunStatus, folder: Path) -> str:
         if run.state == "queued":
-            before = self._train_page.waiting() - 1
+            working = sum(other.state in ALIVE for other in self._workspace.runs())
+            before = working + (run.queue_position or 1) - 1
             return f"Waiting: {count(before, 'run comes', 'runs come')} first" if before > 0 else "Waiting to start"
         if run.state == "loading":
             return run.phase or "Loading"

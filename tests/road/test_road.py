@@ -72,8 +72,16 @@ def test_the_file_gives_back_what_was_written(tmp_path: Path) -> None:
     assert done.next_part() is None
 
 
-PART = '{"key": "sft", "title": "t", "kind": "run"%s}'
-WHOLE = '{"name": %s, "settings": %s, "created_at": 1, "parts": [%s]}'
+def part(key: str, more: str = "") -> str:
+    return f'{{"key": "{key}", "title": "t", "kind": "{"data" if key.startswith("pairs") else "run"}"{more}}}'
+
+
+PART = part("sft")[:-1] + "%s}"
+OTHERS = ", ".join(map(part, ("pairs", "reward_model", "ppo", "evaluation")))
+WHOLE = f'{{"name": %s, "settings": %s, "created_at": 1, "parts": [%s, {OTHERS}]}}'
+A_ROAD = WHOLE % ('"x"', "{}", PART % "")
+OWN = '{"policy": "m", "minutes": 5.0}'
+OWN_ROAD = A_ROAD.replace('"settings": {}', f'"settings": {OWN}').replace(f"{part('pairs')}, ", "")
 NO_ROADS = [
     *("", "[]", "{}", "[" * 100_000, "null"),
     WHOLE % ('"x"', "{}", '{"key": 1}'),
@@ -84,11 +92,23 @@ NO_ROADS = [
     WHOLE % ('"x"', "{}", PART % ', "seconds": "long"'),
     WHOLE % ('"\\ud800"', "{}", PART % ""),
     WHOLE % ("{}", "{}", PART % ""),
+    # parts that the settings do not ask for
+    A_ROAD.replace('"settings": {}', f'"settings": {OWN}'),
+    OWN_ROAD.replace('"ppo"', '"ppo-2"'),
+    OWN_ROAD.replace(OWN, "{}"),
+    OWN_ROAD.replace("run", "data"),
+    A_ROAD.replace("{}", '{"rounds": 1000000000}'),
+    A_ROAD.replace(f"{PART % ''}, ", ""),
+    A_ROAD.replace(", ".join([PART % "", OTHERS]), ""),
+    f"{A_ROAD[:-2]}, {part('evaluation')}]}}",
 ]
 
 
 def test_a_file_that_is_none_is_refused_and_left_out_of_the_list(tmp_path: Path) -> None:
     road = made(tmp_path)
+    for text in (A_ROAD, OWN_ROAD):
+        (road.folder / "road.json").write_text(text, encoding="utf-8")
+        assert list_roads(tmp_path)
     taken = []
     for text in NO_ROADS:
         (road.folder / "road.json").write_text(text, encoding="utf-8")
@@ -103,6 +123,13 @@ def hold(folder: Path, begun: multiprocessing.Event, end: multiprocessing.Event)
     with driven(folder):
         begun.set()  # type: ignore[attr-defined]
         end.wait(30)  # type: ignore[attr-defined]
+
+
+def test_parts_that_do_not_fit_the_settings_are_named(tmp_path: Path) -> None:
+    road = made(tmp_path)
+    (road.folder / "road.json").write_text(OWN_ROAD.replace('"ppo"', '"ppo-2"'), encoding="utf-8")
+    with pytest.raises(ValueError, match="do not fit its settings, which ask for sft, reward_model, ppo, evaluation$"):
+        read_road(road.folder)
 
 
 def test_a_part_under_way_is_stopped_when_nobody_goes_along(tmp_path: Path) -> None:

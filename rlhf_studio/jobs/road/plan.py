@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, RoadSettings
+from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, RoadSettings, key_of
 
 RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "evaluation": "world-evaluation"}
 
@@ -40,11 +40,6 @@ def plan(settings: RoadSettings) -> list[Part]:
             Part(key_of("ppo", number), f"Train with PPO{again}", "run"),
         ]
     return [*parts, Part("evaluation", "Compare the policies on held-out prompts", "run")]
-
-
-def key_of(stage: str, number: int) -> str:
-    """The key of a stage's part in a round; rounds count from 1."""
-    return stage if number == 1 else f"{stage}-{number}"
 
 
 def round_of(key: str) -> int:

@@ -230,6 +230,11 @@ class _RoadFile:
 _ROAD_FILE = TypeAdapter(_RoadFile)
 
 
+def key_of(stage: str, number: int) -> str:
+    """The key of a stage's part in a round; rounds count from 1."""
+    return stage if number == 1 else f"{stage}-{number}"
+
+
 def workspace_of(folder: Path) -> Path | None:
     """The workspace that a road's folder is in; None if it is in none."""
     return folder.parent.parent if folder.parent.name == ROADS else None
@@ -263,9 +268,20 @@ def read_road(folder: Path) -> Road:
         first = error.errors()[0]
         setting = ".".join(map(str, first["loc"]))[:60]
         raise ValueError(f"{folder / FILE} is no road: {setting}{': ' if setting else ''}{first['msg']}") from error
+    keys = _keys_of(road.settings, len(road.parts))
+    if [(part.key, part.kind) for part in road.parts] != [(key, "data" if key.startswith("pairs") else "run") for key in keys]:
+        raise ValueError(f"{folder / FILE} is no road: its parts do not fit its settings, which ask for {', '.join(keys)[:200]}")
     if not is_driven(folder):
         road = replace(road, parts=[replace(part, state="stopped") if part.state == "running" else part for part in road.parts])
     return road
+
+
+def _keys_of(settings: RoadSettings | OwnSettings, most: int) -> list[str]:
+    """The keys of the parts that the settings ask for, in their order; of at most so many rounds, whatever number a file has."""
+    if isinstance(settings, OwnSettings):
+        return ["sft", "reward_model", "ppo", "evaluation"]
+    rounds = range(1, min(settings.rounds, most) + 1)
+    return ["sft", *(key_of(stage, number) for number in rounds for stage in ("pairs", "reward_model", "ppo")), "evaluation"]
 
 
 def list_roads(workspace: Path) -> list[Road]:

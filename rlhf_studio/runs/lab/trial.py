@@ -54,11 +54,14 @@ def tried(run_dir: Path) -> StageConfig:
     """The settings that a trial tries. Raises StoreError for another run (reason ``state``), and for a note that cannot be read."""
     path = Path(run_dir) / paths.TRIAL
     try:
-        return parse_config(json.loads(read_regular(path, MOST_BYTES))["settings"])
+        config = parse_config(json.loads(read_regular(path, MOST_BYTES))["settings"])
     except FileNotFoundError:
         raise StoreError(f"The run {Path(run_dir).name} is not a trial.", "state") from None
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:  # a ConfigError is a ValueError
         raise StoreError(f"{path} says which settings this trial tries, and cannot be read ({error}).", "damaged") from error
+    if isinstance(config, EvaluationRunConfig):
+        raise StoreError(f"{path} says that this trial tries an evaluation, which trains nothing: it is no trial.", "damaged")
+    return config
 
 
 def put_aside(run_dir: Path) -> None:

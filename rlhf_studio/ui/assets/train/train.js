@@ -89,7 +89,9 @@ class TrainPage {
     return new Trial({
       poll: this.poll,
       ask: (question) =>
-        question.op === "start" ? this.ask("trial", question) : this.server.trial({ ...question, view: onlyWatches() }),
+        question.op === "start"
+          ? this.once.ask(this.payload(question), (wanted) => this.server.trial(wanted))
+          : this.server.trial({ ...question, view: onlyWatches() }),
       ready: () => this.startable(),
       key: () => `${this.state.stage} ${this.state.value("model.policy")}`,
       value: (name) => this.state.value(name),
