@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from rlhf_studio.config import RewardComponent, RewardModelReward, RunConfig, short_name
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.recipes import list_recipes
@@ -97,4 +99,7 @@ def _labels(repo: CachedRepo) -> list[tuple[list[RewardModelReward], str]]:
         named = repo.described.get("id2label")
         if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
             return []
-        return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]
+        try:
+            return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]
+        except ValidationError:  # a label that no setting can name: too long, or half a character
+            return []
