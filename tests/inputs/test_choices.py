@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.inputs.choices import hub_search, uploads
+from rlhf_studio.inputs.choices import browsing, hub_search, uploads
 from rlhf_studio.inputs.choices.browsing import NOWHERE, Roots
 from rlhf_studio.inputs.choices.choice import ChoiceGroup, NotOffered
 from rlhf_studio.inputs.choices.data import data_groups
@@ -27,7 +28,12 @@ from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import used_runs
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device
+<<<<<<< HEAD
 from rlhf_studio.inputs.models.learner import remembered_learner
+=======
+from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.inputs.models.files import ModelError
+>>>>>>> m3
 from rlhf_studio.runs.workspace import Workspace
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.test_stages import give_model
@@ -216,6 +222,93 @@ def test_a_file_is_uploaded_in_parts(tmp_path: Path) -> None:
         with pytest.raises(NotOffered, match=expected):
             ask()
     assert sorted(file.name for file in (tmp_path / "uploads").iterdir()) == ["mine-2.jsonl", "mine.jsonl"]
+
+
+def test_uploads_leave_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, free = tmp_path / "uploads", 10**12
+    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+
+    def add(number: int, offset: int = 0, part: bytes = b"rows", last: bool = False) -> Path | None:
+        return uploads.add_part(tmp_path, f"{number:016x}", "mine.jsonl", offset, part, last=last)
+
+    def parts() -> int:
+        return len(list(folder.glob(".*.part")))
+
+    for number in range(3):
+        add(number)
+    monkeypatch.setattr(uploads, "MOST_OPEN_BYTES", 16)
+    with pytest.raises(NotOffered, match="Many other uploads"):
+        add(2, 4, b"5 new")
+    assert parts() == 2
+    free = uploads.LEAST_FREE + 3
+    with pytest.raises(NotOffered, match="almost full"):
+        add(1, 4)
+    free = 10**12
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        add(0, 4, last=True)
+    assert list(folder.iterdir()) == [], "nothing stays of an upload that failed"
+    monkeypatch.undo()
+    add(0)
+    os.utime(next(folder.iterdir()), (0, 0))
+    monkeypatch.setattr(os, "link", None)
+    path = add(1, last=True)
+    assert path is not None and path.read_bytes() == b"rows" and list(folder.iterdir()) == [path], "one that was left is removed"
+
+
+def test_one_bad_entry_does_not_empty_a_list_of_the_cache(disk: Path) -> None:
+    cache, classifier = disk / "cache", "GPT2ForSequenceClassification"
+    wrong: list[dict[str, Any]] = [
+        *({"architectures": value} for value in ({"a": 1}, 5, [], [[]], "GPT2")),
+        *({key: ["a"]} for key in ("model_type", "activation_function")),
+        {"text_config": {"model_type": {}}},
+        {"rope_scaling": {"type": ["a"]}},
+        *({"architectures": [classifier], "id2label": {"0": label, "1": "B"}} for label in ("A" * 100_000, "A\ud800")),
+        {"architectures": [classifier], "model_type": ["a"], "id2label": ["A", "B"]},
+        {"model_type": "\ud800"},
+    ]
+    for number, config in enumerate(wrong):
+        put_into_cache(cache, "model", f"bad/{number}", a_model(disk, "GPT2LMHeadModel", **config))
+    (cache / "models--file").write_text("")
+    put_into_cache(cache, "model", "bad\udc80/name", a_model(disk, "GPT2LMHeadModel"))
+    repos = cached("model", cache)
+    assert titles(reward_groups([], repos))["On this disk"] == ["judge: BAD", "judge: GOOD"]
+    for recipe in ("own", "own-reward"):
+        groups = ModelChoices(load_recipe(recipe).config, CPU).groups([], repos)
+        assert "ann/writer" in titles(groups)["On this disk"]
+        json.dumps([group.as_json() for group in groups], ensure_ascii=False).encode()
+    for value, key in ((["a"], "model_type"), ("\ud800", "model_type"), ({}, "hidden_act")):
+        folder = disk / "mine"
+        folder.mkdir(exist_ok=True)
+        for name, content in a_model(disk, "GPT2LMHeadModel", **{key: value}).items():
+            (folder / name).write_bytes(content)
+        with pytest.raises(ModelError, match=f"says {key} .*; it must be a word"):
+            check_causal_lm(str(folder))
+    (disk / "file").write_text("")
+    assert cached("model", disk / "file") == []
+
+
+def test_a_folder_with_odd_or_many_entries_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roots = Roots.of([tmp_path])
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "deep").symlink_to(tmp_path / ("x" * 250) / ("y" * 250))
+    for number in range(4):
+        (tmp_path / f"{number}.jsonl").write_text("{}")
+        (tmp_path / f"link-{number}.jsonl").symlink_to(tmp_path / f"{number}.jsonl")
+    listing = roots.listing("", "data")
+    assert [row["bytes"] for row in listing["files"]] == [2] * 8 and (listing["folders"], listing["left"]) == ([], 0)
+    for path in ("x" * 300, f"{tmp_path}/{'x' * 300}", f"{tmp_path}/circle"):
+        with pytest.raises(NotOffered, match="There is no such folder"):
+            roots.listing(path, "data")
+    monkeypatch.setattr(browsing, "MOST", 3)
+    monkeypatch.setattr(browsing, "MOST_LINKS", 3)
+    resolved: list[Path] = []
+    resolve = Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda path, strict=False: (resolved.append(path), resolve(path, strict))[1])
+    listing = roots.listing("", "data")
+    assert [row["name"] for row in listing["files"]] == ["0.jsonl", "1.jsonl", "2.jsonl"]
+    assert listing["left"] == 5, "2 files more than are listed, and 3 links that were not followed"
+    assert len(resolved) == 1 + 3, "the folder itself, and as many links as are followed"
 
 
 def test_the_hub_is_asked_in_words_and_says_when_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

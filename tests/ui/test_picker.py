@@ -58,7 +58,15 @@ def test_each_list_has_what_fills_the_form(picker: Picker, tmp_path: Path) -> No
     uploaded = picker.pick_upload({**sent, "stage": "ppo"}, OPERATOR)
     assert uploaded["settings"]["data.prompts"] == str((tmp_path / "ws" / "uploads" / "rows.jsonl").resolve())
     assert groups("data")["Uploaded"][0]["title"] == "rows.jsonl"
-    for changed in ({"part": "no base64!"}, {"offset": -1}, {"offset": True}, {"name": "../rows.jsonl"}, {"part": None}):
+    for changed in (
+        {"part": "no base64!"},
+        {"part": "für"},
+        {"name": "\ud800.jsonl"},
+        {"offset": -1},
+        {"offset": True},
+        {"name": "../rows.jsonl"},
+        {"part": None},
+    ):
         assert picker.pick_upload({**sent, **changed}, OPERATOR)["problem"], changed
     assert picker.pick_search({"words": "tiny", "what": "model"}, OPERATOR) == {
         "choices": [],

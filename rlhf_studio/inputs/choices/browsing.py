@@ -14,7 +14,9 @@ from rlhf_studio.inputs.prompts.sources.opening import FORMATS
 from rlhf_studio.visible import visible
 
 MOST = 500
-"""Entries of a folder that are listed, in the order of their names."""
+"""Folders, and files, of a folder that are listed, in the order of their names."""
+MOST_LINKS = 2 * MOST
+"""Links of a folder that are followed; each takes some tens of microseconds or, on a disk of the network, much more."""
 Wanted = Literal["model", "data"]
 
 
@@ -51,18 +53,36 @@ class Roots:
             entries = sorted(os.scandir(folder), key=lambda entry: (entry.name.casefold(), entry.name))
         except OSError as error:
             raise NotOffered(f"{visible(folder.name)} cannot be looked into: {error.strerror or error}.") from None
-        shown = [Path(entry.path) for entry in entries if not entry.name.startswith(".") and self._is_below(Path(entry.path).resolve())]
-        folders = [each for each in shown if each.is_dir()]
-        files = [each for each in shown if each.is_file() and (is_data(each) if wanted == "data" else is_model(each))]
+        folders, files, left = self._sorted_out(entries, wanted)
         top = folder in self.folders
         return {
             "path": str(folder),
             "parent": "" if top else str(folder.parent),
             "top": top and len(self.folders) == 1,
             "folders": [_folder(each, each.name) for each in folders[:MOST]],
-            "files": [{"name": each.name, "path": str(each), "bytes": each.stat().st_size} for each in files[:MOST]],
-            "left": max(0, len(folders) - MOST) + max(0, len(files) - MOST),
+            "files": [{"name": each.name, "path": str(each), "bytes": _size(each)} for each in files[:MOST]],
+            "left": left + max(0, len(folders) - MOST) + max(0, len(files) - MOST),
         }
+
+    def _sorted_out(self, entries: list[os.DirEntry[str]], wanted: Wanted) -> tuple[list[Path], list[Path], int]:
+        """The folders, the files, and how many links were not followed. What is no link lies below a root as its folder does."""
+        folders, files, links = [], [], 0
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.name.startswith("."):
+                continue
+            try:
+                if entry.is_symlink():
+                    links += 1
+                    if links > MOST_LINKS or not self._is_below(path.resolve()):
+                        continue
+                if entry.is_dir():
+                    folders.append(path)
+                elif (is_data(path) if wanted == "data" else is_model(path)) and entry.is_file():
+                    files.append(path)
+            except (OSError, RuntimeError):  # a link that leads back to itself, or into a closed folder
+                continue
+        return folders, files, max(0, links - MOST_LINKS)
 
     def _allowed(self, path: str) -> Path:
         """The folder, links resolved. One that is not there and one that is not allowed give the same answer."""
@@ -71,7 +91,7 @@ class Roots:
             folder = Path(path).resolve()
         except (OSError, ValueError, RuntimeError):
             raise refused from None
-        if not self._is_below(folder) or not folder.is_dir():
+        if not self._is_below(folder) or not os.path.isdir(folder):  # unlike Path.is_dir, false for a name that is too long
             raise refused
         return folder
 
@@ -94,7 +114,15 @@ def is_model(path: Path) -> bool:
     return path.suffix.lower() == ".gguf"
 
 
+def _size(path: Path) -> int:
+    """In bytes; 0 for a file that went meanwhile."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _folder(path: Path, name: str) -> dict[str, Any]:
     """A folder, and whether it holds a model or a run that could have trained one."""
-    model = any((path / described).is_file() for described in (*DESCRIPTIONS, "run.db"))
+    model = any(os.path.isfile(path / described) for described in (*DESCRIPTIONS, "run.db"))
     return {"name": name, "path": str(path), "model": model}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlhf_studio.inputs.models.files import DESCRIPTIONS
+from rlhf_studio.inputs.models.files import DESCRIPTIONS, HUB_ID
 from rlhf_studio.regular import read_regular
 
 
@@ -30,24 +30,26 @@ class CachedRepo:
     @property
     def is_classifier(self) -> bool:
         """Whether it gives scores for a text, as reward models do."""
-        named = self.described.get("architectures") or [""]
-        return self.described.get("task_type") == "SEQ_CLS" or str(named[0]).endswith("ForSequenceClassification")
+        named = self.described.get("architectures")
+        classifier = isinstance(named, list) and named and str(named[0]).endswith("ForSequenceClassification")
+        return bool(self.described.get("task_type") == "SEQ_CLS" or classifier)
 
 
 def cached(kind: Literal["model", "dataset"], cache: Path | None = None) -> list[CachedRepo]:
     """The models or datasets in the cache, the one used last first; of models those whose weights are there.
 
-    ``cache``: None is the usual place. A cache that does not exist is an empty one.
+    ``cache``: None is the usual place. A cache that does not exist is an empty one, as is one that the hub's client cannot read, such as a
+    file in its place.
     """
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     try:
         known = scan_cache_dir(cache)
-    except CacheNotFound:
+    except (CacheNotFound, ValueError, OSError):
         return []
     repos = []
     for repo in sorted(known.repos, key=lambda repo: repo.last_accessed, reverse=True):
-        if repo.repo_type != kind or not repo.revisions:
+        if repo.repo_type != kind or not repo.revisions or not HUB_ID.fullmatch(repo.repo_id):
             continue
         newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
         files = {file.file_name for file in newest.files}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from pydantic import ValidationError
+
 from rlhf_studio.config import RewardComponent, RewardModelReward, RunConfig, short_name
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.recipes import list_recipes
@@ -93,4 +95,11 @@ def _labels(repo: CachedRepo) -> list[Choice]:
         named = repo.described.get("id2label")
         if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
             return []
+<<<<<<< HEAD
         return [_choice([_model(repo.name, str(label))], f"how likely {label} is", size=size) for label in named.values()]
+=======
+        try:
+            return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]
+        except ValidationError:  # a label that no setting can name: too long, or half a character
+            return []
+>>>>>>> m3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
 from pathlib import Path
+from threading import Lock
 
 from rlhf_studio.inputs.choices.browsing import is_data
 from rlhf_studio.inputs.choices.choice import NotOffered
@@ -18,8 +18,12 @@ FOLDER = "uploads"
 """In the workspace."""
 MOST_BYTES = 100_000_000
 MOST_FILES = 200
-LEFT_SECONDS = 24 * 3600.0  # after which the parts of a file that never came whole are removed
+MOST_OPEN_BYTES = 3 * MOST_BYTES  # of all files together that have not come whole yet
+LEAST_FREE = 2 * MOST_BYTES  # bytes of the disk that uploads leave to the runs
+LEFT_SECONDS = 3600.0  # after which the parts of a file that never came whole are removed
 _KEY = re.compile(r"[0-9a-f]{16,32}")
+_TURN = Lock()
+"""One part at a time, so that what is checked is still so when it is written."""
 
 
 def add_part(workspace: Path, key: str, name: str, offset: int, part: bytes, *, last: bool) -> Path | None:
@@ -31,22 +35,24 @@ def add_part(workspace: Path, key: str, name: str, offset: int, part: bytes, *, 
     _check(key, name, offset, part)
     folder = workspace / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    if offset == 0:
-        _make_room(folder)
     whole = folder / f".{key}.part"
-    size = whole.stat().st_size if whole.exists() else 0
-    if size != offset:
-        whole.unlink(missing_ok=True)
-        raise NotOffered(f"A part of {name} is missing: upload it again.")
-    with open(whole, "ab") as file:
-        file.write(part)
-    return _named(whole, folder, name) if last else None
+    with _TURN:
+        try:
+            _require_room(folder, len(part), begins=offset == 0)
+            if (whole.stat().st_size if whole.exists() else 0) != offset:
+                raise NotOffered(f"A part of {name} is missing: upload it again.")
+            with open(whole, "ab") as file:
+                file.write(part)
+            return _named(whole, folder, name) if last else None
+        except (NotOffered, OSError):
+            whole.unlink(missing_ok=True)
+            raise
 
 
 def _check(key: str, name: str, offset: int, part: bytes) -> None:
     if not _KEY.fullmatch(key):
         raise NotOffered("This upload has no key: reload the page.")
-    if not name or len(name.encode()) > 200 or "/" in name or "\\" in name or name.startswith("."):
+    if not name or len(name.encode(errors="replace")) > 200 or "/" in name or "\\" in name or name.startswith("."):
         raise NotOffered("The file's name cannot be used: give it a plain one, of at most 200 characters.")
     try:
         refuse_hidden(name, "the file's name")
@@ -58,14 +64,18 @@ def _check(key: str, name: str, offset: int, part: bytes) -> None:
         raise NotOffered(f"{name} is larger than {format_bytes(MOST_BYTES)}: copy it to the app's machine, and type its path.")
 
 
-def _make_room(folder: Path) -> None:
-    """Remove parts of files that never came whole. Raises :class:`NotOffered` where there are many files, or little room."""
+def _require_room(folder: Path, coming: int, *, begins: bool) -> None:
+    """Remove parts of files that never came whole. Raises :class:`NotOffered` where there are many files, or little room for ``coming``
+    more bytes."""
     for part in folder.glob(".*.part"):
         if time.time() - part.stat().st_mtime > LEFT_SECONDS:
-            part.unlink(missing_ok=True)
-    if sum(1 for _ in folder.iterdir()) >= MOST_FILES:
+            part.unlink()
+    parts = list(folder.glob(".*.part"))
+    if begins and sum(1 for _ in folder.iterdir()) - len(parts) >= MOST_FILES:
         raise NotOffered(f"{folder} holds {MOST_FILES} files: remove some that are not needed any more.")
-    if shutil.disk_usage(folder).free < 2 * MOST_BYTES:
+    if (begins and len(parts) >= MOST_FILES) or sum(part.stat().st_size for part in parts) + coming > MOST_OPEN_BYTES:
+        raise NotOffered("Many other uploads have begun and not ended: try again in an hour, when those that were given up are removed.")
+    if shutil.disk_usage(folder).free - coming < LEAST_FREE:
         raise NotOffered("The disk of the app's machine is almost full.")
 
 
@@ -75,9 +85,12 @@ def _named(whole: Path, folder: Path, name: str) -> Path:
     for number in range(1, MOST_FILES + 2):
         path = folder / (name if number == 1 else f"{stem}-{number}{dot}{ending}")
         try:
-            os.link(whole, path)
+            path.touch(exist_ok=False)  # takes the name: a rename alone would replace a file that has it
         except FileExistsError:
             continue
-        whole.unlink()
-        return path
+        try:
+            return whole.replace(path)
+        except OSError:
+            path.unlink()
+            raise
     raise NotOffered(f"There are many files called {name}: give this one another name.")

@@ -30,6 +30,10 @@ DROPS_BY_DEFAULT = {"gpt2", "gpt_bigcode"}
 END_LISTS = ("generation_config.json", "config.json")
 """Files that list which tokens end what a model writes."""
 
+WORDS = ("model_type", "hidden_act", "hidden_activation", "activation_function")
+"""What config.json says in words, of which tables are asked."""
+LONGEST_WORD = 100
+
 COUNTED_FROM_PAD = {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "xmod"}
 
 
@@ -120,7 +124,7 @@ def check_reward_model(name: str, revision: str = "main", label: str = "", hub: 
     facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", "a sequence-classification model")
     if facts.base:
         return replace(facts, architecture=f"{facts.architecture} as a base, with the adapter's score head", labels=["LABEL_0"])
-    names = ", ".join(facts.labels[:20]) + (", ..." if len(facts.labels) > 20 else "")
+    names = ", ".join(label[:60] for label in facts.labels[:20]) + (", ..." if len(facts.labels) > 20 else "")
     if not label and len(facts.labels) != 1:
         raise ModelError(f"{name} has {len(facts.labels)} labels; say which one is the reward: {names}", "label")
     is_number = label.isascii() and label.isdigit() and len(label) < 10 and int(label) < len(facts.labels)
@@ -142,6 +146,7 @@ def _check(name: str, revision: str, hub: Hub | None, task: str, expected: str) 
 def _facts(files: ModelFiles, task: str, expected: str, *, tokenizer_elsewhere: bool = False, drawn: bool = False) -> ModelFacts:
     _check_kind(files)
     config = read_json(files, "config.json")
+    _check_words(files.name, config)
     architecture = _architecture(files.name, config, task, expected)
     check_numbers(files.name, config)
     if not drawn and (quantized := quantized_before(files.name, files.revision, config)):
@@ -240,6 +245,14 @@ def _check_kind(files: ModelFiles) -> None:
     if gguf_files(files):
         raise ModelError(gguf_advice(files))
     raise ModelError(f"{files.name} holds no model: config.json is missing")
+
+
+def _check_words(name: str, config: dict[str, Any]) -> None:
+    for part in (config, config.get("text_config")):
+        for word in WORDS if isinstance(part, dict) else ():
+            value = part.get(word)
+            if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_WORD):
+                raise ModelError(f"config.json of {name} says {word} {ascii(value)[:60]}; it must be a word, such as llama or gelu")
 
 
 # --- architecture ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.trained import RUN_ID, DamagedError, require_intact, resolve
+from rlhf_studio.visible import visible
 
 HUB_TIMEOUT_SECONDS = 5.0
 HUB_MEMORY_SECONDS = 60.0
@@ -28,11 +29,14 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
 class ModelError(ValueError):
-    """The model cannot be used. ``setting`` is the last part of the field to blame: ``model``, ``revision``, ``label`` ..."""
+    """The model cannot be used. ``setting`` is the last part of the field to blame: ``model``, ``revision``, ``label`` ...
+
+    Characters that nobody sees, of a model's files, are written as their codes: no page can be sent half a character.
+    """
 
     def __init__(self, message: str, setting: str = "model"):
         self.setting = setting
-        super().__init__(message)
+        super().__init__(visible(message))
 
 
 @dataclass(frozen=True)

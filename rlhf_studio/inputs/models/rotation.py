@@ -26,6 +26,8 @@ def rotation_boundary(config: dict[str, Any]) -> int | None:
 
 def _boundary(config: dict[str, Any], scaling: dict[str, Any]) -> int | None:
     kind = scaling.get("rope_type") or scaling.get("type")
+    if not isinstance(kind, str):
+        return None
     if kind in LONGROPE_ONCE and config.get("model_type") in PHI3:
         kind = "longrope"
     if kind not in CHANGING or scaling.get("alpha"):  # Hunyuan's files say dynamic, but a fixed alpha never changes

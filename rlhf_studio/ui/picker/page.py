@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -153,10 +152,10 @@ class Picker:
             if len(part) > MOST_PART:
                 raise NotOffered(f"A part has {MOST_PART:,} bytes at most.")
             path = uploads.add_part(self._workspace.root.resolve(), key, name, offset, part, last=member(data, "last") is True)
-        except binascii.Error:
-            return {"problem": "This part of the file did not arrive whole: upload it again."}
         except NotOffered as error:
             return {"problem": str(error)}
+        except ValueError:  # no base64, or no ASCII
+            return {"problem": "This part of the file did not arrive whole: upload it again."}
         except OSError as error:
             return {"problem": f"The file could not be written: {error.strerror or error}."}
         settings = {} if path is None else settings_of_source(self._base(data), str(path))
