@@ -28,12 +28,9 @@ from rlhf_studio.inputs.choices.rewards import reward_groups
 from rlhf_studio.inputs.choices.used import used_runs
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import Device
-<<<<<<< HEAD
-from rlhf_studio.inputs.models.learner import remembered_learner
-=======
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
->>>>>>> m3
+from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.runs.workspace import Workspace
 from tests.runs.stage_helpers import write_stage_run
 from tests.ui.test_stages import give_model

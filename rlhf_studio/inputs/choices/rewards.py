@@ -95,11 +95,7 @@ def _labels(repo: CachedRepo) -> list[Choice]:
         named = repo.described.get("id2label")
         if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
             return []
-<<<<<<< HEAD
-        return [_choice([_model(repo.name, str(label))], f"how likely {label} is", size=size) for label in named.values()]
-=======
         try:
-            return [([_model(repo.name, str(label))], f"how likely {label} is, {format_bytes(repo.bytes)}") for label in named.values()]
+            return [_choice([_model(repo.name, str(label))], f"how likely {label} is", size=size) for label in named.values()]
         except ValidationError:  # a label that no setting can name: too long, or half a character
             return []
->>>>>>> m3
