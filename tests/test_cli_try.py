@@ -37,11 +37,14 @@ def test_a_trial(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The clock goes on by 25 seconds at each look, and a look is before each step: 75 seconds are over after the second step."""
     monkeypatch.setattr(control, "monotonic", itertools.count(step=25).__next__)
     better = tmp_path / "better.yaml"
-    asked = ["try", "--config", str(tmp_path / "run.yaml"), "--minutes", "1", "--output", str(better)]
+    (tmp_path / "my reward.py").write_text("", encoding="utf-8")
+    flags = ["--allow-custom-rewards", str(tmp_path / "my reward.py"), "--reward-url", "mine=http://me:secret@localhost"]
+    asked = ["try", "--config", str(tmp_path / "run.yaml"), "--minutes", "1", "--output", str(better), *flags]
     assert main(asked) == 0
     printed = capsys.readouterr().out
     assert "stopped: the trial's time of 1 minute is over\n" in printed
     assert "steps fit until 07:00" in printed and f"Written: {better}" in printed
+    assert f"train --config {better} --allow-custom-rewards '{flags[1]}' --reward-url mine=URL\n" in printed  # no address: it may be secret
 
     (run,) = Workspace(workspace).runs()
     assert (run.name, run.step, run.marks.archived, run.marks.tags) == ("Trial of a run", 2, True, ("trial",))
