@@ -12,8 +12,11 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config.io import config_from_file, config_to_yaml
 from rlhf_studio.engine.process import control, worker
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
+from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.train_page import TrainPage
@@ -83,6 +86,21 @@ def test_the_page_starts_a_trial_and_stops_it(workspace: Path, tmp_path: Path) -
     assert (answer["state"], answer["problems"][0]["field"]) == ("failed", "data.prompts") and len(woken) == 1
     other = runs.submit(config)
     assert trials.trial({**asked, "op": "delete", "run": other}, OPERATOR)["error"] == f"The run {other} is not a trial."
+
+
+def test_a_slow_trial_says_what_it_does_and_that_it_is_not_over(workspace: Path, tmp_path: Path) -> None:
+    """Its time was over in the first of two steps, which it takes at least: half of it is done, and a quarter as long as it has time."""
+    access, runs = Access(), Workspace(workspace)
+    trials = Trials(TrainPage(runs, access), runs, access, lambda: None)
+    values = values_of(config_from_file(tmp_path / "run.yaml"))
+    for seconds, share in ((194.0, 0.5), (30.0, 0.25)):
+        run = trials.trial({"op": "start", "basis": "world", "values": values}, OPERATOR)["run"]
+        with EngineLock(workspace / "runs" / run), RunWriter(workspace / "runs" / run) as writer:
+            writer.commit_step(StepRecord(1, {"time/elapsed": seconds}, []))
+            writer.set_state("running", phase="Sampling: 12/24 tokens")
+            answer = trials.trial({"op": "look", "run": run, "seconds": 3600.0, "until": "until 07:00"}, OPERATOR)
+        assert answer["progress"] == "Step 2 of the trial, of at least 2. Sampling: 12/24 tokens"
+        assert answer["fraction"] == pytest.approx(share)
 
 
 def test_an_unstable_run_begins_again_with_a_lower_rate(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,5 +121,6 @@ def _report(judgement: Judgement, *, taken: bool) -> None:
         say(f"- {sentence}")
     for row in judgement.corrections:
         say(f"{row.setting}: {text_of(row.old)} → {text_of(row.new)}: {row.why}")
-    if judgement.corrections and not taken:
-        say("Take them by adding: " + " ".join(f"--{row.setting} {text_of(row.new)}" for row in judgement.corrections))
+    if judgement.corrections:
+        all_of_them = " ".join(f"--{name} {text_of(value)}" for name, value in judgement.together.items())
+        say(f"{'Taken' if taken else 'Take them all by adding'}: {all_of_them}")
