@@ -121,6 +121,11 @@ def test_the_price_of_the_kl_bounds_the_guess() -> None:
     sentence = next(text for text in judge(replace(GOOD, planned=1000), steady, NIGHT).night if "may be" in text)
     assert "about 32 nats an answer, a guess: there its price (0.05) balances the spread of the scores" in sentence
     assert "That is far" in sentence
+    free = CONFIG.model_copy(update={"ppo": CONFIG.ppo.model_copy(update={"kl_coef": 0.0, "lr_schedule": "cosine"})})
+    sentence = next(text for text in judge(replace(GOOD, moved=45.0), free, NIGHT).night if "may be" in text)
+    assert (
+        "may be about 1,700 nats" in sentence and "100 of these are 4,500, and a rate that falls to 0 along a cosine leaves 3/8" in sentence
+    )
 
 
 ADAPTIVE = {"kl_controller": "adaptive", "kl_target": 6.0}

@@ -244,9 +244,9 @@ def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
         why = f"there its price ({config.ppo.kl_coef:g}) balances the spread of the scores"
     else:
         what = "an update moved the policy" if isnan(trial.grew) else "it grew with an update"
-        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate; {steps:,} of these are {_pace(trial) * steps:.2g}"
+        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate; {steps:,} of these are {_short(_pace(trial) * steps)}"
         why += FALLING[config.ppo.lr_schedule]
-    text = f"about {min(kl, limit):.2g} nats an answer, a guess: {why}"
+    text = f"about {_short(min(kl, limit))} nats an answer, a guess: {why}"
     far = ". That is far from the model that the reward was made for" if min(kl, limit) > FAR_KL else ""
     return f"After {steps:,} steps the KL may be {text}{far}."
 
@@ -279,6 +279,11 @@ def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
     if shows <= 1:
         return f"{answers} a rise of {rise} points would show; a smaller one cannot be told from chance."
     return f"{answers} only a rise of {rise} points would show, more than the spread of the answers: these are too few to tell."
+
+
+def _short(value: float) -> str:
+    """In two digits: ``4``, ``9.3``, ``1,700``."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def _duration(seconds: float) -> str:

@@ -196,7 +196,7 @@ export class Trial {
       `${title}: `,
       taken || same(value, old) ? reads[0] : String(value),
       " \u2192 ",
-      el("b", {}, reads[1]),
+      el("b", {}, taken && !same(value, row.new) ? String(value) : reads[1]),
     ];
     const button = pushButton("rs-button rs-small", "Use", () => this.take({ [setting]: row.new }));
     button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
