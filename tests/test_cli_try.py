@@ -16,6 +16,7 @@ from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.lab.trial import note_of
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
@@ -43,11 +44,14 @@ def test_a_trial(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """The clock goes on by 25 seconds at each look, and a look is before each step: 75 seconds are over after the second step."""
     monkeypatch.setattr(control, "monotonic", itertools.count(step=25).__next__)
     better = tmp_path / "better.yaml"
-    asked = ["try", "--config", str(tmp_path / "run.yaml"), "--minutes", "1", "--output", str(better)]
+    (tmp_path / "my reward.py").write_text("", encoding="utf-8")
+    flags = ["--allow-custom-rewards", str(tmp_path / "my reward.py"), "--reward-url", "mine=http://me:secret@localhost"]
+    asked = ["try", "--config", str(tmp_path / "run.yaml"), "--minutes", "1", "--output", str(better), *flags]
     assert main(asked) == 0
     printed = capsys.readouterr().out
     assert "stopped: the trial's time of 1 minute is over\n" in printed
     assert "steps fit until 07:00" in printed and f"Written: {better}" in printed
+    assert f"train --config {better} --allow-custom-rewards '{flags[1]}' --reward-url mine=URL\n" in printed  # no address: it may be secret
 
     (run,) = Workspace(workspace).runs()
     assert (run.name, run.step, run.marks.archived, run.marks.tags) == ("Trial of a run", 2, True, ("trial",))
@@ -106,6 +110,21 @@ def test_a_start_that_is_sent_again_starts_one_trial_and_each_waits_for_those_be
     with EngineLock(other), RunWriter(other) as writer:
         writer.set_state("running")
         assert progress() == ["Waiting: 1 run comes first", "Waiting: 2 runs come first", "Waiting: 3 runs come first"]
+
+
+def test_a_slow_trial_says_what_it_does_and_that_it_is_not_over(workspace: Path, tmp_path: Path) -> None:
+    """Its time was over in the first of two steps, which it takes at least: half of it is done, and a quarter as long as it has time."""
+    access, runs = Access(), Workspace(workspace)
+    trials = Trials(TrainPage(runs, access), runs, access, lambda: None)
+    values = values_of(config_from_file(tmp_path / "run.yaml"))
+    for seconds, share in ((194.0, 0.5), (30.0, 0.25)):
+        run = trials.trial({"op": "start", "basis": "world", "values": values}, OPERATOR)["run"]
+        with EngineLock(workspace / "runs" / run), RunWriter(workspace / "runs" / run) as writer:
+            writer.commit_step(StepRecord(1, {"time/elapsed": seconds}, []))
+            writer.set_state("running", phase="Sampling: 12/24 tokens")
+            answer = trials.trial({"op": "look", "run": run, "seconds": 3600.0, "until": "until 07:00"}, OPERATOR)
+        assert answer["progress"] == "Step 2 of the trial, of at least 2. Sampling: 12/24 tokens"
+        assert answer["fraction"] == pytest.approx(share)
 
 
 def test_an_unstable_run_begins_again_with_a_lower_rate(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

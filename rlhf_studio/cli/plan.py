@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of, print_notes, workspace_of
@@ -41,11 +42,11 @@ def plan(options: argparse.Namespace) -> int:
     return DONE
 
 
-def say_plan(config: StageConfig, report: Preflight, workspace: Path) -> None:
-    """Print what a run does, its time, memory and disk."""
+def say_plan(config: StageConfig, report: Preflight, workspace: Path, policies: Sequence[str] = ()) -> None:
+    """Print what a run does, its time, memory and disk. ``policies``: see :func:`~rlhf_studio.ui.outlook.sentence`."""
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
-    say(outlook.sentence(config, recipe))
+    say(outlook.sentence(config, recipe, report.prompts, policies))
     time = _time(config, report, recipe, recipes, workspace)
     say(f"Time: {time['value']} ({time['help'].rstrip('.')})")
     for row in outlook.figures(report):

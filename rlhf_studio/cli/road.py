@@ -112,7 +112,7 @@ def _say_plan(looks: list[PartLook], workspace: Path) -> None:
             continue
         if look.minutes:
             say(f"At most {look.minutes:g} minutes, and what the parts before it leave over.")
-        say_plan(look.config, look.report, workspace)
+        say_plan(look.config, look.report, workspace, look.policies)
         if look.more_memory:
             say(f"  and the reward model that the road trains: about {format_bytes(look.more_memory)}")
         for name, value in look.fitted.items():

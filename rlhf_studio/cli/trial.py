@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,12 +89,20 @@ def _try(options: argparse.Namespace) -> int:
     better = corrected(config, judgement)
     if options.output:
         options.output.write_text(config_to_yaml(better), encoding="utf-8")
-        say(f"Written: {options.output}. Start with: python -m rlhf_studio train --config {options.output}")
+        start = shlex.join(["train", "--config", str(options.output), *_start_flags(options)])
+        say(f"Written: {options.output}. Start with: python -m rlhf_studio {start}")
     if options.discard:
         remove(run_dir)
     if options.take:
         return start_run(better, None, permissions, better.name or better.recipe or "run")
     return DONE
+
+
+def _start_flags(options: argparse.Namespace) -> list[str]:
+    """The permissions that were given, for another start. The address of a server may hold a secret: it is left to the person."""
+    urls = [text.partition("=")[0] + "=URL" for text in options.reward_url]
+    given = {"--allow-custom-rewards": options.allow_custom_rewards, "--reward-url": urls, "--reward-key": options.reward_key}
+    return [word for flag, values in given.items() for value in values for word in (flag, value)]
 
 
 def _check_output(output: Path | None) -> None:
@@ -112,5 +121,6 @@ def _report(judgement: Judgement, *, taken: bool) -> None:
         say(f"- {sentence}")
     for row in judgement.corrections:
         say(f"{row.setting}: {text_of(row.old)} → {text_of(row.new)}: {row.why}")
-    if judgement.corrections and not taken:
-        say("Take them by adding: " + " ".join(f"--{row.setting} {text_of(row.new)}" for row in judgement.corrections))
+    if judgement.corrections:
+        all_of_them = " ".join(f"--{name} {text_of(value)}" for name, value in judgement.together.items())
+        say(f"{'Taken' if taken else 'Take them all by adding'}: {all_of_them}")

@@ -109,7 +109,7 @@ def _read_config(folder: Path, modified: int) -> StageConfig:
 def _models(config: StageConfig) -> Any:
     """What decides the time of one token."""
     reward = getattr(config, "reward", None)
-    judges = [component.model_dump() for component in reward.components] if reward else []
+    judges = [component.model_dump(exclude={"name", "weight"}) for component in reward.components] if reward else []
     own = [getattr(config, name, None) for name in ("model", "lora", "critic")]
     return own, judges, _machine(config)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlhf_studio.analysis.doctor import examine_settings
@@ -29,8 +29,13 @@ UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help":
 _UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": "known after the first steps"}
 
 
-def sentence(config: StageConfig, recipe: Recipe) -> str:
-    """What will happen, in plain words that need no knowledge of the method."""
+def sentence(config: StageConfig, recipe: Recipe, prompts: int | None = None, policies: Sequence[str] = ()) -> str:
+    """What will happen, in plain words that need no knowledge of the method.
+
+    Args:
+        prompts: how many there are for an evaluation; None where that is not known.
+        policies: who answers in an evaluation, in words, where its settings do not name all of them yet.
+    """
     if isinstance(config, RunConfig):
         return _ppo_sentence(config, recipe)
     if isinstance(config, SFTRunConfig):
@@ -39,7 +44,7 @@ def sentence(config: StageConfig, recipe: Recipe) -> str:
         return _reward_model_sentence(config)
     if isinstance(config, DPORunConfig):
         return _dpo_sentence(config)
-    return _evaluation_sentence(config) if isinstance(config, EvaluationRunConfig) else ""
+    return _evaluation_sentence(config, prompts, policies) if isinstance(config, EvaluationRunConfig) else ""
 
 
 _NO_NAMES = ("model", "policy")
@@ -74,13 +79,14 @@ def _dpo_sentence(config: DPORunConfig) -> str:
     )
 
 
-def _evaluation_sentence(config: EvaluationRunConfig) -> str:
+def _evaluation_sentence(config: EvaluationRunConfig, there: int | None, policies: Sequence[str]) -> str:
     evaluation = config.evaluation
-    policies = max(1, len(evaluation.policies.split()))
-    prompts = count(evaluation.prompts, "held-out prompt", "held-out prompts") if evaluation.prompts else "All held-out prompts"
-    who = count(policies, "policy", "policies")
+    asked = evaluation.prompts if there is None else min(evaluation.prompts or there, there)
+    prompts = count(asked, "held-out prompt gets", "held-out prompts get") if asked else "All held-out prompts get"
+    named = [line for line in evaluation.policies.splitlines() if line.strip()]
+    who = _listed(policies) if policies else count(max(1, len(named)), "policy", "policies")
     each = "" if evaluation.samples == 1 else f", {evaluation.samples} times each"
-    return f"{prompts} get an answer from {who}{each}. Nothing is trained."
+    return f"{prompts} an answer from {who}{each}. Nothing is trained."
 
 
 def _amount(training: TrainingConfig, what: str) -> str:
@@ -160,7 +166,12 @@ def _judges(config: RunConfig) -> str:
     names = [component.name or component.described() for component in components]
     if len(names) == 1:
         return f"a judge ({names[0]}) scores"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) + " score"
+    return f"{_listed(names)} score"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``a, b and c``, of two or more."""
+    return " and ".join([", ".join(names[:-1]), names[-1]])
 
 
 def figures(report: Preflight | None) -> list[dict[str, str]]:

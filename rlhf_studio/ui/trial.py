@@ -17,7 +17,7 @@ from rlhf_studio.config import STAGES
 from rlhf_studio.config.io import ConfigError, walk_fields
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.lab.trial import MINUTES, note_of, put_aside, trial_settings, tried
+from rlhf_studio.runs.lab.trial import LEAST_STEPS, MINUTES, note_of, put_aside, trial_settings, tried
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -101,6 +101,7 @@ class Trials:
             "night": judgement.night,
             "seen": judgement.seen,
             "corrections": _rows_of(judgement.corrections),
+            "together": judgement.together,
         }
 
     def _progress(self, run: RunStatus, folder: Path) -> str:
@@ -110,7 +111,9 @@ class Trials:
             return f"Waiting: {count(before, 'run comes', 'runs come')} first" if before > 0 else "Waiting to start"
         if run.state == "loading":
             return run.phase or "Loading"
-        return f"Step {run.step + 1} of the trial"
+        least = f", of at least {LEAST_STEPS}" if run.step < LEAST_STEPS else ""
+        doing = f". {run.phase}" if run.phase else ""
+        return f"Step {run.step + 1} of the trial{least}{doing}"
 
 
 def _rows_of(rows: list[Correction]) -> list[Json]:
@@ -122,11 +125,11 @@ def _rows_of(rows: list[Correction]) -> list[Json]:
 
 
 def _fraction(run: RunStatus, folder: Path) -> float | None:
-    """Share of the trial's time that is over; None while it loads."""
+    """Share of the trial that is over: of its time, or of its least steps where they take longer; None until the first is done."""
     if run.state == "loading" or run.step == 0:
         return run.fraction
     _, columns = RunReader(folder).columns(["time/elapsed"])
-    return min(1.0, float(columns["time/elapsed"][-1]) / (60 * MINUTES))
+    return min(run.step / LEAST_STEPS, float(columns["time/elapsed"][-1]) / (60 * MINUTES), 1.0)
 
 
 def _failed(error: str) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.analysis.doctor.run_data import RunCache
-from rlhf_studio.analysis.trial import Measured, Night, judge, measured, night_of
+from rlhf_studio.analysis.trial import Measured, Night, corrected, judge, measured, night_of
 from rlhf_studio.analysis.trial.rule import expected_kl
 from rlhf_studio.config import RunConfig, SFTRunConfig
 from rlhf_studio.config.io import with_values
@@ -49,13 +49,14 @@ CORRECTIONS: dict[str, tuple[Measured, Night, int | None, dict[str, tuple[Any, A
     "none ends": (replace(GOOD, ended=0.0), NIGHT, None, {}),
     "nothing ends answers but their length": (replace(GOOD, ended=nan), NIGHT, None, {}),
     "memory short": (replace(GOOD, peak=15e9), NIGHT, None, {"ppo.micro_batch_size": (0, 4)}),
-    # 1,000 s hold 50 steps of 20 s, of which a tenth is 5; with answers twice as long 2,000 s hold 50 steps of 40 s, and 1,000 s too few
+    # 1,000 s hold 50 steps of 20 s, of which a tenth is 5. Of steps with answers twice as long 1,600 s hold 40, which are enough, and
+    # 1,000 s too few
     "little time": (GOOD, Night(1000.0, "until 07:00"), None, {"ppo.steps": (100, 50), "ppo.warmup_steps": (10, 5)}),
     "little time, answers cut": (
         replace(GOOD, ended=0.2),
-        Night(2000.0, "until 07:00"),
+        Night(1600.0, "until 07:00"),
         None,
-        {"generation.response_length": (24, 48), "ppo.steps": (100, 50), "ppo.warmup_steps": (10, 5)},
+        {"generation.response_length": (24, 48), "ppo.steps": (100, 80), "ppo.warmup_steps": (10, 8)},
     ),
     "too little time for longer answers": (
         replace(GOOD, ended=0.2),
@@ -73,6 +74,16 @@ def test_corrections(case: str) -> None:
     assert changes(trial, CONFIG, night, most) == expected
 
 
+def test_each_correction_holds_by_itself_and_all_of_them_together() -> None:
+    """2,000 s hold the 100 steps of 20 s, and 50 of 40 s, as long as answers of twice the length take."""
+    judgement = judge(replace(GOOD, ended=0.2), CONFIG, Night(2000.0, "until 07:00"))
+    (longer,) = judgement.corrections
+    assert longer.why == "80 % of the answers were cut at 24 tokens; a step would take about 40 s, and 50 fit until 07:00"
+    assert judgement.together == {"generation.response_length": 48, "ppo.steps": 50, "ppo.warmup_steps": 5}
+    assert "20 s (writing 9 s, learning 8 s): 100 steps fit until 07:00; the 100 planned take 33 minutes." in judgement.night[0]
+    assert corrected(CONFIG, judgement).ppo.steps == 50
+
+
 def test_what_is_said_of_a_good_trial() -> None:
     """By hand: 36,000 s / 20 s = 1,800 steps. A linear schedule squared has the mean 1/3: 0.12 × 100 / 3 = 4. 4.28 √(12 / 1600) = 0.37,
     of a spread of 0.4 points 0.15."""
@@ -81,7 +92,7 @@ def test_what_is_said_of_a_good_trial() -> None:
     assert judgement.night == [
         "A step took 20 s (writing 9 s, learning 8 s): 1,800 steps fit until 07:00; the 100 planned take 33 minutes.",
         "After 100 steps the KL may be about 4 nats an answer, a guess: an update moved the policy by 0.12 nats an answer at the full "
-        "rate, and these add up.",
+        "rate; 100 of these are 12, and a rate that falls to 0 in a line leaves 1/3 of that.",
         "In 100 steps of 16 answers a rise of 0.15 points would show; a smaller one cannot be told from chance.",
     ]
     assert judgement.seen == [
@@ -116,6 +127,11 @@ def test_the_price_of_the_kl_bounds_the_guess() -> None:
     sentence = next(text for text in judge(replace(GOOD, planned=1000), steady, NIGHT).night if "may be" in text)
     assert "about 32 nats an answer, a guess: there its price (0.05) balances the spread of the scores" in sentence
     assert "That is far" in sentence
+    free = CONFIG.model_copy(update={"ppo": CONFIG.ppo.model_copy(update={"kl_coef": 0.0, "lr_schedule": "cosine"})})
+    sentence = next(text for text in judge(replace(GOOD, moved=45.0), free, NIGHT).night if "may be" in text)
+    assert (
+        "may be about 1,700 nats" in sentence and "100 of these are 4,500, and a rate that falls to 0 along a cosine leaves 3/8" in sentence
+    )
 
 
 ADAPTIVE = {"kl_controller": "adaptive", "kl_target": 6.0}

@@ -12,11 +12,13 @@ from rlhf_studio.cli.main import main
 from rlhf_studio.config import EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.look import look_at, problems_of
 from rlhf_studio.jobs.road.outcomes import shared_frame
 from rlhf_studio.jobs.road.own import Made, in_full, minutes_for, parts_of, require_known, reward_of, settings_for_part, with_origin
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, list_roads, read_road
+from rlhf_studio.ui.road.own import as_rows
 from tests.road.own_files import own_files, own_settings
 
 ALL = ["sft", "reward_model", "ppo", "evaluation"]
@@ -146,6 +148,25 @@ def test_the_look_before_the_start_names_the_options(tmp_path: Path) -> None:
     fields = {problem.field for problem in problems_of(look_at(gone, tmp_path))}
     assert {"--demonstrations", "--pairs", "--prompts", "--judge"} == fields
     assert [problem.field for problem in problems_of(look_at(replace(own, policy=str(tmp_path)), tmp_path))] == ["--policy"]
+
+
+def test_a_plan_says_who_scores_and_who_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 120 prompts a third at most are held out: ⌊0.333 × 120⌋ = 39, fewer than the 128 that a comparison asks for."""
+    monkeypatch.setattr(SpeedMeasurement, "rate", lambda *_: 1e9)
+    files = own_files(tmp_path)
+    start = ["road", "run", "--policy", "bundled/world-policy", "--workspace", str(tmp_path / "workspace"), "--plan"]
+    shared = ["--pairs", files["pairs"], "--prompts", files["prompts"]]
+    for more, who in ([], "the start and the end"), (
+        ["--demonstrations", files["demonstrations"]], "the start, the fine-tuned model and the end",
+    ):  # fmt: skip
+        assert main([*start, *shared, *more]) == DONE
+        out = capsys.readouterr().out
+        assert "a judge (the reward model trained on your pairs) scores each" in out
+        assert f"\n39 held-out prompts get an answer from {who}. Nothing is trained.\n" in out
+    row = as_rows([look_at(own_settings(tmp_path), tmp_path)[3]], tmp_path)[0]
+    assert row["text"] == "39 held-out prompts get an answer from the start, the fine-tuned model and the end. Nothing is trained."
 
 
 def test_a_plan_starts_nothing_and_bad_input_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

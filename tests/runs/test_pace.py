@@ -78,6 +78,14 @@ def test_other_models_tell_nothing(tmp_path: Path) -> None:
     assert [other for other in OTHERS if known_pace(tmp_path, config(**other)) is not None] == []
 
 
+def test_a_reward_is_the_same_under_another_name_and_weight(tmp_path: Path) -> None:
+    def rule(**own: Any) -> RunConfig:
+        return config(reward={"components": [{"kind": "length", **own}]})
+
+    add_run(tmp_path, "a", rule(), [1.0, 2.0])
+    assert known_pace(tmp_path, rule(name="vader", weight=2.0)) == Pace(2.0, "a", True)
+
+
 def test_a_workspace_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("not a folder")
     assert known_pace(tmp_path, config()) is None

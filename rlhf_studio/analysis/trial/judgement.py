@@ -25,4 +25,4 @@ def judgement_of(run_dir: Path, seconds: float, until: str) -> Judgement | None:
 
 def corrected(config: StageConfig, judgement: Judgement) -> StageConfig:
     """The settings with all corrections. Raises ConfigError where they do not go together."""
-    return with_values(config, {row.setting: row.new for row in judgement.corrections})
+    return with_values(config, judgement.together)

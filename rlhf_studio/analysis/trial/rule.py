@@ -27,6 +27,12 @@ LONGEST = 8192  # tokens, the setting's own limit
 ABOUT_NONE = 0.05  # nats
 OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
 """Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
+FALLING = {
+    "constant": "",
+    "linear": ", and a rate that falls to 0 in a line leaves 1/3 of that",
+    "cosine": ", and a rate that falls to 0 along a cosine leaves 3/8 of that",
+}
+"""The same in words."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +66,15 @@ class Judgement:
         headline: the one sentence to read.
         night: what will come of the night: sentences.
         seen: what was measured: sentences.
-        corrections: settings, at most one row for each.
+        corrections: settings, at most one row for each; each holds by itself.
+        together: what to set to take them all, by setting: with longer answers as many steps as then fit.
     """
 
     headline: str
     night: list[str]
     seen: list[str]
     corrections: list[Correction]
+    together: dict[str, Any]
 
 
 def night_of(config: StageConfig, seconds: float, until: str) -> Night:
@@ -83,18 +91,21 @@ def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int |
     Args:
         most_tokens: the longest answer that the model has room for; None for no limit.
     """
-    corrections = [*_rate(trial, config), *_memory(trial, config), *_length(trial, config, night, most_tokens)]
-    after = _with_longer_answers(trial, corrections)
-    fits = int(night.seconds / after.seconds) if after.seconds > 0 else 0
-    corrections += _steps(after, config, fits, night)
+    fits = _fitting(trial.seconds, night)
+    longer = _length(trial, config, night, most_tokens)
+    corrections = [*_rate(trial, config), *_memory(trial, config), *longer, *_steps(trial, config, night)]
+    slower = [replace(trial, seconds=_with_longer(trial, row.old, row.new)) for row in longer]
+    after = [row for one in slower for row in _steps(one, config, night)]
     steps = min(trial.planned or fits, fits)
-    to_come, seen = [_time(trial, after, fits, night)], [_memory_held(trial)]
+    to_come, seen = [_time(trial, fits, night)], [_memory_held(trial)]
     if isinstance(config, RunConfig):
         to_come += [_kl(trial, config, steps), _noise(trial, config, steps)]
         seen += [_scores(trial), _answers(trial, config), _movement(trial)]
     elif all(map(isfinite, trial.loss)):
         seen.append(f"The loss went from {trial.loss[0]:.3g} to {trial.loss[1]:.3g} in {trial.steps} steps.")
-    return Judgement(_headline(trial, corrections, fits, night), list(filter(None, to_come)), list(filter(None, seen)), corrections)
+    together = {row.setting: row.new for row in (*corrections, *after)}
+    headline = _headline(trial, corrections, fits, night)
+    return Judgement(headline, list(filter(None, to_come)), list(filter(None, seen)), corrections, together)
 
 
 def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
@@ -145,14 +156,18 @@ def _length(trial: Measured, config: StageConfig, night: Night, most_tokens: int
     new = min(2 * old, LONGEST if most_tokens is None else most_tokens)
     if new <= old or night.seconds * old / new < min(trial.planned, fitting.ENOUGH_STEPS) * trial.seconds:
         return []
-    return [Correction("generation.response_length", old, new, f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens")]
+    each = _with_longer(trial, old, new)
+    cost = f"a step would take about {_duration(each)}, and {_fitting(each, night):,} fit {night.until}"
+    why = f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens; {cost}"
+    return [Correction("generation.response_length", old, new, why)]
 
 
 def _none_ends(trial: Measured) -> bool:
     return trial.ended == 0 and trial.answers >= SEEN
 
 
-def _steps(trial: Measured, config: StageConfig, fits: int, night: Night) -> list[Correction]:
+def _steps(trial: Measured, config: StageConfig, night: Night) -> list[Correction]:
+    fits = _fitting(trial.seconds, night)
     if not 0 < fits < trial.planned:
         return []
     why = f"{trial.planned:,} steps of {_duration(trial.seconds)} do not fit {night.until}"
@@ -163,22 +178,25 @@ def _steps(trial: Measured, config: StageConfig, fits: int, night: Night) -> lis
     return rows
 
 
-def _with_longer_answers(trial: Measured, corrections: list[Correction]) -> Measured:
-    """The trial as its steps would be with a longer limit, of which most answers would use all."""
-    longer = next((row for row in corrections if row.setting == "generation.response_length"), None)
-    return replace(trial, seconds=trial.seconds * longer.new / longer.old) if longer else trial
+def _with_longer(trial: Measured, old: int, new: int) -> float:
+    """Seconds of a step with a longer limit, of which most answers would use all."""
+    return trial.seconds * new / old
+
+
+def _fitting(seconds: float, night: Night) -> int:
+    """How many steps of so many seconds the night has room for."""
+    return int(night.seconds / seconds) if seconds > 0 else 0
 
 
 # --- sentences ------------------------------------------------------------------------------------------------------------------
 
 
-def _time(trial: Measured, after: Measured, fits: int, night: Night) -> str:
+def _time(trial: Measured, fits: int, night: Night) -> str:
     longest = [f"{word} {_duration(time)}" for word, time in list(trial.phases.items())[:2]]
     parts = f" ({', '.join(longest)})" if longest else ""
-    change = f", and about {_duration(after.seconds)} with longer answers" if after.seconds > trial.seconds else ""
-    text = f"A step took {_duration(trial.seconds)}{parts}{change}: {fits:,} steps fit {night.until}"
+    text = f"A step took {_duration(trial.seconds)}{parts}: {fits:,} steps fit {night.until}"
     if 0 < trial.planned <= fits:
-        text += f"; the {trial.planned:,} planned take {_duration(trial.planned * after.seconds)}"
+        text += f"; the {trial.planned:,} planned take {_duration(trial.planned * trial.seconds)}"
     return f"{text}."
 
 
@@ -226,8 +244,9 @@ def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
         why = f"there its price ({config.ppo.kl_coef:g}) balances the spread of the scores"
     else:
         what = "an update moved the policy" if isnan(trial.grew) else "it grew with an update"
-        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate, and these add up"
-    text = f"about {min(kl, limit):.2g} nats an answer, a guess: {why}"
+        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate; {steps:,} of these are {_short(_pace(trial) * steps)}"
+        why += FALLING[config.ppo.lr_schedule]
+    text = f"about {_short(min(kl, limit))} nats an answer, a guess: {why}"
     far = ". That is far from the model that the reward was made for" if min(kl, limit) > FAR_KL else ""
     return f"After {steps:,} steps the KL may be {text}{far}."
 
@@ -260,6 +279,11 @@ def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
     if shows <= 1:
         return f"{answers} a rise of {rise} points would show; a smaller one cannot be told from chance."
     return f"{answers} only a rise of {rise} points would show, more than the spread of the answers: these are too few to tell."
+
+
+def _short(value: float) -> str:
+    """In two digits: ``4``, ``9.3``, ``1,700``."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def _duration(seconds: float) -> str:

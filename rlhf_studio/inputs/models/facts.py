@@ -248,8 +248,9 @@ def _check_kind(files: ModelFiles) -> None:
 
 
 def _check_words(name: str, config: dict[str, Any]) -> None:
-    for part in (config, config.get("text_config")):
-        for word in WORDS if isinstance(part, dict) else ():
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        for word in WORDS:
             value = part.get(word)
             if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_WORD):
                 raise ModelError(f"config.json of {name} says {word} {ascii(value)[:60]}; it must be a word, such as llama or gelu")

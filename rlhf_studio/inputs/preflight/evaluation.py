@@ -10,7 +10,7 @@ from rlhf_studio.config import EvaluationRunConfig, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.checks.evaluation import check_judge, check_text
 from rlhf_studio.inputs.checks.policy import position_problems, sampling_warning, stop_problems
-from rlhf_studio.inputs.checks.prompts import PromptFacts, check_prompts
+from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.reward_texts import reward_text_notes, reward_text_problems
 from rlhf_studio.inputs.checks.rewards import check_rewards
 from rlhf_studio.inputs.completions import read_completions
@@ -42,12 +42,13 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     problems.extend(reward_text_problems(as_ppo, readers))
     check_text(config.evaluation, problems)
     prompts = check_prompts(as_ppo, policy)
+    available = prompts.held_out or (prompts.count if prompts.held_out == 0 else None)  # where none is held out, all are answered
     problems.extend(prompts.problems)
     if policy is not None:
         problems.extend(stop_problems(config.generation, policy, chat=config.data.chat_template))
         problems.extend(position_problems(as_ppo, policy, prompts.longest))
     download = sum(facts.download_bytes for facts in (policy, reference, *answering, *rewards, *judge) if facts is not None)
-    steps = _steps(config, prompts)
+    steps = _steps(config, available)
     disk = evaluation_disk_bytes(config, steps, len(sources))
     problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
     scored = len(rewards) == reward_model_count(config) and len(judge) == bool(config.evaluation.judge)
@@ -57,9 +58,9 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     memory = estimate_evaluation_memory(config, models, look.device(config.engine), prompts.tokens) if models else None
     return Preflight(
         problems=problems,
-        notes=[*prompts.notes, *prompts.risks, *reward_text_notes(as_ppo, policy, [*readers, *judges]), *_notes(config, prompts)],
+        notes=[*prompts.notes, *prompts.risks, *reward_text_notes(as_ppo, policy, [*readers, *judges]), *_notes(config, available)],
         policy=policy,
-        prompts=prompts.count,
+        prompts=available,
         download_bytes=download,
         disk_bytes=disk,
         memory_estimate=memory,
@@ -105,16 +106,16 @@ def _as_ppo(config: EvaluationRunConfig) -> RunConfig:
     return RunConfig.model_validate({**shared, "ppo": {"batch_size": batch, "mini_batch_size": batch}})
 
 
-def _steps(config: EvaluationRunConfig, prompts: PromptFacts) -> int | None:
+def _steps(config: EvaluationRunConfig, available: int | None) -> int | None:
     """How many steps there are: so many prompts are answered in each."""
-    requested, available = config.evaluation.prompts, prompts.count
+    requested = config.evaluation.prompts
     count = requested if available is None else min(requested, available) if requested else available
     return ceil(count / config.evaluation.batch_size) if count else None
 
 
-def _notes(config: EvaluationRunConfig, prompts: PromptFacts) -> Iterator[str]:
+def _notes(config: EvaluationRunConfig, available: int | None) -> Iterator[str]:
     requested = config.evaluation.prompts
-    if prompts.count is not None and prompts.count < requested:
-        yield f"{requested:,} prompts are asked for, and there are {prompts.count:,}: all of them are answered."
+    if available is not None and available < requested:
+        yield f"{requested:,} prompts are asked for, and there are {available:,}: all of them are answered."
     if not config.evaluation.greedy and (warning := sampling_warning(config.generation)):
         yield warning

@@ -22,7 +22,8 @@ class Preflight:
         problems: the run may start when there are none.
         notes: one sentence each about what is unusual but works; risky settings are the doctor's (``analysis.doctor``).
         policy: facts about the model that learns or answers, or None when it is the problem.
-        prompts: how many prompts there are, or None when they are the problem or only the first were looked at.
+        prompts: how many prompts there are, in an evaluation those that may be answered; None when they are the problem or only the
+            first were looked at.
         download_bytes, disk_bytes: what the run fetches, and what it writes at most beside what is there already.
         memory_estimate: the memory that the run needs; None when a model is the problem.
         change: the cheapest change that would make it fit; None when it fits, or when no single change is enough.

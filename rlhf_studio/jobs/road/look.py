@@ -14,12 +14,12 @@ from rlhf_studio.config.fitting import Fitted
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
-from rlhf_studio.jobs.road.own import Made, minutes_for, parts_of, settings_for_part
+from rlhf_studio.jobs.road.own import FROM_PAIRS, Made, minutes_for, parts_of, settings_for_part
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road
 
 FLOAT = 4
 """Bytes of a weight on a CPU."""
-STAND_IN = {"kind": "length"}
+STAND_IN = {"kind": "length", "name": FROM_PAIRS}
 """In place of the reward model that the road is to train; it takes no memory."""
 OPTIONS = {
     "model.policy": "--policy",
@@ -42,6 +42,7 @@ class PartLook:
         problems: what keeps it from starting, each at the option that a person gave.
         minutes: the time that it may take; 0 for no limit.
         more_memory: bytes of the reward model beside ``report``, which cannot know it.
+        policies: who answers in the comparison, in words; ``config`` cannot name what is still to be trained.
     """
 
     part: Part
@@ -51,6 +52,7 @@ class PartLook:
     problems: tuple[Problem, ...] = ()
     minutes: float = 0.0
     more_memory: int = 0
+    policies: tuple[str, ...] = ()
 
 
 def look_at(own: OwnSettings, workspace: Path, permissions: Permissions = NOTHING_ALLOWED) -> list[PartLook]:
@@ -77,7 +79,9 @@ def _look(road: Road, part: Part, workspace: Path, permissions: Permissions) -> 
     report = inspect_run(config, workspace, permissions=permissions)
     weights = parameters(report.policy) if report.policy else None
     beside = (weights or 0) * FLOAT if to_be_trained and part.key in ("ppo", "evaluation") else 0
-    return PartLook(part, config, fitted, report, _at_options(report.problems, part.key, own), minutes, beside)
+    tuned = ("the fine-tuned model",) if own.demonstrations else ()
+    policies = ("the start", *tuned, "the end") if part.key == "evaluation" else ()
+    return PartLook(part, config, fitted, report, _at_options(report.problems, part.key, own), minutes, beside, policies)
 
 
 def _at_options(problems: list[Problem], key: str, own: OwnSettings) -> tuple[Problem, ...]:

@@ -28,6 +28,7 @@ SET_BY_THE_ROAD = ("model.policy", "data.source", "data.prompts", "reward.compon
 SHARED_WITH_EVALUATION = {"model": ("revision", "dtype", "quantization", "attention"), "engine": ("device", "threads", "seed")}
 YOUR_PAIRS = "your pairs"
 """The name of the reward component that the road trains."""
+FROM_PAIRS = "the reward model trained on your pairs"
 TITLES = {
     "sft": "Fine-tune on your demonstrations",
     "reward_model": "Train a reward model on your pairs",
@@ -219,7 +220,7 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
         return replace(comparison, judge="the world's gold score", same_origin=False)
     ours, theirs = config.reward.components[0], ppo.reward.components[0]
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
-    named = "the reward model trained on your pairs" if ours.name == YOUR_PAIRS else ours.name or ours.described()
+    named = FROM_PAIRS if ours.name == YOUR_PAIRS else ours.name or ours.described()
     return replace(comparison, judge=named, same_origin=same)
 
 

@@ -77,10 +77,9 @@ def _row(look: PartLook, workspace: Path) -> Json:
     beside = f", and about {format_bytes(look.more_memory)} for the reward model" if look.more_memory else ""
     known = forecast.whole_time(look.config, look.report, recipe, workspace, recipes, SpeedMeasurement(workspace))
     time = f"at most {outlook.duration(look.minutes)}" if look.minutes else (known or outlook.unknown_time(look.config))["value"]
-    text = outlook.sentence(look.config, recipe)
     return {
         **row,
-        "text": "Every held-out prompt gets an answer from the start and from the end." if look.part.key == "evaluation" else text,
+        "text": outlook.sentence(look.config, recipe, look.report.prompts, look.policies),
         "time": time,
         "memory": f"{forecast.memory_view(memory, look.report.change)['total']}{beside}" if memory else "",
         "fitted": [in_a_line(name, value) for name, value in look.fitted.items()],

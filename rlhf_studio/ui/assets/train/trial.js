@@ -58,6 +58,7 @@ export class Trial {
     );
     this.run = "";
     this.of = "";
+    this.used = {};
     this.busy = false;
     this.judged = null;
     const kept = memory.get("train.trial", null);
@@ -70,6 +71,7 @@ export class Trial {
   async start() {
     if (this.busy || !this.ready()) return;
     this.of = this.key();
+    this.used = {};
     this.begin("Starting");
     const answer = await this.ask({ op: "start" });
     if (answer.run) {
@@ -90,7 +92,7 @@ export class Trial {
 
   keep(run) {
     this.run = run;
-    memory.set("train.trial", run ? { run, of: this.of } : null);
+    memory.set("train.trial", run ? { run, of: this.of, used: this.used } : null);
   }
 
   /** Ask how far the trial is until it has ended. */
@@ -118,6 +120,8 @@ export class Trial {
   /** The same trial, judged for another time. */
   async look() {
     memory.set("train.until", this.until.value);
+    this.used = {};
+    this.keep(this.run);
     this.receive(await this.ask(this.question("look")));
   }
 
@@ -166,10 +170,14 @@ export class Trial {
   }
 
   draw() {
-    const { headline, night, seen, corrections } = this.judged;
+    const { headline, night, seen, corrections, together } = this.judged;
     const lines = (sentences) => elEach("ul", { class: "rs-trial-lines" }, sentences, (line) => el("li", {}, line));
-    const open = corrections.filter((row) => !same(this.value(row.setting), row.new));
-    const all = () => this.take(open);
+    const open = corrections.filter((row) => !this.taken(row));
+    const olds = new Map(corrections.map((row) => [row.setting, row.old]));
+    const missing = Object.entries(together).filter(([setting, better]) => {
+      return !this.holds({ setting, old: olds.get(setting) ?? this.value(setting), new: better });
+    });
+    const all = () => this.take(Object.fromEntries(missing));
     fill(
       this.said,
       el("p", { class: "rs-trial-headline", tabindex: -1 }, headline),
@@ -182,10 +190,15 @@ export class Trial {
   }
 
   row(row) {
-    const { title, reads, why, setting } = row;
-    const taken = same(this.value(setting), row.new);
-    const words = [`${title}: `, reads[0], " \u2192 ", el("b", {}, reads[1])];
-    const button = pushButton("rs-button rs-small", "Use", () => this.take([row]));
+    const { title, reads, why, setting, old } = row;
+    const [taken, value] = [this.taken(row), this.value(setting)];
+    const words = [
+      `${title}: `,
+      taken || same(value, old) ? reads[0] : String(value),
+      " \u2192 ",
+      el("b", {}, taken && !same(value, row.new) ? String(value) : reads[1]),
+    ];
+    const button = pushButton("rs-button rs-small", "Use", () => this.take({ [setting]: row.new }));
     button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
     return el(
       "li",
@@ -195,8 +208,22 @@ export class Trial {
     );
   }
 
-  take(rows) {
-    this.onuse(Object.fromEntries(rows.map((row) => [row.setting, row.new])));
+  /** Whether the form holds what a row advises, or a value that is lower still. */
+  holds({ setting, old, new: better }) {
+    const value = this.value(setting);
+    return same(value, better) || (better < old && value > 0 && value < better);
+  }
+
+  /** Also what was taken of this trial: as the night grows shorter, fewer steps fit than did then. */
+  taken(row) {
+    return this.holds(row) || (row.setting in this.used && same(this.value(row.setting), this.used[row.setting]));
+  }
+
+  /** Fill settings in: {setting: value}. */
+  take(changes) {
+    this.used = { ...this.used, ...changes };
+    this.keep(this.run);
+    this.onuse(changes);
     this.draw();
     const next = this.said.querySelector(".rs-trial-rows button, .rs-trial-headline");
     if (next instanceof HTMLElement) next.focus();
