@@ -23,9 +23,27 @@ const SAMPLED = ["score", "kl"]; // every response that PPO samples has them, ev
 const SIDES = ["chosen", "rejected"];
 
 const THIN = ["kl", "loss"];
+const LONG_PROMPT = 60; // characters: with more, a row shows the end alone, so that the response has room
+const PROMPT_END = 36;
 
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
+
+/** How many characters all of the texts end with. */
+function sharedEnd(texts) {
+  const [first, ...others] = texts;
+  let count = 0;
+  while (count < first.length && others.every((text) => text.at(-1 - count) === first.at(-1 - count))) count += 1;
+  return count;
+}
+
+/** A prompt as a row shows it: of a long one the end, without the `shared` last characters, such as a chat template's. */
+function shortPrompt(prompt, shared) {
+  if (prompt.length <= LONG_PROMPT) return prompt;
+  const own = prompt.slice(0, prompt.length - shared);
+  const end = [...own].slice(-PROMPT_END).join("").trim();
+  return `${own.length > PROMPT_END ? "\u2026" : ""}${end}${shared ? "\u2026 " : ""}`;
+}
 
 /** Rows in the chosen order; `reverse` turns it round. */
 function sorted(rows, sort, reverse) {
@@ -46,6 +64,7 @@ export class SampleTable {
     this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.always = SAMPLED;
     this.pairs = false;
+    this.shared = 0; // last characters that all prompts of the step have
     this.drawHead();
   }
 
@@ -101,6 +120,7 @@ export class SampleTable {
     this.rows = rows;
     this.pairs = pairs;
     this.beside = beside;
+    this.shared = rows.length ? sharedEnd(rows.map(({ prompt }) => prompt)) : 0;
     this.draw();
   }
 
@@ -156,7 +176,7 @@ export class SampleTable {
         "span",
         { class: "rs-cell-response" },
         side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
-        el("span", { class: "rs-prompt" }, readable(row.prompt, 400)),
+        el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         el("span", { class: "rs-response" }, readable(row.response, 600)),
         row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
       ),

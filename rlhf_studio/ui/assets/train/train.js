@@ -92,7 +92,7 @@ class TrainPage {
         question.op === "start" ? this.ask("trial", question) : this.server.trial({ ...question, view: onlyWatches() }),
       ready: () => this.startable(),
       key: () => `${this.state.stage} ${this.state.value("model.policy")}`,
-      value: (name) => this.state.value(name),
+      values: () => this.state.values,
       onuse: (values) => this.sections.setTogether(values),
     });
   }
