@@ -29,20 +29,25 @@ const PROMPT_END = 36;
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
 
-/** How many characters all of the texts end with. */
-function sharedEnd(texts) {
-  const [first, ...others] = texts;
-  let count = 0;
-  while (count < first.length && others.every((text) => text.at(-1 - count) === first.at(-1 - count))) count += 1;
-  return count;
+/**
+ * What all of the prompts begin and end with, such as a chat template, in characters; no part of a word first.
+ * @returns {[number, number]}
+ */
+export function sharedEnds([first = "", ...others]) {
+  let [start, end] = [0, 0];
+  while (start < first.length && others.every((text) => text[start] === first[start])) start += 1;
+  start = first.slice(0, start).search(/\S*$/);
+  const left = Math.min(...[first, ...others].map((text) => text.length - start));
+  while (end < left && others.every((text) => text.at(-1 - end) === first.at(-1 - end))) end += 1;
+  return [start, end];
 }
 
-/** A prompt as a row shows it: of a long one the end, without the `shared` last characters, such as a chat template's. */
-function shortPrompt(prompt, shared) {
+/** A prompt as a row shows it: of a long one the end of what the other rows' prompts do not have too. */
+export function shortPrompt(prompt, [start, end]) {
   if (prompt.length <= LONG_PROMPT) return prompt;
-  const own = prompt.slice(0, prompt.length - shared);
-  const end = [...own].slice(-PROMPT_END).join("").trim();
-  return `${own.length > PROMPT_END ? "\u2026" : ""}${end}${shared ? "\u2026 " : ""}`;
+  const own = [...prompt.slice(start, prompt.length - end)];
+  const cut = start > 0 || own.length > PROMPT_END;
+  return `${cut ? "\u2026" : ""}${own.slice(-PROMPT_END).join("")}${end ? "\u2026 " : ""}`;
 }
 
 /** Rows in the chosen order; `reverse` turns it round. */
@@ -64,7 +69,7 @@ export class SampleTable {
     this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.always = SAMPLED;
     this.pairs = false;
-    this.shared = 0; // last characters that all prompts of the step have
+    this.shared = sharedEnds([]);
     this.drawHead();
   }
 
@@ -120,7 +125,7 @@ export class SampleTable {
     this.rows = rows;
     this.pairs = pairs;
     this.beside = beside;
-    this.shared = rows.length ? sharedEnd(rows.map(({ prompt }) => prompt)) : 0;
+    this.shared = sharedEnds(rows.map(({ prompt }) => prompt));
     this.draw();
   }
 

@@ -342,6 +342,10 @@ class RewardStep extends ChoosingStep {
     super.choose(this.completed([{ choices: [choice] }])[0].choices[0]);
   }
 
+  get named() {
+    return this.value("reward.components").length ? this.line : "";
+  }
+
   get line() {
     const summary = this.list.chosen?.title || this.page.sections.fields.get("reward.components").summary();
     return readable(summary, 120) || NOTHING;
