@@ -18,6 +18,11 @@ expect = playwright.expect
 pytestmark = pytest.mark.browser
 ROWS = ("I saw this thriller at a festival and", "The photography of this heist film")
 
+IN_SIGHT = """(list) => {
+  const [box, row] = [list, list.querySelector(".rs-chosen")].map((node) => node.getBoundingClientRect());
+  return list.scrollTop > 0 && row.top >= box.top && row.bottom <= box.bottom;
+}"""
+
 
 def choice(page: Any, name: str) -> Any:
     return page.get_by_role("radio", name=name, exact=False).first
@@ -34,6 +39,11 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     press = page.keyboard.press
     for name in ("model", "data", "reward"):
         expect(step(page, name)).to_contain_text("not chosen yet")
+    page.get_by_label("Filter, or type a folder").fill("/no/such/folder")
+    page.get_by_role("button", name="Next: prompts").click()  # no row has these words: they are a name
+    expect(step(page, "model")).to_contain_text("needs a look")
+    step(page, "model").click()
+    expect(page.locator(".rs-way-own")).to_have_text("Chosen: /no/such/folder")
     page.get_by_label("Filter, or type a folder").fill("world-policy")
     choice(page, "bundled/world-policy").focus()
     press("Space")
@@ -64,6 +74,10 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     page.get_by_role("button", name="Next: start").click()
     chosen = ["world-policy, 1.2 M weights", "world-prompts, 512 prompts", "bundled/world-reward"]
     expect(page.locator(".rs-way-value")).to_have_text(chosen)
+    page.get_by_role("button", name="Change: Reward").click()
+    expect(page.locator(".rs-choices .rs-chosen")).to_contain_text("bundled/world-reward")
+    assert page.locator(".rs-choices").evaluate(IN_SIGHT)
+    step(page, "start").click()
     page.get_by_text("Settings that follow from your choice").click()
     expect(page.locator(".rs-way-fits")).to_contain_text("PPO › Learning rate2e-4: 1.2 M weights.")
     page.get_by_role("button", name="Change: Prompts").click()

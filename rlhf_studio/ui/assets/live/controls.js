@@ -49,13 +49,15 @@ const BUTTONS = [
         event: "stop_run",
         label: "Stop and save",
         tip:
-          "Finish the present step, write a checkpoint and end; while the run still loads, end at once. " +
-          "It can be resumed.",
+          "Write a checkpoint and end. A short step is finished first; a long one is dropped where it can be, and a " +
+          "resume trains it again. While the run still loads, it ends at once.",
       },
       {
         event: "discard_run",
         label: "Stop without saving",
-        tip: "Finish the present step and end without a checkpoint. A resume goes on from the last one that there is.",
+        tip:
+          "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from the " +
+          "last checkpoint that there is.",
       },
       {
         event: "force_stop_run",

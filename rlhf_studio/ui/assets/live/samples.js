@@ -23,9 +23,32 @@ const SAMPLED = ["score", "kl"]; // every response that PPO samples has them, ev
 const SIDES = ["chosen", "rejected"];
 
 const THIN = ["kl", "loss"];
+const LONG_PROMPT = 60; // characters: with more, a row shows the end alone, so that the response has room
+const PROMPT_END = 36;
 
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
+
+/**
+ * What all of the prompts begin and end with, such as a chat template, in characters; no part of a word first.
+ * @returns {[number, number]}
+ */
+export function sharedEnds([first = "", ...others]) {
+  let [start, end] = [0, 0];
+  while (start < first.length && others.every((text) => text[start] === first[start])) start += 1;
+  start = first.slice(0, start).search(/\S*$/);
+  const left = Math.min(...[first, ...others].map((text) => text.length - start));
+  while (end < left && others.every((text) => text.at(-1 - end) === first.at(-1 - end))) end += 1;
+  return [start, end];
+}
+
+/** A prompt as a row shows it: of a long one the end of what the other rows' prompts do not have too. */
+export function shortPrompt(prompt, [start, end]) {
+  if (prompt.length <= LONG_PROMPT) return prompt;
+  const own = [...prompt.slice(start, prompt.length - end)];
+  const cut = start > 0 || own.length > PROMPT_END;
+  return `${cut ? "\u2026" : ""}${own.slice(-PROMPT_END).join("")}${end ? "\u2026 " : ""}`;
+}
 
 /** Rows in the chosen order; `reverse` turns it round. */
 function sorted(rows, sort, reverse) {
@@ -46,6 +69,7 @@ export class SampleTable {
     this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.always = SAMPLED;
     this.pairs = false;
+    this.shared = sharedEnds([]);
     this.drawHead();
   }
 
@@ -101,6 +125,7 @@ export class SampleTable {
     this.rows = rows;
     this.pairs = pairs;
     this.beside = beside;
+    this.shared = sharedEnds(rows.map(({ prompt }) => prompt));
     this.draw();
   }
 
@@ -156,7 +181,7 @@ export class SampleTable {
         "span",
         { class: "rs-cell-response" },
         side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
-        el("span", { class: "rs-prompt" }, readable(row.prompt, 400)),
+        el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         el("span", { class: "rs-response" }, readable(row.response, 600)),
         row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
       ),

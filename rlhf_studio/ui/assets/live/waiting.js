@@ -15,16 +15,14 @@ export class Waiting {
     if (!coming) return;
     const running = status.state === "running";
     const title = running ? "The first step is under way" : status.phase || "Starting the engine";
-    const text = running
-      ? firstStep(status.stage, settings?.batch_size)
-      : "Models are being read. Large ones take a while the first time, later starts are quicker.";
+    const text = running ? firstStep(status.stage, settings?.batch_size) : null; // the phase says what is being done
     if (this.node.dataset.text === title) return;
     this.node.dataset.text = title;
     fill(
       this.node,
       el("div", { class: "rs-spinner", "aria-hidden": "true" }),
       el("strong", {}, title),
-      el("p", {}, text),
+      text && el("p", {}, text),
     );
   }
 }

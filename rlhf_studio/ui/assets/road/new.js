@@ -29,6 +29,7 @@ export class NewRoad {
     this.chosen = chosen;
     this.begin = begin;
     this.asked = 0;
+    this.starting = this.under = false;
     const text = (placeholder) =>
       el("input", {
         class: "rs-input",
@@ -129,8 +130,9 @@ export class NewRoad {
 
   /** @param under  whether a road is under way: nothing else can start */
   draw({ under, most, secondary }) {
+    this.under = under;
+    this.busy(this.starting);
     for (const button of [this.startOwn, this.startWorld]) {
-      button.disabled = this.starting || under;
       button.title = under ? "A road is under way: wait for its end, or stop it first." : "";
       button.classList.toggle("rs-primary", !secondary);
     }
@@ -210,12 +212,19 @@ export class NewRoad {
   }
 
   async send(wish) {
+    if (this.starting || this.under) return;
     this.asked += 1; // an answer to an earlier question comes too late
-    this.startOwn.disabled = this.startWorld.disabled = this.starting = true;
+    this.busy(true);
     setText(this.startOwn, "Starting …");
     const reply = await this.begin(wish);
     setText(this.startOwn, "Start");
-    this.startOwn.disabled = this.startWorld.disabled = this.starting = false;
+    this.busy(false);
     this.blame(reply?.problems || []);
+  }
+
+  busy(starting) {
+    this.starting = starting;
+    for (const button of [this.startOwn, this.startWorld])
+      button.setAttribute("aria-disabled", String(Boolean(starting || this.under))); // not disabled: the focus stays
   }
 }

@@ -153,8 +153,10 @@ class RoadPage {
     const reply = this.reply;
     if (!reply) return;
     const fresh = !reply.roads.length || Boolean(this.opened);
+    const focused = this.form.node.contains(document.activeElement);
     show(this.form.node, reply.operator && fresh);
     show(this.opener, reply.operator && reply.roads.length > 0);
+    if (focused && !fresh) this.opener.focus(); // the form that had the focus is gone
     setText(this.opener, this.opened ? "Close the form" : "New road");
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));

@@ -94,7 +94,7 @@ class TrainPage {
           : this.server.trial({ ...question, view: onlyWatches() }),
       ready: () => this.startable(),
       key: () => `${this.state.stage} ${this.state.value("model.policy")}`,
-      value: (name) => this.state.value(name),
+      values: () => this.state.values,
       onuse: (values) => this.sections.setTogether(values),
     });
   }

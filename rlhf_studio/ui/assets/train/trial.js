@@ -8,6 +8,7 @@ import { same } from "./form.js";
 
 const ASK_AGAIN = 1000;
 const MORNING = "07:00";
+const OTHER_SETTINGS = "The settings have changed since this trial began: what it says is of those that it had.";
 const LABEL = "Try for two minutes";
 
 /** Seconds from now to the next time that a clock shows `until`, such as "07:00". */
@@ -26,15 +27,15 @@ export class Trial {
    * @param ask     async ({op, run, seconds, until}) -> {state, run, progress, fraction, headline, ...}
    * @param ready   whether the settings may start; shows what is in the way
    * @param key     what a trial is of, such as the model: with another one chosen, what it said is not shown
-   * @param value   present value of a setting
+   * @param values  the present settings, by name
    * @param onuse   called with {setting: value} that a person takes over
    */
-  constructor({ poll, ask, ready, key, value, onuse }) {
+  constructor({ poll, ask, ready, key, values, onuse }) {
     this.poll = poll;
     this.asking = ask;
     this.ready = ready;
     this.key = key;
-    this.value = value;
+    this.values = values;
     this.onuse = onuse;
     this.button = pushButton("rs-button rs-trial-button", LABEL, () => this.start());
     this.status = el("span", { role: "status" });
@@ -49,16 +50,19 @@ export class Trial {
     });
     this.until.value = memory.get("train.until", MORNING);
     this.said = el("div", { class: "rs-trial-said rs-column" });
+    this.other = el("p", { class: "rs-problem", role: "status", hidden: true }, OTHER_SETTINGS);
     this.node = el(
       "section",
       { class: "rs-trial rs-column", "aria-label": "The trial", hidden: true },
       el("h3", {}, "The trial"),
       this.working,
+      this.other,
       this.said,
     );
     this.run = "";
     this.of = "";
     this.used = {};
+    this.had = {}; // the settings of the trial, by name
     this.busy = false;
     this.judged = null;
     const kept = memory.get("train.trial", null);
@@ -72,7 +76,11 @@ export class Trial {
     if (this.busy || !this.ready()) return;
     this.of = this.key();
     this.used = {};
+    this.had = structuredClone(this.values());
+    this.judged = null;
     this.begin("Starting");
+    this.consider();
+    this.node.scrollIntoView({ block: "nearest" }); // on a phone the button is in a bar, far from here
     const answer = await this.ask({ op: "start" });
     if (answer.run) {
       this.keep(answer.run);
@@ -92,7 +100,7 @@ export class Trial {
 
   keep(run) {
     this.run = run;
-    memory.set("train.trial", run ? { run, of: this.of, used: this.used } : null);
+    memory.set("train.trial", run ? { run, of: this.of, used: this.used, had: this.had } : null);
   }
 
   /** Ask how far the trial is until it has ended. */
@@ -163,8 +171,22 @@ export class Trial {
     fill(this.said, el("p", { class: "rs-problem" }, error), list, ...known);
   }
 
-  /** Settings may have changed: which corrections are taken shows at their buttons. */
+  value(name) {
+    return this.values()[name];
+  }
+
+  /** Whether a setting, but for the name, is neither what the trial had nor a correction that is taken. */
+  get outdated() {
+    const taken = (name) =>
+      this.judged?.corrections.some((row) => row.setting === name && same(row.new, this.value(name)));
+    return Object.entries(this.had).some(
+      ([name, had]) => name !== "name" && !same(had, this.value(name)) && !taken(name),
+    );
+  }
+
+  /** Settings may have changed: it is said where they are others; which corrections are taken shows at their buttons. */
   consider() {
+    show(this.other, this.outdated);
     show(this.node, this.busy || Boolean(this.run && this.of === this.key()));
     if (this.judged) this.draw();
   }

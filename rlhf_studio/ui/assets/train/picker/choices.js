@@ -26,6 +26,7 @@ export class Choices {
     this.name = `rs-choices-${(lists += 1)}`;
     this.words = "";
     this.groups = [];
+    this.fitting = 0; // choices that have the words
     this.opened = new Set(); // groups whose every choice is shown
     this.node = el("div", { class: "rs-choices", role: "radiogroup", "aria-label": label });
     this.none = el("p", { class: "rs-help", role: "status", hidden: true });
@@ -105,6 +106,7 @@ export class Choices {
       show(more.parentNode, fitting.length > 0 || (!parts.length && Boolean(group.note)));
       count += fitting.length;
     }
+    this.fitting = count;
     fill(this.none, parts.length ? "Nothing here has these words." : "There is nothing to choose from yet.");
     show(this.none, count === 0);
   }
@@ -112,7 +114,7 @@ export class Choices {
   /** Bring the chosen row into view, in the list alone. */
   showChosen() {
     const { node } = this.rows?.flatMap(({ rows }) => rows).find(({ input }) => input.checked) || {};
-    if (node) this.node.scrollTop = node.offsetTop - this.node.offsetTop - this.node.clientHeight / 2;
+    if (node) this.node.scrollTop = node.offsetTop - this.node.clientHeight / 2; // the list is what it is offset from
   }
 
   /** The choice that the form holds now; undefined for a name that was typed. */

@@ -18,7 +18,10 @@ export class Picker {
     this.bar = el("ol", { class: "rs-way" });
     this.body = el("div", { class: "rs-way-body rs-box" });
     this.back = pushButton("rs-button", "Back", () => this.move(-1));
-    this.next = pushButton("rs-button rs-primary", "", () => this.move(1));
+    this.next = pushButton("rs-button rs-primary", "", () => {
+      this.step.next();
+      this.move(1);
+    });
     this.toForm = pushButton("rs-quiet", "All settings", () => this.prefer(false));
     this.foot = el("div", { class: "rs-way-foot rs-flow" }, this.back, this.next, this.toForm);
     this.node = el(

@@ -49,6 +49,8 @@ class Step {
   }
 
   enter() {}
+
+  next() {}
 }
 
 /** A step with a list to choose from, a field to type a name into, and other ways to find something. */
@@ -148,6 +150,11 @@ class ChoosingStep extends Step {
     this.take(name);
     this.typed.value = "";
     this.filter();
+  }
+
+  /** The next step is wanted: what was typed is a name where no row has these words. */
+  next() {
+    if (this.list.fitting === 0) this.use();
   }
 
   /** The name that the form holds; none where the settings are not a name. */
@@ -331,6 +338,10 @@ class RewardStep extends ChoosingStep {
 
   choose(choice) {
     super.choose(this.completed([{ choices: [choice] }])[0].choices[0]);
+  }
+
+  get named() {
+    return this.value("reward.components").length ? this.line : "";
   }
 
   get line() {
