@@ -56,8 +56,8 @@ const BUTTONS = [
         event: "discard_run",
         label: "Stop without saving",
         tip:
-          "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from the " +
-          "last checkpoint that there is.",
+          "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
+          "the last checkpoint that there is.",
       },
       {
         event: "force_stop_run",
