@@ -42,7 +42,7 @@ def test_the_estimate_is_kept_with_the_run_and_nobody_is_asked_again(tmp_path: P
 
     def step(trainer: Trainer) -> StepRecord:
         # the hub or the models' files, the GPUs, the data, the tokenizer
-        monkeypatch.setattr(preflight.ppo, "check_causal_lm", asked)
+        monkeypatch.setattr(preflight.look, "learner_check", asked)
         monkeypatch.setattr(preflight, "find_gpus", asked)
         monkeypatch.setattr(preflight.look, "find_device", asked)
         monkeypatch.setattr(prompt_checks, "read_once", asked)

@@ -1,4 +1,5 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
+import { sharedEnds, shortPrompt } from "./ends.js";
 import { each, el, fill, memory, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 
@@ -23,32 +24,9 @@ const SAMPLED = ["score", "kl"]; // every response that PPO samples has them, ev
 const SIDES = ["chosen", "rejected"];
 
 const THIN = ["kl", "loss"];
-const LONG_PROMPT = 60; // characters: with more, a row shows the end alone, so that the response has room
-const PROMPT_END = 36;
 
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
-
-/**
- * What all of the prompts begin and end with, such as a chat template, in characters; no part of a word first.
- * @returns {[number, number]}
- */
-export function sharedEnds([first = "", ...others]) {
-  let [start, end] = [0, 0];
-  while (start < first.length && others.every((text) => text[start] === first[start])) start += 1;
-  start = first.slice(0, start).search(/\S*$/);
-  const left = Math.min(...[first, ...others].map((text) => text.length - start));
-  while (end < left && others.every((text) => text.at(-1 - end) === first.at(-1 - end))) end += 1;
-  return [start, end];
-}
-
-/** A prompt as a row shows it: of a long one the end of what the other rows' prompts do not have too. */
-export function shortPrompt(prompt, [start, end]) {
-  if (prompt.length <= LONG_PROMPT) return prompt;
-  const own = [...prompt.slice(start, prompt.length - end)];
-  const cut = start > 0 || own.length > PROMPT_END;
-  return `${cut ? "\u2026" : ""}${own.slice(-PROMPT_END).join("")}${end ? "\u2026 " : ""}`;
-}
 
 /** Rows in the chosen order; `reverse` turns it round. */
 function sorted(rows, sort, reverse) {

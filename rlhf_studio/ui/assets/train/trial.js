@@ -184,7 +184,7 @@ export class Trial {
     );
   }
 
-  /** Settings may have changed: it is said where they are others; which corrections are taken shows at their buttons. */
+  /** Settings may have changed: it is said where they are others; corrections that are taken show at their buttons. */
   consider() {
     show(this.other, this.outdated);
     show(this.node, this.busy || Boolean(this.run && this.of === this.key()));
