@@ -24,7 +24,6 @@ before_torch()
 import torch  # noqa: E402
 
 from benchmarks.speed.ours import running  # noqa: E402
-from rlhf_studio.config.io import parse_config  # noqa: E402
 from rlhf_studio.engine.check.checks import Task  # noqa: E402
 from rlhf_studio.engine.check.runs import settings  # noqa: E402
 from rlhf_studio.engine.check.workloads import W3, W4, workload_settings  # noqa: E402
@@ -40,10 +39,8 @@ def config_of(name: str, folder: Path) -> Any:
     """The settings of ``world``, ``w3`` or ``w4`` on a CUDA GPU in bfloat16."""
     task = Task("cuda", folder)
     if name == "world":
-        config = settings(task, name, {"model": {"dtype": "bfloat16"}}, {"ppo": {"steps": STEPS}})
-    else:
-        config = workload_settings(task, {"w3": W3, "w4": W4}[name], STEPS)
-    return parse_config(config.model_dump(mode="json"))
+        return settings(task, name, {"model": {"dtype": "bfloat16"}}, {"ppo": {"steps": STEPS}})
+    return workload_settings(task, {"w3": W3, "w4": W4}[name], STEPS)
 
 
 def measure(name: str, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -91,8 +93,8 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch) -> li
     Each is decoded together with its prompt, and the prompt's text is cut off. So a leading space stays: many tokenizers drop the
     space of a text's first token.
     """
-    prompts = _rows(tokens.prompt_ids, tokens.prompt_mask)
-    responses = _rows(tokens.response_ids, tokens.mask)
+    prompts = rows_of(tokens.prompt_ids, tokens.prompt_mask)
+    responses = rows_of(tokens.response_ids, tokens.mask)
     before = _decode(tokenizer, prompts)
     texts = _decode(tokenizer, [prompt + response for prompt, response in zip(prompts, responses, strict=True)])
     return [
@@ -102,8 +104,9 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch) -> li
     ]
 
 
-def _rows(ids: Tensor, mask: Tensor) -> list[list[int]]:
-    return [row[keep].tolist() for row, keep in zip(ids.cpu(), mask.cpu(), strict=True)]
+def rows_of(values: Tensor, mask: Tensor) -> list[list[Any]]:
+    """For each row of ``values`` (B, T), the entries where ``mask`` (B, T) is True."""
+    return [row[keep].tolist() for row, keep in zip(values.cpu(), mask.cpu(), strict=True)]
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> list[str]:

@@ -6,14 +6,13 @@ With several ranks each one works on its own episodes; what is returned is the w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlhf_studio.config import PPOConfig
 from rlhf_studio.engine.compute.gathering import gather_columns, gather_output, gather_tokens
-from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate
+from rlhf_studio.engine.loop.generate import decode_responses, ends_with_stop, generate, rows_of
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.text import PieceTable
@@ -43,7 +42,7 @@ def score(models: Models, samples: Samples) -> Scores:
     models.compute.pulse("Scoring")
     episodes = episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped)
     if models.scorer.reads_tokens:
-        episodes = replace(episodes, pieces=_pieces(models, samples.tokens), logprobs=_rows(samples.policy.logprobs, samples.tokens.mask))
+        episodes = replace(episodes, pieces=_pieces(models, samples.tokens), logprobs=rows_of(samples.policy.logprobs, samples.tokens.mask))
     return models.scorer(episodes)
 
 
@@ -80,13 +79,9 @@ def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], 
 
 def _pieces(models: Models, tokens: TokenBatch) -> list[list[str]]:
     """The text of each response token."""
-    ids = _rows(tokens.response_ids, tokens.mask)
+    ids = rows_of(tokens.response_ids, tokens.mask)
     texts = PieceTable(models.tokenizer)({token for row in ids for token in row})
     return [[texts[token] for token in row] for row in ids]
-
-
-def _rows(values: Tensor, mask: Tensor) -> list[list[Any]]:
-    return [row[real].tolist() for row, real in zip(values.cpu(), mask.cpu(), strict=True)]
 
 
 def _own_recorded(models: Models, count: int, recorded: int) -> int:

@@ -38,6 +38,11 @@ def why_not(policy: Policy) -> str:
     return f"its rotary embedding is {rotation}" if rotation in GROWING_ROTATIONS else ""
 
 
+def draws_alike(first: GenerationConfig, second: GenerationConfig) -> bool:
+    """Whether a step that was made with the one draws tokens as the other asks."""
+    return all(getattr(first, name) == getattr(second, name) for name in ("temperature", "top_k", "top_p"))
+
+
 def example(policy: Policy, rows: int, length: int, new_cache: Callable[[int, int], Cache] | None = None) -> StepInputs:
     """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead."""
     layer: Any = policy.model.get_input_embeddings()

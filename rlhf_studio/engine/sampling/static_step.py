@@ -33,13 +33,12 @@ from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.models.kv_cache import FixedLayer, KeyValueMemory
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import Drawn, StepInputs, draw_next
-from rlhf_studio.engine.sampling.same_numbers import CannotTrace, require_same_numbers, why_not
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace, draws_alike, require_same_numbers, why_not
 from rlhf_studio.inputs.error_text import first_line
+from rlhf_studio.inputs.estimate.memory.phases import MOST_KEPT
 
 LENGTH_MULTIPLE = 64  # attention's kernels want lengths that are multiples of 8, and a prompt somewhat longer needs no new graphs
 MOST_GRAPHS = 12  # numbers of rows: a batch, its halves, and those of the watched prompts
-
-MOST_KEPT = 0.05  # of the device's memory, for keys and values between two rollouts
 
 
 class StaticStep:
@@ -68,7 +67,7 @@ class StaticStep:
 
     def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> StaticStep | None:
         """This step with the weights as they are now; adapters count when they are merged now. None for other settings of drawing."""
-        if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
+        if not draws_alike(settings, self._settings):
             return None
         for copy in self._copies:
             copy.refresh()

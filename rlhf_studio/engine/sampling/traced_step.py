@@ -25,7 +25,7 @@ from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.prepacked import PrepackedWeight, layers_to_prepack, min_rows_per_lane, prepack, using_packed, weight_of
-from rlhf_studio.engine.sampling.same_numbers import CannotTrace, example, require_same_numbers, why_not
+from rlhf_studio.engine.sampling.same_numbers import CannotTrace, draws_alike, example, require_same_numbers, why_not
 from rlhf_studio.inputs.error_text import first_line
 
 
@@ -46,7 +46,7 @@ class TracedStep:
         The prepacked weights are refreshed in ``lanes``; steps that this method returned earlier then use the new weights too. None when
         the step was traced with another temperature, top-k or top-p.
         """
-        if any(getattr(settings, name) != getattr(self._settings, name) for name in ("temperature", "top_k", "top_p")):
+        if not draws_alike(settings, self._settings):
             return None
         lanes.map(PrepackedWeight.refresh, self._prepacked)
         return self.run

@@ -26,7 +26,7 @@ from rlhf_studio.inputs.prompts.lengths import PromptTokens
 Samples = RunConfig | SFTRunConfig | DPORunConfig | EvaluationRunConfig
 """The stages whose model writes responses."""
 
-MOST_KEPT = 0.05  # of a GPU's memory, for keys and values between two rollouts (engine/sampling/static_step.py)
+MOST_KEPT = 0.05  # of a GPU's memory, for keys and values between two rollouts
 
 LEARNING_PARTS = (LOGITS, ACTIVATIONS)
 SAMPLING_PARTS = (CACHE, PREFILL, NEXT_TOKEN, MERGED, PREPACKED)
