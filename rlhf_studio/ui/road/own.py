@@ -9,8 +9,9 @@ from rlhf_studio.config import Permissions
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
+from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.jobs.road.look import PartLook, look_at, problems_of
-from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known, reward_of
+from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known
 from rlhf_studio.jobs.road.state import OwnSettings
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.sent import member
@@ -39,7 +40,7 @@ def settings_of(data: Any, workspace: Path) -> OwnSettings:
 
 def _component(name: str, text: str) -> Json:
     try:
-        return reward_of(text)
+        return component_named(text)
     except ConfigError as error:
         raise ConfigError([Problem(f"--{name}", problem.message) for problem in error.problems]) from None
 
