@@ -43,10 +43,8 @@ def add_folder(command: argparse.ArgumentParser) -> None:
 def behind_config(words: Sequence[str]) -> list[Problem]:
     """A problem for each word that names a file of settings where a run folder may stand, or nothing."""
     files = [word for word in words if word.lower().endswith((".yaml", ".yml")) and not Path(word).is_dir()]
-    return [
-        Problem("", f"{file} is a settings file, which train, plan, try and sweep take behind --config: --config {shlex.quote(file)}")
-        for file in files
-    ]
+    where = "is a settings file, which train, plan, try and sweep take behind --config"
+    return [Problem("", f"{file} {where}: --config {shlex.quote(file)}") for file in files]
 
 
 def folder_of_run(path: Path) -> Path:
