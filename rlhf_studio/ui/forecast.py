@@ -12,8 +12,9 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
-from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
 from rlhf_studio.runs.pace import Pace, known_pace, slowness
 from rlhf_studio.ui.outlook import duration, recipe_minutes
 from rlhf_studio.units import format_byte_range, format_bytes
@@ -86,17 +87,7 @@ def whole_time(
     if timed or report is None or not isinstance(config, RunConfig):
         return timed
     pace = known_pace(root, config)
-    return time_row(config.ppo.steps, pace, None if pace else _by_rate(config, report, speed))
-
-
-def _by_rate(config: RunConfig, report: Preflight, speed: SpeedMeasurement) -> tuple[float, float] | None:
-    """Seconds per step from this machine's rate, once it was measured."""
-    memory = report.memory_estimate
-    rate = speed.rate(memory.device.kind) if memory else None
-    if rate is None or memory is None or report.models is None:
-        return None
-    prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-    return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
+    return time_row(config.ppo.steps, pace, None if pace else seconds_by_rate(config, report, speed.rate))
 
 
 def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, Stage, StageConfig, short_name, used_in, uses
 from rlhf_studio.config.fitting import Fitted
-from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, merged, parse_config, text_of, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, merged, nested, parse_config, text_of, walk_fields
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.checks.evaluation import judge_title
 from rlhf_studio.inputs.fitted import own_config
@@ -152,7 +152,7 @@ def settings_for_part(
         values["data.source"] = own.demonstrations if key == "sft" else own.pairs
     recipe = load_recipe(RECIPES[key])
     changes = _changes_for(own, key)
-    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), _nested(values)), changes)
+    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), nested(values)), changes)
     return own_config(recipe, settings, {*values, *changes})
 
 
@@ -201,11 +201,3 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
     named = FROM_PAIRS if ours.name == YOUR_PAIRS else ours.name or ours.described()
     return replace(comparison, judge=named, same_origin=same)
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        section, _, setting = name.partition(".")
-        nested.setdefault(section, {})[setting] = value
-    return nested
