@@ -83,8 +83,7 @@ def sampling_steps(
         pad_id: the id behind a response's end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         top_rows: for so many episodes, from the first on, the likeliest tokens at each position are kept.
-        ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
-            computing until all ranks have finished.
+        ranks: that hold the weights; sharded ones need all ranks for each token, so a rank goes on computing until all have finished.
         later_step: the policy's traced or static step, for the tokens after the first; None uses the model itself.
         look_every: tokens between two looks at which responses have ended: a GPU must be waited for. Steps after all ends are not used.
 
@@ -104,9 +103,8 @@ def sampling_steps(
     unfinished = torch.ones_like(limits, dtype=torch.bool)
     ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
     for step in range(longest):
-        drawn = (later_step if step else first_step)(
-            StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache)
-        )
+        inputs = StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache)
+        drawn = (later_step if step else first_step)(inputs)
         unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1) & _goes_on(drawn.tokens, stop_ids)
         yield drawn
         token = torch.where(unfinished, drawn.tokens, pad_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
+from rlhf_studio.config import RunConfig, StageConfig, short_name
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.io import with_values
 from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
@@ -22,7 +22,7 @@ from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.supervised import is_supervised
-from rlhf_studio.units import format_byte_range, format_bytes
+from rlhf_studio.units import format_byte_range, format_bytes, short_count
 
 MOST = 40
 """Models of one origin: the newest; reading the small files of each takes some hundredths of a second."""
@@ -92,7 +92,7 @@ class ModelChoices:
     def choice(self, name: str, title: str, detail: str, facts: ModelFacts, licence: str = "") -> Choice:
         """A model with its size and what a run with it needs."""
         weights = parameters(facts)
-        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        size = "" if weights is None else f"{short_count(weights)} weights"
         needs, room = self.needs(facts)
         download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
         settings = {"model.policy": name, "model.revision": "main"}
