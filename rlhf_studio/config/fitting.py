@@ -95,6 +95,8 @@ EPOCHS_OF_FEW = {"sft": 3, "reward_model": 2, "dpo": 2}
 BATCHES = (32, 16, 8, 4)
 MEASUREMENTS = 8
 """Of the held-out loss in a run."""
+LOOKS = 40
+"""At the answers to watched prompts, in a run that learns from examples: of a small model one takes as long as many of its steps."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,12 @@ def supervised_batch(examples: int, passes: int) -> Fitted:
     """The largest usual batch that leaves enough steps."""
     size = next((size for size in BATCHES if passes * examples / size >= ENOUGH_STEPS), BATCHES[-1])
     return Fitted(size, f"{passes * ceil(examples / size):,} steps over {examples:,} examples")
+
+
+def watch_every(steps: int, usual: int) -> Fitted | None:
+    """Steps between two looks at answers and examples, in stages whose steps are short; None where the ``usual`` number is enough."""
+    every = steps // LOOKS
+    return Fitted(every, f"{steps // every} looks at answers in {steps:,} steps") if every > usual else None
 
 
 def eval_every(steps: int) -> Fitted:

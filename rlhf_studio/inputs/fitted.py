@@ -274,6 +274,7 @@ class _Fitting:
         steps = min(steps, config.training.max_steps or steps)
         self.put(f"{stage}.warmup_steps", fitting.warm_up(steps))
         self.put(f"{stage}.eval_every", fitting.eval_every(steps))
+        self.put("engine.watch_every", fitting.watch_every(steps, config.engine.watch_every))
 
     def _examples(self, config: SupervisedConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""
