@@ -15,6 +15,7 @@ export class Picker {
     this.steps = [];
     this.sections = this.stage = null; // that the steps were made for
     this.wanted = !memory.get("train.form", false);
+    this.went = false; // whether a person has gone to a step
     this.bar = el("ol", { class: "rs-way" });
     this.body = el("div", { class: "rs-way-body rs-box" });
     this.back = pushButton("rs-button", "Back", () => this.move(-1));
@@ -108,10 +109,12 @@ export class Picker {
   go(key) {
     const step = this.steps.find((one) => one.key === key);
     if (!step) return;
+    this.went = true;
     this.draw(step);
     step.heading.focus({ preventScroll: true });
     const { top } = this.node.getBoundingClientRect();
     if (top < 0 || top > window.innerHeight / 2) this.node.scrollIntoView({ block: "start" });
+    step.showChosen();
   }
 
   move(by) {

@@ -51,6 +51,8 @@ class Step {
   enter() {}
 
   next() {}
+
+  showChosen() {}
 }
 
 /** A step with a list to choose from, a field to type a name into, and other ways to find something. */
@@ -109,7 +111,12 @@ class ChoosingStep extends Step {
     this.finder.offer(answer.browse);
     setText(this.note, answer.problem || answer.note);
     this.picker.follow();
-    this.list.showChosen();
+    this.showChosen();
+  }
+
+  /** Bring what is chosen into view: on a small screen the list reaches below it. A page that is only opened stays as it is. */
+  showChosen() {
+    this.list.showChosen(this.picker.went && this.picker.step === this);
   }
 
   /** Take what was typed or found. */
@@ -130,7 +137,7 @@ class ChoosingStep extends Step {
 
   enter() {
     this.load();
-    this.list.showChosen();
+    this.list.showChosen(false);
   }
 
   filter() {
