@@ -1,6 +1,6 @@
 // The way from a model of one's own to a run in steps. It fills the form, which stays one click away ("All settings").
 import { each, el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
-import { isOnScreen, onlyWatches } from "../../shared/visit.js";
+import { NO_ANSWER, isOnScreen, onlyWatches } from "../../shared/visit.js";
 import { Borrowed } from "./borrowed.js";
 import { NOTHING, stepsOf } from "./steps.js";
 
@@ -44,8 +44,13 @@ export class Picker {
     return this.page.boot.operator && this.page.state.own.has(this.page.state.card) && !this.page.state.origin;
   }
 
+  /** What the server answers; its `problem` is empty where there is none. */
   ask(name, question) {
-    return this.page.server[name]({ stage: this.page.state.stage, view: onlyWatches(), ...question });
+    const { stage } = this.page.state;
+    return this.page.server[name]({ stage, view: onlyWatches(), ...question }).catch((error) => {
+      console.error("no answer from the app:", error);
+      return { problem: NO_ANSWER };
+    });
   }
 
   /** Steps or form, as the person prefers. */
