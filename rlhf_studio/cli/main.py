@@ -31,7 +31,7 @@ from rlhf_studio.cli import (
     trial,
 )
 from rlhf_studio.cli.job_server import job_server
-from rlhf_studio.cli.options import Subcommands, folder_of_run
+from rlhf_studio.cli.options import Subcommands, behind_config, folder_of_run
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.overrides and options.command not in TAKE_SETTINGS:
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
         if getattr(options, "folder", None) is not None:
+            if options.command == "train" and (wrong := behind_config([str(options.folder)])):
+                raise ConfigError(wrong)
             options.folder = folder_of_run(options.folder)
         code: int = options.run(options)
         sys.stdout.flush()
@@ -80,7 +82,10 @@ class _Parser(argparse.ArgumentParser):
     """Bad arguments end like every other bad input: one line, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(prepare.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
+        _, _, unknown = message.partition("unrecognized arguments: ")
+        raise ConfigError(
+            prepare.names_of_trl(message) or behind_config(unknown.split()) or [Problem("", f"{message}; see '{self.prog} --help'")]
+        )
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,6 +38,13 @@ def add_folder_command(commands: Subcommands, name: str, help: str, run: Command
 def add_folder(command: argparse.ArgumentParser) -> None:
     """Add the argument ``folder``."""
     command.add_argument("folder", type=Path, metavar="RUN", help="the run folder, or the id of a run in the workspace")
+
+
+def behind_config(words: Sequence[str]) -> list[Problem]:
+    """A problem for each word that names a file of settings where a run folder may stand, or nothing."""
+    files = [word for word in words if word.lower().endswith((".yaml", ".yml")) and not Path(word).is_dir()]
+    where = "is a settings file, which train, plan, try and sweep take behind --config"
+    return [Problem("", f"{file} {where}: --config {shlex.quote(file)}") for file in files]
 
 
 def folder_of_run(path: Path) -> Path:

@@ -21,7 +21,7 @@ SURE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialFigures:
     """Of a trial's steps. What a stage does not have, or a trial was too short for, is NaN.
 
     Attributes:
@@ -60,7 +60,7 @@ class Measured:
     weights: int | None = None
 
 
-def measured(run: RecordedRun, config: StageConfig) -> Measured | None:
+def figures_of(run: RecordedRun, config: StageConfig) -> TrialFigures | None:
     """What a trial of ``config`` measured; None before its first step is done."""
     metrics = [{name: float(column[at]) for name, column in run.metrics.items()} for at in range(len(run.steps))]
     if not metrics:
@@ -70,7 +70,7 @@ def measured(run: RecordedRun, config: StageConfig) -> Measured | None:
     loss = f"{config.stage}/loss"
     later = metrics[1:] or metrics
     phases = {word: _median(later, name) for name, word in PHASES.items()}
-    return Measured(
+    return TrialFigures(
         steps=len(metrics),
         seconds=_median(later, "time/total"),
         phases=dict(sorted(((word, time) for word, time in phases.items() if time > 0), key=lambda pair: -pair[1])),
