@@ -17,30 +17,28 @@ MOST_SHOWN = 12  # names of fields
 
 def form_of(record: Record) -> Form | None:
     """The form of a record; None where it has none."""
-    return next((form for form in FORMS if form.fits(record)), None)
+    return next((form for form in FORMS if not form.missing(record)), None)
 
 
 def what_is_wrong(record: Record) -> str:
     """One sentence about a record that has no form."""
     if isinstance(record.get("columns"), list) and "data" in record:
-        columns = _listed(str(name) for name in record["columns"])
-        return (
-            f"it looks like a table of Weights & Biases with the columns {columns}; those that are read have global_step, text and reward"
-        )
-    form = max(FORMS, key=lambda form: _nearness(form, record))
-    if _nearness(form, record) >= len(form.needs) / 2:
-        return what_is_missing(form, record)
+        columns = _listed(record["columns"])
+        return f"it looks like a table of Weights & Biases, but has the columns {columns} where global_step, text and reward are expected"
     if record and all(isinstance(value, int | float) for value in record.values()):
         example = "{'kind': 'step', 'step': 1, 'metrics': {…}}"
         return f"it looks like metrics without responses ({_listed(record)}); for curves alone, write them as {example}"
+    form = max(FORMS, key=lambda form: _nearness(form, record))
+    if _nearness(form, record) >= len(form.needs) / 2:
+        return what_is_missing(form, record)
     names = ", ".join(form.what for form in FORMS)
     return f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}"
 
 
 def what_is_missing(form: Form, record: Record) -> str:
     """What keeps a record from being of a form, and how to change that."""
-    renamed = {need: other for need in _missing(form, record) if (other := _other_name(form, need, record))}
-    absent = [need for need in _missing(form, record) if need not in renamed]
+    renamed = {need: other for need in form.missing(record) if (other := _other_name(form, need, record))}
+    absent = [need for need in form.missing(record) if need not in renamed]
     what = [f"has {plain_name(other)} where {need} is expected (rename it)" for need, other in renamed.items()]
     what += [f"has no {' and no '.join(absent)} (add {'it' if len(absent) == 1 else 'them'} to every record)"] if absent else []
     return f"it looks like {form.what}, but {' and '.join(what)}"
@@ -60,12 +58,8 @@ def unreadable(start: bytes, problem: str) -> str:
 
 def _nearness(form: Form, record: Record) -> float:
     """How many of a form's fields a record has; one that has another name counts nearly as much."""
-    missing = _missing(form, record)
+    missing = form.missing(record)
     return len(form.needs) - len(missing) + 0.9 * sum(bool(_other_name(form, need, record)) for need in missing)
-
-
-def _missing(form: Form, record: Record) -> list[str]:
-    return [need for need in form.needs if need not in record]
 
 
 def _other_name(form: Form, need: str, record: Record) -> str:

@@ -44,6 +44,8 @@ class GrowingFile:
     Attributes:
         name: as people call it: its path inside the folder, or empty where the log is a single file.
         half: the bytes behind the last full line, when it was read last.
+        unended: the last line that was read had no end yet.
+        restarts: how often it was written anew.
     """
 
     path: Path
@@ -53,6 +55,8 @@ class GrowingFile:
     size: int = -1
     inode: int = 0
     half: int = 0
+    unended: bool = False
+    restarts: int = 0
     unit: str = "line"
 
     def place(self, number: int) -> str:
@@ -64,6 +68,7 @@ class GrowingFile:
         found = os.stat(self.path)
         if self.size >= 0 and (found.st_ino != self.inode or found.st_size < self.size):
             self.offset = self.count = 0
+            self.restarts += 1
         changed = found.st_size != self.size or found.st_ino != self.inode
         self.size, self.inode = found.st_size, found.st_ino
         return changed
@@ -87,12 +92,13 @@ class GrowingFile:
             if len(data) > MOST_LINE_BYTES or self.count >= MOST_LINES:
                 limit = f"a line of at most {MOST_LINE_BYTES:,} bytes" if self.count < MOST_LINES else f"at most {MOST_LINES:,} lines"
                 raise ConfigError([Problem(self.place(self.count + 1), f"the file is too long here: {limit} is read")])
-            row = self._row(data)
-            if not data.endswith(b"\n") and (not last or (row is not None and row.problem and data.lstrip().startswith(b"{"))):
-                self.half = len(data)
+            row, ends = self._row(data), data.endswith(b"\n")
+            if not ends and row is not None and row.problem and (not last or data.lstrip().startswith(b"{")):
+                self.half = len(data)  # the beginning of an object is never an object itself
                 break
             self.offset += len(data)
-            self.count += 1
+            self.count += not (self.unended and not data.strip())
+            self.unended = not ends
             used += len(data)
             batch += [] if row is None else [row]
             if len(batch) >= BATCH or used >= BATCH_BYTES:
@@ -125,9 +131,9 @@ class GrowingFile:
                 self.count += len(records)
         except (pyarrow.ArrowException, OSError) as error:
             self.half = 1
-            if last:
-                message = f"it is not a whole Parquet file ({str(error).splitlines()[0][:120]})"
-                raise ConfigError([Problem(self.name, message)]) from error
+            if last and not self.name:
+                why = str(error).splitlines()[0][:120]
+                raise ConfigError([Problem("", f"{self.path} is no whole Parquet file ({why}); open it when it is written")]) from error
 
 
 def open_file(path: Path, name: str = "") -> BinaryIO:

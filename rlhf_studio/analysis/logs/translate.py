@@ -47,7 +47,6 @@ class Translation:
         self._path = path
         self._all: dict[str, GrowingFile] = {}
         self._passed: dict[str, str] = {}  # names of files that have another form, each with what is wrong
-        self._halves: dict[str, GrowingFile] = {}
         self.reading = Reading(cutter_of(tokenizer))
         self.form: Form | None = None
         self.files: list[GrowingFile] = []
@@ -63,7 +62,7 @@ class Translation:
         """
         before = 0
         for file in self._present():
-            if file.name not in self._passed and (file.look() or last):
+            if file.name not in self._passed and (_has_changed(file) or last):
                 for batch in file.batches(last):
                     yield from self._translated(file, batch)
                     done(before + file.offset)
@@ -82,7 +81,7 @@ class Translation:
         for row in batch:
             if row.fields is None:
                 yield TranslatedLine(file, row.number, None, row.problem)
-            elif not self.form.fits(row.fields):
+            elif self.form.missing(row.fields):
                 yield TranslatedLine(file, row.number, None, what_is_missing(self.form, row.fields))
             else:
                 fit.append(row)
@@ -113,9 +112,9 @@ class Translation:
     def _check_all(self) -> None:
         if self.form is None:
             self._refuse()
-        for file in self.files:
-            if file.half:
-                self.reading.note(f"The last line of {file.name or 'the file'} is only half written and was left out.")
+        for file in self._all.values():
+            if file.half and file.name not in self._passed:
+                self.reading.note(f"The end of {file.name or 'the file'} is only half written and was left out.")
         if self._passed:
             names = [plain_name(name) for name in list(self._passed)[:MOST_SHOWN]]
             more = "" if len(self._passed) <= MOST_SHOWN else f" and {len(self._passed) - MOST_SHOWN} more"
@@ -135,6 +134,14 @@ class Translation:
             raise ConfigError([Problem("", f"{self._path} {why}")])
         endings = ", ".join([*LINES, PARQUET])
         raise ConfigError([Problem("", f"{self._path} has no rollouts: there is no file with a line in it that ends in {endings}")])
+
+
+def _has_changed(file: GrowingFile) -> bool:
+    """Whether there is something new in a file; not in one that has just gone."""
+    try:
+        return file.look()
+    except FileNotFoundError:
+        return False
 
 
 def _folder_of(name: str) -> str:

@@ -5,6 +5,7 @@ Its list of tokens may go on behind its lists of numbers: padding (its README sh
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each
@@ -12,6 +13,7 @@ from rlhf_studio.analysis.logs.shape import TOKEN_KEYS, LogFields
 
 PADDED = "In some lines the list of tokens is longer than the lists of numbers: the tokens behind are taken for padding and left out."
 PROMPTS, RESPONSES = ("prompt", "prompt_tokens"), ("response", "response_tokens")
+_SPECIAL = re.compile(r"\s*[<\[].*[>\]]\s*|")
 TOKENS = {"response_tokens", "response_ids", "length", "top_ids", "ref_top_ids", *TOKEN_KEYS}
 
 
@@ -21,13 +23,18 @@ def _line(record: Record, reading: Reading) -> LogFields:
     if isinstance(record.get("response"), str) and not any(record.get(name) is not None for name in TOKENS):
         return record | reading.tokens_of(record["response"])
     tokens, length = record.get("response_tokens"), _length_of_numbers(record)
-    if length is None or not isinstance(tokens, list) or length >= len(tokens):
+    if length is None or not isinstance(tokens, list) or length >= len(tokens) or not _is_padding(tokens[length:]):
         return record
     reading.note(PADDED)
     kept = record | {"response_tokens": tokens[:length]}
     if isinstance(ids := record.get("response_ids"), list):
         kept["response_ids"] = ids[:length]
-    return kept | {"response": "".join(kept["response_tokens"])} if all(isinstance(piece, str) for piece in tokens) else kept
+    return kept
+
+
+def _is_padding(tokens: list[Any]) -> bool:
+    """Whether tokens are the same special one again and again."""
+    return all(isinstance(token, str) and token == tokens[0] for token in tokens) and _SPECIAL.fullmatch(tokens[0]) is not None
 
 
 def _length_of_numbers(record: Record) -> int | None:
@@ -38,11 +45,11 @@ def _length_of_numbers(record: Record) -> int | None:
 
 
 class _Board(Form):
-    def fits(self, record: Record) -> bool:
-        """Whether it is one of our lines, or has one of its names for prompt and for response."""
+    def missing(self, record: Record) -> list[str]:
+        """As of any form; one of our other lines has a ``kind``, tokens may stand for texts, and a reward may be unknown."""
         if "kind" in record:
-            return True
-        return "step" in record and any(name in record for name in PROMPTS) and any(name in record for name in RESPONSES)
+            return []
+        return [names[0] for names in (("step",), PROMPTS, RESPONSES) if not any(name in record for name in names)]
 
 
 FORM = _Board(

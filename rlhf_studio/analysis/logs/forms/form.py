@@ -81,9 +81,9 @@ class Form:
     translate: Translate
     names: dict[str, str] = field(default_factory=dict)
 
-    def fits(self, record: Record) -> bool:
-        """Whether a record has all fields of this form."""
-        return all(name in record for name in self.needs)
+    def missing(self, record: Record) -> list[str]:
+        """The fields that keep a record from being of this form; none for one that is."""
+        return [name for name in self.needs if name not in record]
 
 
 def each(line_of: Callable[[Record, Reading], LogFields | None]) -> Translate:

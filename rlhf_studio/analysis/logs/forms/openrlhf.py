@@ -28,10 +28,10 @@ def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[in
 
 
 class _Table(Form):
-    def fits(self, record: Record) -> bool:
-        """Whether it is a table with these columns."""
+    def missing(self, record: Record) -> list[str]:
+        """As of any form; the columns count too."""
         columns = record.get("columns")
-        return isinstance(columns, list) and "data" in record and all(name in columns for name in COLUMNS)
+        return super().missing(record) or [name for name in COLUMNS if not isinstance(columns, list) or name not in columns]
 
 
 FORM = _Table(
