@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 GROUPS = ("What is 1+1?", "What is 2+2?")
@@ -27,7 +28,7 @@ def verl(folder: Path, step: int) -> None:
         "gts": ["2", "2", "4", "4"],
         "score": scores,
         "step": [step] * len(ROWS),
-        "acc": [score == 1 for score in scores],
+        "acc": [np.bool_(score == 1) for score in scores],  # written as a text: default=str
         "pred": ["0", "1", "0", "1"],
     }
     with open(folder / f"{step}.jsonl", "w") as file:

@@ -24,7 +24,7 @@ PARQUET_MARK = b"PAR1"
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 PICKLED = b"\x80"  # the first byte of a pickle of protocol 2 or later; torch.save writes a zip
 BATCH, BATCH_BYTES = 512, 8_000_000  # records and bytes that are read at once
-MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 4
+MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 8
 MOST_DEPTH = 200  # of lists and objects inside each other in others' records
 
 

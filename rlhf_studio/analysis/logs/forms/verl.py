@@ -9,8 +9,12 @@ USED = {"input", "output", "score", "step"}
 
 
 def _line(record: Record, reading: Reading) -> LogFields:
-    """``score`` is the sum of the token-level scores; numbers beside it come from the reward function (``acc`` ...)."""
-    components = numbers_in(record, USED | {"gts"})
+    """``score`` is the sum of the token-level scores; numbers beside it come from the reward function (``acc`` ...).
+
+    Of numpy's values verl writes true and false as texts.
+    """
+    values = {name: value == "True" if value in ("True", "False") else value for name, value in record.items()}
+    components = numbers_in(values, USED | {"gts"})
     reading.pass_over(record, USED | components.keys())
     line = {"step": record["step"], "prompt": record["input"], "reward": record["score"], **reading.tokens_of(record["output"])}
     return line | ({"components": components} if components else {})
