@@ -56,6 +56,9 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     def begun(run_dir: Path) -> None:
         say(f"run: {options.workspace / 'runs' / run_dir.name}")
 
-    opened = follow_log(options.file, options.workspace, name, options.tokenizer, stop=stop, begun=begun)
+    def waiting(why: str) -> None:
+        say(f"No rollouts yet. {why}")
+
+    opened = follow_log(options.file, options.workspace, name, options.tokenizer, stop=stop, begun=begun, waiting=waiting)
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     return DONE

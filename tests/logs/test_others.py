@@ -281,6 +281,18 @@ def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, mon
     with pytest.raises(ConfigError, match="nowhere is not there"):
         follow_log(tmp_path / "nowhere", tmp_path / "w", stop=told)
     assert follow_log(tmp_path / "log", tmp_path / "w", stop=told).rollouts == 8
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    told.clear()
+
+    def waiting(why: str) -> None:
+        told.set()
+        reasons.append(why)
+
+    reasons: list[str] = []
+    with pytest.raises(ConfigError, match="metrics.jsonl, line 1: it looks like metrics"):
+        follow_log(tmp_path / "other", tmp_path / "w", stop=told, waiting=waiting)
+    assert len(reasons) == 1 and reasons[0].startswith("metrics.jsonl: it looks like metrics")
 
 
 def test_memory_does_not_grow_with_the_log_that_is_translated(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def open_log_apart(
     task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name}
     task |= {"called": called, "tokenizer": tokenizer}
     try:
-        with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, tick=tick)) as answers:
+        with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, network=bool(tokenizer), tick=tick)) as answers:
             for answered in answers:
                 if "problems" in answered:
                     raise ConfigError([Problem(field, message) for field, message in answered["problems"]])

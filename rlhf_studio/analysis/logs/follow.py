@@ -121,6 +121,10 @@ class Follower:
         finally:
             self._let_go()
 
+    def why_nothing(self) -> str:
+        """What is wrong with the files that are there, where none of them is read; else empty."""
+        return self._translation.why_nothing()
+
     def opened(self) -> Opened | None:
         """What was stored so far; None before the first response."""
         if self.run_dir is None:
@@ -270,19 +274,27 @@ def follow_log(
     *,
     stop: threading.Event,
     begun: Callable[[Path], None] = lambda run_dir: None,
+    waiting: Callable[[str], None] = lambda why: None,
 ) -> Opened:
-    """Follow a log until ``stop`` is set or somebody stops the run; ``begun`` hears the run's folder when there is one.
+    """Follow a log until ``stop`` is set or somebody stops the run.
+
+    Args:
+        begun: hears the run's folder when there is one.
+        waiting: hears once why the files that are there are not read, while none is.
 
     Raises ConfigError for a log of no form, or when it has ended before anything came; StoreError when the run cannot be written.
     """
     follower = Follower(path, workspace, name, tokenizer)
-    heard = False
+    heard, said = False, ""
     try:
         while not stop.is_set() and not follower.told_to_end():
             follower.poll(time.monotonic())
             if follower.run_dir is not None and not heard:
                 heard = True
                 begun(follower.run_dir)
+            if (why := follower.why_nothing()) and not said:
+                said = why
+                waiting(why)
             stop.wait(POLL_SECONDS)
         follower.poll(time.monotonic(), last=True)
         if follower.run_dir is not None and not heard:

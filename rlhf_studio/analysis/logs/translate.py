@@ -70,6 +70,13 @@ class Translation:
         if last:
             self._check_all()
 
+    def why_nothing(self) -> str:
+        """Why no file that is there belongs to the log; empty when one does, or when there is none."""
+        if self.form is not None or not self._passed:
+            return ""
+        name, why = next(iter(self._passed.items()))
+        return f"{plain_name(name)}: {why}"
+
     def _present(self) -> list[GrowingFile]:
         return [self._all.setdefault(file.name, file) for file in files_of(self._path)]
 

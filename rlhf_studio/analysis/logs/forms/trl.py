@@ -19,6 +19,10 @@ CLOSE = 1e-3  # of the largest advantage of a group
 
 def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[int, LogFields]]:
     rewards = _rewards(records, reading)
+    said = hash(tuple((repr(record["prompt"]), repr(record["completion"])) for record in records))
+    if said == reading.memory.get("said"):
+        reading.note("Some steps have the same responses as the step before: one generation served several of the trainer's steps.")
+    reading.memory["said"] = said
     for number, record in enumerate(records):
         components = numbers_in(record, USED)
         reading.pass_over(record, USED | {name for name, value in record.items() if is_number(value) or value is None})
