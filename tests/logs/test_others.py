@@ -264,7 +264,21 @@ def test_following_survives_half_lines_wrong_lines_and_late_ones(tmp_path: Path)
     assert [(step, row.response) for step, row in records(reader)] == [(1, "a"), (2, "b"), (2, "c"), (3, "d")]
     diary = " ".join(event.text for event in reader.events_since(0))
     assert "Left out: line 3, step: 'three' is not a whole number" in diary and "Left out: line 4: it is not JSON" in diary
-    assert "1 lines came after their step" in diary and reader.status().state == "finished"
+    assert "came after their step had been stored and were left out: 1." in diary and reader.status().state == "finished"
+
+
+def test_a_file_that_is_written_anew_changes_no_step_that_is_stored(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "log", tmp_path / "w")
+    written("board", tmp_path / "log", 1, 2, 3)
+    assert follower.poll(0) == [] and follower.poll(1) == [1, 2] and follower.poll(6) == [3]
+    (tmp_path / "log" / "data.jsonl").unlink()
+    written("board", tmp_path / "log", 3, 4)
+    assert follower.poll(7, last=True) == [4]
+    follower.close()
+    assert follower.run_dir is not None
+    reader = RunReader(follower.run_dir)
+    assert [step for step, _ in records(reader)] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
+    assert any("a file was written anew" in event.text for event in reader.events_since(0))
 
 
 def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from rlhf_studio.analysis.logs import records
 from rlhf_studio.analysis.logs.index import OF_STEPS, TRAINED, LogIndex
@@ -67,8 +68,8 @@ class Follower:
         self._steps: list[int] = []
         self._without_metrics: set[int] = set()
         self._computed: set[str] = set()
-        self._late = self._warnings = self._restarts = 0
-        self._said: set[str] = set()
+        self._late = self._warnings = self._bytes = 0
+        self._said: dict[str, bool] = {}  # to people, and whether it is in the diary
         self._origin = Origin()
         self._writer: RunWriter | None = None
         self._lock: EngineLock | None = None
@@ -81,15 +82,13 @@ class Follower:
         ``last``: nothing more is awaited. Raises ConfigError for a log of no form, StoreError when the run cannot be written.
         """
         stored: list[int] = []
-        if not self._path.exists():
-            if last and self._writer is None:
-                raise ConfigError([Problem("", f"{self._path} is not there")])
-            return stored
-        for line in self._translation.lines(last):
+        there = self._path.exists()
+        if last and not there and self._count == 0:
+            raise ConfigError([Problem("", f"{self._path} is not there")])
+        for line in self._translation.lines(last) if there else ():
             self._take(line, now)
-            if sum(step.size for step in self._waiting.values()) > MOST_WAITING_BYTES:
+            if self._bytes > MOST_WAITING_BYTES:
                 stored += self._store(now, all_but_last=True)
-        self._forget_what_was_written_anew()
         stored += self._store(now, everything=last)
         self._say_notes()
         return stored
@@ -114,7 +113,7 @@ class Follower:
                 self._index.passed_over |= dict.fromkeys(self._translation.reading.passed_over, "")
                 assert self._places is not None
                 notes = notes_of(self._index, self._origin, self._computed, self._places.of)
-                notes += [f"{self._late:,} lines came after their step had been stored and were left out."] if self._late else []
+                notes += [f"Lines that came after their step had been stored and were left out: {self._late:,}."] if self._late else []
                 text = " ".join([f"The log {self._origin.imported} is no longer followed.", *notes])
                 self._writer.event(EventRecord("info", "import", text))
             self._writer.set_state("failed" if failure else "finished", cause=failure)
@@ -129,7 +128,7 @@ class Follower:
         """What was stored so far; None before the first response."""
         if self.run_dir is None:
             return None
-        return Opened(self.run_dir.name, len(self._steps), self._index.rollouts, sorted(self._said))
+        return Opened(self.run_dir.name, len(self._steps), self._index.rollouts, list(self._said))
 
     # --- reading -------------------------------------------------------------------------------------------------------------------
 
@@ -149,29 +148,24 @@ class Follower:
             self._warn(str(self._places.in_their_words(error).problems[0]))
             return
         if line.kind in OF_STEPS:
-            self._keep(records.step_of(line), line, len(data), now)
+            self._keep(records.step_of(line), line, len(data), now, again=new.file.restarts > 0)
 
-    def _keep(self, step: int, line: LogLine, size: int, now: float) -> None:
+    def _keep(self, step: int, line: LogLine, size: int, now: float, again: bool) -> None:
+        """Let a line wait with those of its step. ``again``: its file was written anew, so that it may be stored already."""
         if self._last is not None and step <= self._last[0] and step not in self._waiting:
-            if step < self._last[0]:
+            if step < self._last[0] or again:
                 self._late += 1
-                self._say("Some lines came after their step had been stored; the diary counts them at the end.")
+                anew = ": a file was written anew" if again else ""
+                self._say(f"Some lines came after their step had been stored{anew}. The diary counts them at the end.", "warning")
                 return
             self._waiting[step] = self._last[1]
+            self._bytes += self._last[1].size
         waiting = self._waiting.setdefault(step, _Waiting([], now))
         waiting.lines.append(line)
         waiting.heard, waiting.size = now, waiting.size + size
+        self._bytes += size
         if waiting.size > MOST_STEP_BYTES:
             raise ConfigError([Problem("", f"the lines of step {step} have more than {MOST_STEP_BYTES:,} bytes together")])
-
-    def _forget_what_was_written_anew(self) -> None:
-        """Lines of a file that was written anew would stand twice in the step that they are added to."""
-        restarts = sum(file.restarts for file in self._translation.files)
-        if restarts > self._restarts:
-            self._restarts = restarts
-            self._warn("a file was written anew; steps that are stored stay as they were")
-            if self._last is not None:
-                self._waiting.pop(self._last[0], None)
 
     # --- storing -------------------------------------------------------------------------------------------------------------------
 
@@ -192,7 +186,7 @@ class Follower:
         """Answers and diary lines of a step that has neither metrics nor responses."""
         assert self._writer is not None
         lines, at = StepLines(), step + self._index.shift if step else 0
-        for line in self._waiting.pop(step).lines:
+        for line in self._no_longer_waiting(step).lines:
             lines.add(line, self._index.probes)
         if lines.watched:
             self._writer.watched(at, lines.watched)
@@ -203,11 +197,12 @@ class Follower:
         if self._writer is None:
             self._begin(step)
         assert self._writer is not None
-        waiting, lines, shift = self._waiting.pop(step), StepLines(), self._index.shift
+        waiting, lines, shift = self._no_longer_waiting(step), StepLines(), self._index.shift
         for line in waiting.lines:
             lines.add(line, self._index.probes)
-        computed = lines.complete(self._index.is_ours, not lines.metrics)
-        self._computed |= computed
+        if not lines.metrics:
+            self._without_metrics.add(step)
+        self._computed |= lines.complete(self._index.is_ours, not lines.metrics)
         record = lines.record(step + shift, self._index.pieces)
         if len({rollout.sample for rollout in record.rollouts}) < len(record.rollouts):
             self._warn(f"step {step} has two responses of one number; they are numbered anew")
@@ -216,11 +211,15 @@ class Follower:
             self._writer.go_back(step + shift - 1)
         else:
             self._steps.append(step)
-            self._without_metrics |= set() if computed else {step}
         self._writer.plan(step + shift)
         self._writer.commit_step(record)
         self._last = (step, waiting)
         return step + shift
+
+    def _no_longer_waiting(self, step: int) -> _Waiting:
+        waiting = self._waiting.pop(step)
+        self._bytes -= waiting.size
+        return waiting
 
     def _begin(self, first: int) -> None:
         """Make the run."""
@@ -240,6 +239,8 @@ class Follower:
         self.run_dir = run_dir
         what = self._translation.form.what if self._translation.form else ""
         self._writer.event(EventRecord("info", "import", f"Following the log {label} ({what})."))
+        for text in [text for text, written in self._said.items() if not written]:
+            self._say(text, "warning")
         if self._index.probes:
             self._writer.probes(list(self._index.probes.values()), [])
 
@@ -255,10 +256,13 @@ class Follower:
         for note in self._translation.reading.notes:
             self._say(note)
 
-    def _say(self, text: str, level: str = "info") -> None:
-        if self._writer is not None and text not in self._said:
-            self._said.add(text)
-            self._writer.event(EventRecord("warning" if level == "warning" else "info", "import", text))
+    def _say(self, text: str, level: Literal["info", "warning"] = "info") -> None:
+        """Put a sentence in the diary, once; what is to be said before there is one waits for it."""
+        if self._said.get(text):
+            return
+        self._said[text] = self._writer is not None
+        if self._writer is not None:
+            self._writer.event(EventRecord(level, "import", text))
 
     def _warn(self, text: str) -> None:
         self._warnings += 1

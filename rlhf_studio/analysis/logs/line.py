@@ -16,6 +16,7 @@ from rlhf_studio.runs.values import LARGEST_FLOAT32
 from rlhf_studio.visible import visible
 
 MOST_MEMBERS = 1000
+_CONTAINERS = {list, dict}
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
 
@@ -100,9 +101,9 @@ class LogLine:
             return None
         if not isinstance(value, list) or len(value) > most:
             self.fail(name, f"it must be a list of at most {most:,} texts")
-        for index, item in enumerate(value):
-            if not isinstance(item, str):
-                self.fail(f"{name}[{index}]", f"{_short(item)} is not a text")
+        if not set(map(type, value)) <= {str}:
+            index = next(index for index, item in enumerate(value) if type(item) is not str)
+            self.fail(f"{name}[{index}]", f"{_short(value[index])} is not a text")
         if sum(map(len, value)) > MOST_TEXT:
             self.fail(name, f"it holds more than {MOST_TEXT:,} characters")
         return value
@@ -235,8 +236,12 @@ def _depth(value: Any, most_depth: int) -> int:
     depth = 0
     while level and depth <= most_depth:
         depth += 1
-        inner: Iterable[Any] = (item for container in level for item in (container.values() if isinstance(container, dict) else container))
-        level = [item for item in inner if isinstance(item, dict | list)]
+        inner: list[Any] = []
+        for container in level:
+            items = container.values() if isinstance(container, dict) else container
+            if not _CONTAINERS.isdisjoint(map(type, items)):
+                inner += [item for item in items if type(item) in _CONTAINERS]
+        level = inner
     return depth
 
 
