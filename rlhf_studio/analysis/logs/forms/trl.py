@@ -44,7 +44,7 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
     table = np.array([[numbers_in(record, USED).get(name, math.nan) for name in names] for record in records])
     totals = np.where(np.isnan(table).all(axis=1), math.nan, np.nansum(table, axis=1))
     if len(names) > 1:
-        if not _agrees(totals, records):
+        if not any(_agrees(totals, records, groups) for groups in _groups(records)):
             reading.note(
                 f"The columns {', '.join(names)} do not add up to what the advantages were computed from (TRL's reward_weights are not in "
                 "the file), so the reward is unknown; each column is a component."
@@ -54,22 +54,34 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
     return [float(total) for total in totals]
 
 
-def _agrees(totals: np.ndarray, records: Sequence[Record]) -> bool:
-    """Whether advantages are the totals less their group's mean, divided by some positive number, in each group of one prompt."""
-    groups: dict[str, list[int]] = {}
-    for number, record in enumerate(records):
-        groups.setdefault(repr(record["prompt"]), []).append(number)
+def _groups(records: Sequence[Record]) -> list[list[list[int]]]:
+    """The responses to one prompt, twice: those that lie together, as the trainer writes them, and all of a text."""
+    together: list[list[int]] = []
+    by_prompt: dict[str, list[int]] = {}
+    before = None
+    for number, prompt in enumerate(repr(record["prompt"]) for record in records):
+        by_prompt.setdefault(prompt, []).append(number)
+        if prompt != before:
+            together.append([])
+        together[-1].append(number)
+        before = prompt
+    return [together, list(by_prompt.values())]
+
+
+def _agrees(totals: np.ndarray, records: Sequence[Record], groups: list[list[int]]) -> bool:
+    """Whether advantages are the totals less their group's mean, times some positive number, in each group."""
     advantages = np.array([record["advantage"] if is_number(record["advantage"]) else math.nan for record in records], float)
-    checked = 0
-    for rows in groups.values():
+    told = 0
+    for rows in groups:
         own, theirs = totals[rows] - totals[rows].mean(), advantages[rows]
         if not np.isfinite([*own, *theirs]).all():
             return False
-        scale = float(own @ theirs) / max(float(own @ own), 1e-12)
-        if scale < 0 or np.abs(theirs - scale * own).max() > CLOSE * max(np.abs(theirs).max(), 1e-6):
+        differ = float(np.abs(own).max()) > 0
+        scale = float(own @ theirs) / float(own @ own) if differ else 0.0
+        if (differ and scale <= 0) or np.abs(theirs - scale * own).max() > CLOSE * max(np.abs(theirs).max(), 1e-6):
             return False
-        checked += len(rows) > 1 and float(np.abs(own).max()) > 0
-    return checked > 0
+        told += differ
+    return told > 0
 
 
 FORM = Form(
