@@ -61,6 +61,7 @@ def test_a_followed_log_is_the_same_run_as_one_that_was_opened(form: str, tmp_pa
     assert all(step == other and same(record, original) for (step, record), (other, original) in pairs)
     assert running.metrics_since(0) == whole.metrics_since(0) and running.metrics_since(0)
     assert running.rollout_steps() == whole.rollout_steps() and running.status().state == "finished"
+    assert {event.level for event in running.events_since(0)} == {"info"} and running.origin().controls == ["stop"]
 
 
 def first(form: str, tmp_path: Path, **more: Any) -> tuple[RolloutRecord, dict[str, float], list[str]]:

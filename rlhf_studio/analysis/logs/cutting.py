@@ -84,11 +84,10 @@ def cutter_of(model: str) -> Words | Tokens:
 def _tokenizer(model: str) -> Tokenizer:
     from tokenizers import Tokenizer  # imported for those who name one
 
+    file = _file_of(model)
     try:
-        return Tokenizer.from_file(str(_file_of(model)))
-    except Exception as error:  # the library raises Exception itself
-        if isinstance(error, ConfigError):
-            raise
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises no kind of its own
         raise _unfit(model, f"its {FILE} cannot be read ({str(error)[:200]})") from error
 
 

@@ -33,6 +33,7 @@ POLL_SECONDS = 1.0
 SETTLED_SECONDS = 5.0
 MOST_WAITING_BYTES = 16_000_000  # of steps that are not stored yet
 MOST_WARNINGS = 20
+Level = Literal["info", "warning"]
 STOPS = ("stop", "discard")
 """Commands that end the following: there is nothing to save or to discard."""
 
@@ -69,7 +70,7 @@ class Follower:
         self._without_metrics: set[int] = set()
         self._computed: set[str] = set()
         self._late = self._warnings = self._bytes = 0
-        self._said: dict[str, bool] = {}  # to people, and whether it is in the diary
+        self._said: dict[str, Level] = {}
         self._origin = Origin()
         self._writer: RunWriter | None = None
         self._lock: EngineLock | None = None
@@ -239,15 +240,18 @@ class Follower:
         self.run_dir = run_dir
         what = self._translation.form.what if self._translation.form else ""
         self._writer.event(EventRecord("info", "import", f"Following the log {label} ({what})."))
-        for text in [text for text, written in self._said.items() if not written]:
-            self._say(text, "warning")
+        for text, level in self._said.items():
+            self._writer.event(EventRecord(level, "import", text))
         if self._index.probes:
             self._writer.probes(list(self._index.probes.values()), [])
 
     def _let_go(self) -> None:
-        for part in (self._heart and self._heart.stop, self._writer and self._writer.close, self._lock and self._lock.release):
-            if part:
-                part()
+        if self._heart is not None:
+            self._heart.stop()
+        if self._writer is not None:
+            self._writer.close()
+        if self._lock is not None:
+            self._lock.release()
         self._writer = self._heart = self._lock = None
 
     # --- saying --------------------------------------------------------------------------------------------------------------------
@@ -256,13 +260,12 @@ class Follower:
         for note in self._translation.reading.notes:
             self._say(note)
 
-    def _say(self, text: str, level: Literal["info", "warning"] = "info") -> None:
-        """Put a sentence in the diary, once; what is to be said before there is one waits for it."""
-        if self._said.get(text):
-            return
-        self._said[text] = self._writer is not None
-        if self._writer is not None:
-            self._writer.event(EventRecord(level, "import", text))
+    def _say(self, text: str, level: Level = "info") -> None:
+        """Put a sentence in the diary, once. What is said before there is a run is written when it begins."""
+        if text not in self._said:
+            self._said[text] = level
+            if self._writer is not None:
+                self._writer.event(EventRecord(level, "import", text))
 
     def _warn(self, text: str) -> None:
         self._warnings += 1
