@@ -235,8 +235,13 @@ def test_a_folder_of_two_runs_is_refused_and_a_half_line_at_the_end_left_out(tmp
     written("verl", tmp_path / "logs" / "rollouts", 1)
     with (tmp_path / "logs" / "rollouts" / "2.jsonl").open("w") as file:
         file.write(json.dumps({**VERL, "step": 2}) + "\n" + json.dumps(VERL)[:20])
+    (tmp_path / "logs" / "old.jsonl").write_bytes(b"\x1f\x8b\x08\x00")
     result, _ = opened(tmp_path / "logs", tmp_path / "w")
-    assert result.rollouts == 5 and "The end of rollouts/2.jsonl is only half written and was left out." in result.notes
+    assert (
+        result.rollouts == 5
+        and "Files of another form were passed over: old.jsonl." in result.notes
+        and "The end of rollouts/2.jsonl is only half written and was left out." in result.notes
+    )
     written("verl", tmp_path / "logs" / "validation", 1)
     with pytest.raises(ConfigError, match=r"rollouts in several folders \(rollouts, validation\); give one of them"):
         opened(tmp_path / "logs", tmp_path / "w")

@@ -63,9 +63,14 @@ class Translation:
         before = 0
         for file in self._present():
             if file.name not in self._passed and (_has_changed(file) or last):
-                for batch in file.batches(last):
-                    yield from self._translated(file, batch)
-                    done(before + file.offset)
+                try:
+                    for batch in file.batches(last):
+                        yield from self._translated(file, batch)
+                        done(before + file.offset)
+                except ConfigError as error:
+                    if not file.name or file in self.files:
+                        raise
+                    self._passed[file.name] = error.problems[0].message  # such as a compressed file beside the others
             before += max(0, file.size)
         if last:
             self._check_all()
