@@ -17,8 +17,9 @@ from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.paths import checkpoint_dir, run_dir
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -31,6 +32,7 @@ from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
+from tests.waiting import wait_until
 
 CONFIG = load_recipe("world").config
 
@@ -379,6 +381,22 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     assert answer_of(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
     start = {"run": opened["run"], "how": "sweep", "axes": {"engine.seed": [1, 2]}}
     assert "no model to train" in answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+
+
+def test_a_log_is_followed_in_a_process_of_its_own_until_its_run_is_stopped(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps({**json.loads(LINE), "step": step}) + "\n" for step in (1, 2)))
+    data = {"path": str(file), "name": "grows", "follow": True}
+    opened = answer_of(desk.opening.open_log(data, OPERATOR))
+    status = workspace.status(opened["run"])
+    assert opened["following"] and (status.state, status.name, status.origin.controls) == ("running", "grows", ["stop"])
+    send_command(run_dir(workspace.root, opened["run"]), "stop")
+    wait_until(lambda: workspace.status(opened["run"]).state == "finished")
+    assert workspace.status(opened["run"]).step == 2
+    refused = answer_of(desk.opening.open_log({**data, "text": LINE, "path": ""}, OPERATOR))
+    assert "does not grow" in refused["problem"]
+    file.write_text("{}\n")
+    assert "are of no form that is read" in answer_of(desk.opening.open_log(data, OPERATOR))["problem"]
 
 
 WRONG_LOGS: list[tuple[Any, str]] = [
