@@ -390,7 +390,7 @@ def main(
 
 def _permissions(options: argparse.Namespace) -> Permissions:
     """What the flags allow. Raises ValueError: also for own code on an address that others can reach."""
-    permissions = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
+    permissions = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key, notify=options.notify_url)
     if permissions.files and not is_loopback(options.host):
         raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
     return permissions

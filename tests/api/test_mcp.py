@@ -54,7 +54,7 @@ def test_an_agent_trains_reads_the_verdict_forks_and_gets_no_file(tmp_path: Path
     assert told["verdict"]["kind"] == "too early" and told["fork"]["run"] != told["status"]["run"]
     assert len(told["tokens"]["text"]) == len(told["tokens"]["advantages"]) > 0
     assert "Authorization: Bearer TOKEN" in told["viewer_starts"] and told["viewer_reads"] >= 2
-    assert "There is no such run" in told["wrong"]
+    assert "There is no run 'nothing'" in told["wrong"]
     assert told["tricks"] and all("canary-in-a-file" not in text for text in told["tricks"])
     assert told["foreign"] == 403 and told["foreign_host"] == 421
     assert "canary-in-a-file" not in (tmp_path / "log").read_text()
