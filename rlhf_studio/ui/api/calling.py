@@ -27,9 +27,10 @@ from rlhf_studio.ui.visiting.modes import Mode
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64_000  # of a call, whoever sends it
-AT_ONCE, WAITING = 3, 40  # calls of viewers that run at the same time, beside those of the pages; those that wait for them
-STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE = 2, 10, 3  # of players
-WAITS_AT_ONCE = 12  # of viewers in wait_for_run
+# Gradio's queue has 40 places for events at work. Together these leave some of them, so that nobody keeps an operator out.
+AT_ONCE, WAITING = 3, 12  # calls of viewers that run at the same time, beside those of the pages; those that wait for them
+STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE = 2, 6, 3  # of players
+WAITS_AT_ONCE = 10  # of viewers in wait_for_run
 EXPECTED = (StoreError, ValueError, Busy, TooBusy)
 """What functions raise with a sentence for people; ConfigError is a ValueError."""
 BROKEN = "This could not be answered because of a fault in the app. The app's own log says more."
