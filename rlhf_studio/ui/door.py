@@ -124,7 +124,7 @@ class Functions:
     def __init__(self, demo: gr.Blocks) -> None:
         self.handlers, self.server_functions = handlers_of(demo), server_functions_of(demo)
         self.inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
-        public = {index: demo.fns[index].fn for index, function in self.handlers.items() if function.public}
+        public = {index: event.fn for index, event in demo.fns.items() if event.fn is not None and self.handlers[index].public}
         self.named = {function.__name__: index for index, function in public.items()}
         self.arguments = {index: _defaults(function) for index, function in public.items()}
         self.is_mcp_server: Callable[[], bool] = lambda: bool(demo.mcp_server)  # known once the app is mounted

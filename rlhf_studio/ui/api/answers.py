@@ -43,8 +43,7 @@ def recipe_settings(recipe: Recipe) -> Json:
 
 def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     """How a run is; ``reader`` is None for one that cannot be read."""
-    _, columns = reader.columns(["time/total"]) if reader is not None else (None, {})
-    times = columns.get("time/total", np.zeros(0))[-RECENT:]
+    times = reader.columns(["time/total"])[1].get("time/total", np.zeros(0))[-RECENT:] if reader is not None else np.zeros(0)
     seconds = finite(float(np.nanmean(times))) if np.isfinite(times).any() else None
     left = None if seconds is None or run.state in ENDED else round(seconds * max(0, run.total_steps - run.step), 1)
     return {
