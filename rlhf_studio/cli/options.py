@@ -64,7 +64,7 @@ def folder_of_run(path: Path) -> Path:
 def permissions_of(options: argparse.Namespace) -> Permissions:
     """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
     try:
-        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key, notify=options.notify_url)
         return permissions_from_environment(os.environ).joined(given)
     except ValueError as error:
         raise ConfigError([Problem("", str(error))]) from error
