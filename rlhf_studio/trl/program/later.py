@@ -1,0 +1,3 @@
+"""stub"""
+class LaterPPOTrainer:
+    def __init__(self, args): ...
