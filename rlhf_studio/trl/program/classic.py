@@ -23,7 +23,7 @@ from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.types import Samples, Scores, TokenBatch
 from rlhf_studio.trl.program.answering import answer_many, answer_one
 from rlhf_studio.trl.program.config import ClassicPPOConfig
-from rlhf_studio.trl.program.given import GivenStep, check_step, given_step
+from rlhf_studio.trl.program.given import GivenStep, Limits, check_step, given_step
 from rlhf_studio.trl.program.models import PreTrainedModelWrapper, create_reference_model
 from rlhf_studio.trl.program.one_process import OneProcess, refuse_several_processes
 from rlhf_studio.trl.program.parts import Parts, build_trainer, stream_of
@@ -72,7 +72,9 @@ class ClassicPPOTrainer:
     ):
         refuse_several_processes()
         if not isinstance(model, PreTrainedModelWrapper):
-            raise ValueError(f"PPOTrainer: model is a {type(model).__name__}; load it with AutoModelForCausalLMWithValueHead.from_pretrained")
+            raise ValueError(
+                f"PPOTrainer: model is a {type(model).__name__}; load it with AutoModelForCausalLMWithValueHead.from_pretrained"
+            )
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             raise ValueError(f"PPOTrainer: tokenizer is a {type(tokenizer).__name__}; give the model's tokenizer")
         seed_everything(config.seed)
@@ -157,9 +159,7 @@ class ClassicPPOTrainer:
         def answers(model: Any) -> Any:
             with torch.no_grad(), self.trainer.compute.autocast():
                 if isinstance(query_tensor, list):
-                    return answer_many(
-                        model, self.tokenizer, query_tensor, length_sampler, batch_size, return_prompt, **generation_kwargs
-                    )
+                    return answer_many(model, self.tokenizer, query_tensor, length_sampler, batch_size, return_prompt, **generation_kwargs)
                 return answer_one(model, query_tensor, length_sampler, return_prompt, generation_kwargs)
 
         response = answers(self.model.pretrained_model)
@@ -182,14 +182,11 @@ class ClassicPPOTrainer:
 
         Raises ValueError, in one sentence, for what a step cannot be made of; and :class:`ProgramStopped` when somebody stops the run.
         """
-        vocabulary = self.model.pretrained_model.get_input_embeddings().weight.shape[0]
-        check_step(queries, responses, scores, response_masks, self.config.batch_size, vocabulary)
+        check_step(queries, responses, scores, response_masks, self.config.batch_size, Limits.of(self.model.pretrained_model))
         models = self.trainer.models
         given = given_step(queries, responses, scores, response_masks, self.tokenizer, models.pad_id)
         if not self._checked:
-            self.trainer.prompts = stream_of([query.tolist() for query in queries], models.pad_id, self.tokenizer)
-            self._recording.checked(check_before_training(self.trainer))
-            self._checked = True
+            self._check(queries, given.tokens.mask.shape[1])
         self._recording.before_step()
         samples = self._read(given)
         record = self._recording.step((samples, self._scored(given, samples)))
@@ -202,7 +199,11 @@ class ClassicPPOTrainer:
         return classic_stats(so_far.rollout, so_far.stats, self.config.vf_coef, record.metrics)
 
     def log_stats(
-        self, stats: Mapping[str, Any], batch: Mapping[str, Any], rewards: Sequence[Any], columns_to_log: Iterable[str] = ("query", "response")
+        self,
+        stats: Mapping[str, Any],
+        batch: Mapping[str, Any],
+        rewards: Sequence[Any],
+        columns_to_log: Iterable[str] = ("query", "response"),
     ) -> None:
         """``step`` has recorded its numbers already, and reported them to ``log_with``; this only looks at what it is given.
 
@@ -210,7 +211,9 @@ class ClassicPPOTrainer:
         """
         absent = [name for name in columns_to_log if name not in batch]
         if absent:
-            warnings.warn(f"log_stats: the batch has no {' and no '.join(absent)}; the run folder has every text all the same", stacklevel=2)
+            warnings.warn(
+                f"log_stats: the batch has no {' and no '.join(absent)}; the run folder has every text all the same", stacklevel=2
+            )
         for name in set(columns_to_log) - set(absent):
             if len(batch[name]) != len(rewards):
                 raise ValueError(f"log_stats: there are {len(rewards)} rewards, but {len(batch[name])} entries in batch[{name!r}]")
@@ -236,6 +239,15 @@ class ClassicPPOTrainer:
         Path(path).write_text(config_to_yaml(self._settings.config), encoding="utf-8")
 
     # --- the parts of a step -------------------------------------------------------------------------------------------
+
+    def _check(self, queries: list[Tensor], longest: int) -> None:
+        """The check of the forward passes that every run makes before it learns anything, on the program's own queries."""
+        models = self.trainer.models
+        generation = models.config.generation.model_copy(update={"response_length": longest})
+        self.trainer.models = replace(models, config=models.config.model_copy(update={"generation": generation}))
+        self.trainer.prompts = stream_of([query.tolist() for query in queries], models.pad_id, self.tokenizer)
+        self._recording.checked(check_before_training(self.trainer))
+        self._checked = True
 
     def _read(self, given: GivenStep) -> Samples:
         """What the policy says of the responses."""

@@ -31,7 +31,20 @@ class GivenStep:
     learned: Tensor | None
 
 
-def check_step(queries: Any, responses: Any, scores: Any, masks: Any, size: int, vocabulary: int) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """What a model can read: token ids below ``vocabulary``, and texts of up to ``positions`` tokens (0: of any length)."""
+
+    vocabulary: int
+    positions: int
+
+    @classmethod
+    def of(cls, model: Any) -> Limits:
+        """Those of a model of transformers."""
+        return cls(model.get_input_embeddings().weight.shape[0], int(getattr(model.config, "max_position_embeddings", 0) or 0))
+
+
+def check_step(queries: Any, responses: Any, scores: Any, masks: Any, size: int, limits: Limits) -> None:
     """Raise ValueError, in one sentence, for what a step cannot be made of: ``size`` queries and responses, one score each."""
     lists = {"queries": queries, "responses": responses, "scores": scores} | ({} if masks is None else {"response_masks": masks})
     for name, values in lists.items():
@@ -41,7 +54,11 @@ def check_step(queries: Any, responses: Any, scores: Any, masks: Any, size: int,
             raise ValueError(f"step: there are {len(values)} {name}, but batch_size in PPOConfig is {size}")
     for name in ("queries", "responses"):
         for row, ids in enumerate(lists[name]):
-            _check_ids(f"{name}[{row}]", ids, vocabulary)
+            _check_ids(f"{name}[{row}]", ids, limits.vocabulary)
+    for row, (query, response) in enumerate(zip(queries, responses, strict=True)):
+        if limits.positions and len(query) + len(response) > limits.positions:
+            whole = f"{len(query)} + {len(response)} tokens"
+            raise ValueError(f"step: query and response {row} have {whole}, and the model reads {limits.positions} at most")
     for row, score in enumerate(scores):
         _check_score(row, score)
     for row, mask in enumerate(masks or ()):
@@ -52,7 +69,12 @@ def check_step(queries: Any, responses: Any, scores: Any, masks: Any, size: int,
 
 
 def given_step(
-    queries: Sequence[Tensor], responses: Sequence[Tensor], scores: Sequence[Tensor], masks: Sequence[Tensor] | None, tokenizer: Any, pad: int
+    queries: Sequence[Tensor],
+    responses: Sequence[Tensor],
+    scores: Sequence[Tensor],
+    masks: Sequence[Tensor] | None,
+    tokenizer: Any,
+    pad: int,
 ) -> GivenStep:
     """The step as the engine reads it, on the CPU; the arguments have passed :func:`check_step`."""
     ids, mask = pad_left([query.tolist() for query in queries], pad)

@@ -1,3 +1,5 @@
 """stub"""
+
+
 class LaterPPOTrainer:
     def __init__(self, args): ...

@@ -72,7 +72,7 @@ def build_trainer(parts: Parts, config: RunConfig, components: Sequence[Componen
     compute = choose_compute(config)
     policy, reference = _policy_and_reference(parts, config, compute)
     if parts.reference is not None:  # which weights it has is the program's affair: the KL need not begin at 0
-        config = config.model_copy(update={"model": config.model.model_copy(update={"reference": MEMORY})})
+        config = config.model_copy(update={"model": config.model.model_copy(update={"reference": f"reference {MEMORY}"})})
     scorer = Scorer(config.reward, components, compute.ranks)
     models, notes = make_models(config, compute, policy, reference, scorer, parts.tokenizer, trace=samples)
     return Trainer(config, models, stream_of([[models.pad_id]], models.pad_id, parts.tokenizer), compute), notes

@@ -20,7 +20,15 @@ from rlhf_studio.trl.table import known_names
 
 LABELS = {"model_name", "query_dataset", "reward_model", "sft_model_path", "reward_model_path", "dataset_name"}
 """Options that only say what a program loads; it has loaded that when the trainer is built."""
-FILLED_IN = {"world_size", "num_total_batches", "micro_batch_size", "local_batch_size", "local_mini_batch_size", "batch_size", "mini_batch_size"}
+FILLED_IN = {
+    "world_size",
+    "num_total_batches",
+    "micro_batch_size",
+    "local_batch_size",
+    "local_mini_batch_size",
+    "batch_size",
+    "mini_batch_size",
+}
 MEMORY = "in memory"
 
 

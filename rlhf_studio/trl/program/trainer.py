@@ -21,7 +21,9 @@ class _OneOfTwo(type):
         if isinstance(given, ClassicPPOConfig):
             return _made(ClassicPPOTrainer, "classic (TRL 0.11 and before)", positional, options)
         if isinstance(given, LaterPPOConfig):
-            return _made(LaterPPOTrainer, "later (TRL 0.12 to 1.12)", positional, {RENAMED.get(name, name): options[name] for name in options})
+            return _made(
+                LaterPPOTrainer, "later (TRL 0.12 to 1.12)", positional, {RENAMED.get(name, name): options[name] for name in options}
+            )
         what = "nothing" if given is None else f"a {type(given).__name__}"
         raise TypeError(f"PPOTrainer: give a PPOConfig of rlhf_studio.trl, as config= (classic) or args= (later); it was given {what}")
 
