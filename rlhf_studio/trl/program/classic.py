@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,13 +189,11 @@ class ClassicPPOTrainer:
         self._recording.before_step()
         samples = self._read(given)
         record = self._recording.step((samples, self._scored(given, samples)))
-        so_far, self._recording.so_far = self._recording.so_far, None
-        assert so_far is not None and so_far.rollout is not None
         if self.lr_scheduler is not None:
             self.lr_scheduler.step()
             for group in self.optimizer.param_groups:
                 group["full_lr"] = group["lr"]
-        return classic_stats(so_far.rollout, so_far.stats, self.config.vf_coef, record.metrics)
+        return classic_stats(*self._recording.found(), self.config.vf_coef, record.metrics)
 
     def log_stats(
         self,
@@ -254,7 +251,7 @@ class ClassicPPOTrainer:
         device, tokens = self.current_device, given.tokens
         on_device = TokenBatch(*(x.to(device) for x in (tokens.prompt_ids, tokens.prompt_mask, tokens.response_ids, tokens.mask)))
         learned = None if given.learned is None else given.learned.to(device)
-        with torch.no_grad(), nullcontext():
+        with torch.no_grad():
             return read_given(self.trainer.models, given.prompts, on_device, learned)
 
     def _scored(self, given: GivenStep, samples: Samples) -> Scores:

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from transformers import HfArgumentParser, TrainingArguments
 
@@ -29,8 +29,8 @@ class ClassicPPOConfig:
 
     exp_name: str = ""
     seed: int = 0
-    log_with: Optional[str] = None
-    task_name: Optional[str] = None
+    log_with: str | None = None
+    task_name: str | None = None
     model_name: str = "gpt2"
     query_dataset: str = "stanfordnlp/imdb"
     reward_model: str = "sentiment-analysis:lvwerra/distilbert-imdb"
@@ -53,13 +53,13 @@ class ClassicPPOConfig:
     cliprange_value: float = 0.2
     vf_coef: float = 0.1
     batch_size: int = 128
-    forward_batch_size: Optional[int] = None
+    forward_batch_size: int | None = None
     mini_batch_size: int = 128
     gradient_accumulation_steps: int = 1
-    world_size: Optional[int] = None
+    world_size: int | None = None
     ppo_epochs: int = 4
-    max_grad_norm: Optional[float] = None
-    optimize_cuda_cache: Optional[bool] = None
+    max_grad_norm: float | None = None
+    optimize_cuda_cache: bool | None = None
     optimize_device_cache: bool = False
     early_stopping: bool = False
     target_kl: float = 1.0
@@ -67,15 +67,15 @@ class ClassicPPOConfig:
     ratio_threshold: float = 10.0
     use_score_scaling: bool = False
     use_score_norm: bool = False
-    score_clip: Optional[float] = None
+    score_clip: float | None = None
     whiten_rewards: bool = False
     gradient_checkpointing: bool = False
-    is_encoder_decoder: Optional[bool] = None
-    is_peft_model: Optional[bool] = None
-    backward_batch_size: Optional[int] = None
-    global_backward_batch_size: Optional[int] = None
-    global_batch_size: Optional[int] = None
-    dataset_num_proc: Optional[int] = None
+    is_encoder_decoder: bool | None = None
+    is_peft_model: bool | None = None
+    backward_batch_size: int | None = None
+    global_backward_batch_size: int | None = None
+    global_batch_size: int | None = None
+    dataset_num_proc: int | None = None
 
     def __post_init__(self) -> None:
         self.exp_name = self.exp_name or program_name()
@@ -102,30 +102,30 @@ class LaterPPOConfig(TrainingArguments):
     learning_rate: float = 3e-6
     logging_steps: float = 10
     gradient_checkpointing: bool = True
-    bf16: Optional[bool] = None  # type: ignore[assignment]
-    report_to: Optional[str] = "none"  # type: ignore[assignment]
-    dataset_num_proc: Optional[int] = None
+    bf16: bool | None = None  # type: ignore[assignment]
+    report_to: str | None = "none"  # type: ignore[assignment]
+    dataset_num_proc: int | None = None
     num_mini_batches: int = 1
-    total_episodes: Optional[int] = None
+    total_episodes: int | None = None
     local_rollout_forward_batch_size: int = 64
     num_sample_generations: int = 10
     response_length: int = 53
-    stop_token: Optional[Literal["eos"]] = None
-    stop_token_id: Optional[int] = None
+    stop_token: Literal["eos"] | None = None
+    stop_token_id: int | None = None
     temperature: float = 0.7
-    missing_eos_penalty: Optional[float] = None
+    missing_eos_penalty: float | None = None
     sft_model_path: str = "EleutherAI/pythia-160m"
-    world_size: Optional[int] = None  # type: ignore[assignment]
-    num_total_batches: Optional[int] = None
-    micro_batch_size: Optional[int] = None
-    local_batch_size: Optional[int] = None
-    batch_size: Optional[int] = None
-    local_mini_batch_size: Optional[int] = None
-    mini_batch_size: Optional[int] = None
+    world_size: int | None = None  # type: ignore[assignment]
+    num_total_batches: int | None = None
+    micro_batch_size: int | None = None
+    local_batch_size: int | None = None
+    batch_size: int | None = None
+    local_mini_batch_size: int | None = None
+    mini_batch_size: int | None = None
     push_to_hub: bool = False
     reward_model_path: str = "EleutherAI/pythia-160m"
-    model_adapter_name: Optional[str] = None
-    ref_adapter_name: Optional[str] = None
+    model_adapter_name: str | None = None
+    ref_adapter_name: str | None = None
     num_ppo_epochs: int = 4
     whiten_rewards: bool = False
     kl_coef: float = 0.05
@@ -194,7 +194,7 @@ def _parsed_fields() -> list[tuple[str, Any, Any]]:
     for name, entry in {**CLASSIC, **LATER}.items():
         kind, default = hints[name], entry.default
         if CLASSIC.get(name, entry).default != default:
-            kind, default = Optional[kind], None
+            kind, default = kind | None, None
         made = entry.default_factory
         own = field(default=default) if made is dataclasses.MISSING else field(default_factory=made)
         own.metadata = entry.metadata

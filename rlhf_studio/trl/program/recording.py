@@ -20,7 +20,7 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.stages.ppo import PPOStage
-from rlhf_studio.engine.types import NonFiniteError, Samples, Scores, StepSoFar
+from rlhf_studio.engine.types import NonFiniteError, Rollout, Samples, Scores, StepSoFar, UpdateStats
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
@@ -53,7 +53,7 @@ class Recording:
 
     Attributes:
         run_dir: the folder.
-        so_far: what the newest step has found.
+        listener: told of each phase of a step, before what comes next.
     """
 
     def __init__(self, trainer: Trainer, settings: Settings, run_dir: Path | None, total: int):
@@ -73,7 +73,7 @@ class Recording:
         self._control = Control(self._stage, self._writer, Signals(), lambda state: self.checkpoint(state))
         self._stage.after_phase = self._after_phase
         self._trackers = Trackers(config.engine.trackers, TrackedRun.of(self.run_dir, config, None), self._writer.event)
-        self.so_far: StepSoFar | None = None
+        self._so_far: StepSoFar | None = None
         self.listener: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
         self._saved_step, self._ended = 0, False
         for line in settings.differs:
@@ -121,8 +121,16 @@ class Recording:
             self._writer.plan(self._total)
         return record
 
+    def found(self) -> tuple[Rollout, UpdateStats | None]:
+        """What the newest step has found, once: it is not kept for longer."""
+        so_far, self._so_far = self._so_far, None
+        assert so_far is not None and so_far.rollout is not None
+        return so_far.rollout, so_far.stats
+
     def watched(self, step: int, answers: list[WatchRecord]) -> None:
         """Answers to prompts that training does not draw."""
+        if self._ended:
+            return
         self._writer.watched(step, answers)
         self._trackers.watched(step, answers)
 
@@ -166,7 +174,7 @@ class Recording:
         self._lock.release()
 
     def _after_phase(self, phase: str, so_far: StepSoFar) -> None:
-        self.so_far = so_far
+        self._so_far = so_far
         self.listener(phase, so_far)
         self._control.after_phase(phase, so_far)
 

@@ -45,6 +45,7 @@ def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, A
     values = {entry.name: getattr(options, entry.name) for entry in fields(options)}
     # TRL scores at temperature 1 whatever generate was told, and a response ends where the program ends it.
     changes: dict[str, dict[str, Any]] = {"generation": {"temperature": 1.0, "stop_token": "none"}, "ppo": {"steps": max(steps, 1)}}
+    changes["engine"] = {"checkpoint_every": 0}  # a program saves when it wants to
     return _settings("0.11", values, convert_classic, [of_models, changes, _of_program(options.exp_name)])
 
 
@@ -75,7 +76,7 @@ def _of_program(name: str) -> dict[str, Any]:
     return {
         "name": name or program_name(),
         "data": {"prompts": f"the prompts of {program}", "eval": "", "eval_share": 0.0},
-        "engine": {"watch_prompts": 0, "probe_prompts": 0, "checkpoint_every": 0},
+        "engine": {"watch_prompts": 0, "probe_prompts": 0},
     }
 
 
