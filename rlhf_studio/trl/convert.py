@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from rlhf_studio.config.io import ConfigError, Problem, mapping_to_yaml, parse_config
 from rlhf_studio.trl.arguments import Arguments
-from rlhf_studio.trl.classic import convert_classic
 from rlhf_studio.trl.draft import Draft
-from rlhf_studio.trl.experimental import convert_experimental
+from rlhf_studio.trl.from_classic import convert_classic
+from rlhf_studio.trl.from_later import convert_experimental
 from rlhf_studio.trl.read import read_arguments
 from rlhf_studio.trl.table import SECTIONS, groups, options
 

@@ -36,7 +36,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
 
     yield trainer
     for one in made:
-        one._recording.end()
+        one.close()
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

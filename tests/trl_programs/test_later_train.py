@@ -69,7 +69,7 @@ def test_two_batches_give_the_numbers_and_weights_of_trl(tmp_path: Path, monkeyp
     )
     give(trainer, theirs, monkeypatch)
     trainer.train()
-    trainer._recording.end()
+    trainer.close()
     assert len(trainer.state.log_history) == 2
     for ours, logged in zip(trainer.state.log_history, theirs.metrics, strict=True):
         assert {name: ours[name] for name in EQUAL} == pytest.approx({name: logged[name] for name in EQUAL}, rel=1e-5, abs=1e-5)

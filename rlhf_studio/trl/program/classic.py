@@ -231,6 +231,10 @@ class ClassicPPOTrainer:
         self.tokenizer.push_to_hub(repo_id, **options)
         return self.model.push_to_hub(repo_id, **options)
 
+    def close(self) -> None:
+        """End the run's recording now; else it ends with the trainer, at the latest when the program ends."""
+        self._recording.end()
+
     def save_settings(self, path: str | Path) -> None:
         """Write the settings as YAML: docs/settings.md says what each means."""
         Path(path).write_text(config_to_yaml(self._settings.config), encoding="utf-8")

@@ -26,7 +26,6 @@ from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.models.adapters import REFERENCE, save_model
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.trl.program.batches import LoaderPrompts, prompts_of
@@ -110,12 +109,9 @@ class LaterPPOTrainer:
 
     def _build(self, parts: Parts, optimizers: tuple[Any, Any], run_dir: str | Path | None) -> None:
         config, args = self._settings.config, self.args
-        component = Component(REWARD, 1.0, lambda episodes: self._reward(episodes))
-        self.trainer, notes = build_trainer(parts, config, [component], samples=True)
-        compute = self.trainer.compute
-        self.reward_model.to(compute.device).eval()
-        pad = int(self.processing_class.pad_token_id)
-        self._reward = TokenReward(self.reward_model, pad, compute, args.local_rollout_forward_batch_size)
+        self._reward = TokenReward(self.reward_model, int(self.processing_class.pad_token_id), args.local_rollout_forward_batch_size)
+        self.trainer, notes = build_trainer(parts, config, [Component(REWARD, 1.0, self._reward)], samples=True)
+        self._reward.work_on(self.trainer.compute)
         loader: DataLoader[Any] = DataLoader(
             self.train_dataset,
             batch_size=args.batch_size,
@@ -131,14 +127,11 @@ class LaterPPOTrainer:
                 group["full_lr"] = group["lr"]
             self.trainer.updater.optimizer = optimizers[0]
         self._recording = Recording(self.trainer, self._settings, None if run_dir is None else Path(run_dir), args.num_total_batches or 1)
-        self._recording.listener = self._before_scores
+        self._recording.listener = self._reward.after_phase
         for note in notes:
             self._recording.event("info", "health", note)
         self._recording.end_with(self)
         self.run_dir = self._recording.run_dir
-
-    def _before_scores(self, phase: str, so_far: StepSoFar) -> None:
-        self._reward.tokens = so_far.samples.tokens if phase == "rollout" else None
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -237,6 +230,10 @@ class LaterPPOTrainer:
         where = {"commit_message": commit_message, "token": args.hub_token, "private": args.hub_private_repo}
         self.processing_class.push_to_hub(repository, **where)
         return self.policy_model.push_to_hub(repository, **where)
+
+    def close(self) -> None:
+        """End the run's recording now; else it ends with the trainer, at the latest when the program ends."""
+        self._recording.end()
 
     def save_settings(self, path: str | Path) -> None:
         """Write the settings as YAML: docs/settings.md says what each means."""

@@ -12,9 +12,9 @@ from typing import Any
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import parse_ppo
 from rlhf_studio.trl.arguments import Arguments
-from rlhf_studio.trl.classic import convert_classic
 from rlhf_studio.trl.draft import Draft
-from rlhf_studio.trl.experimental import convert_experimental
+from rlhf_studio.trl.from_classic import convert_classic
+from rlhf_studio.trl.from_later import convert_experimental
 from rlhf_studio.trl.program.config import ClassicPPOConfig, LaterPPOConfig, program_name
 from rlhf_studio.trl.table import known_names
 

@@ -11,7 +11,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.padding import pad_right
 from rlhf_studio.engine.rewards.episodes import Answer, Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.engine.types import StepSoFar, TokenBatch
 
 
 class TokenReward:
@@ -20,12 +20,24 @@ class TokenReward:
     A response ends before its first pad token, so where the pad token is the end token, that is not read. Source: ``get_reward`` of TRL.
 
     Attributes:
+        compute: where to compute; set before the first scores.
         tokens: of the batch that is scored next; whoever asks for scores sets it.
     """
 
-    def __init__(self, model: Any, pad: int, compute: Compute, together: int):
-        self._model, self._pad, self._compute, self._together = model, pad, compute, together
+    compute: Compute
+
+    def __init__(self, model: Any, pad: int, together: int):
+        self._model, self._pad, self._together = model.eval(), pad, together
         self.tokens: TokenBatch | None = None
+
+    def after_phase(self, phase: str, so_far: StepSoFar) -> None:
+        """Take the tokens of a step's samples, and forget them when they are scored."""
+        self.tokens = so_far.samples.tokens if phase == "rollout" else None
+
+    def work_on(self, compute: Compute) -> None:
+        """Move the model to where the others are."""
+        self.compute = compute
+        self._model.to(compute.device)
 
     def __call__(self, episodes: Episodes) -> Answer:
         """Raises :class:`ComponentError` for a token that the reward model does not know."""
@@ -47,10 +59,10 @@ class TokenReward:
         return prompt + (response[: response.index(self._pad)] if self._pad in response else response)
 
     def _of_some(self, rows: list[list[int]]) -> Tensor:
-        device = self._compute.device
+        device = self.compute.device
         ids, lengths = pad_right(rows, 0, device), torch.tensor([len(row) for row in rows], device=device)
         places = torch.arange(ids.shape[1], device=device)
-        with self._compute.autocast():
+        with self.compute.autocast():
             mask = (places < lengths[:, None]).long()
             positions = places.expand_as(ids)
             hidden = self._model.base_model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False).last_hidden_state

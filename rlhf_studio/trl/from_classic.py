@@ -6,8 +6,8 @@ from typing import Any
 
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.trl.arguments import NotLiteral
-from rlhf_studio.trl.classic_generation import keywords, put_generation
 from rlhf_studio.trl.draft import Draft
+from rlhf_studio.trl.from_classic_generation import keywords, put_generation
 from rlhf_studio.trl.shared import batches, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
 
 ESTIMATORS = {"kl": "k1", "mse": "k2", "abs": "abs", "full": "full"}
