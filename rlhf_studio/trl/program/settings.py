@@ -16,7 +16,7 @@ from rlhf_studio.trl.draft import Draft
 from rlhf_studio.trl.from_classic import convert_classic
 from rlhf_studio.trl.from_later import convert_experimental
 from rlhf_studio.trl.program.config import ClassicPPOConfig, LaterPPOConfig, program_name
-from rlhf_studio.trl.table import known_names
+from rlhf_studio.trl.table import known_names, otherwise
 
 LABELS = {"model_name", "query_dataset", "reward_model", "sft_model_path", "reward_model_path", "dataset_name"}
 """Options that only say what a program loads; it has loaded that when the trainer is built."""
@@ -67,7 +67,10 @@ def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], N
     for change in changes:
         for section, of_section in change.items():
             sections[section] = {**sections.get(section, {}), **of_section} if isinstance(of_section, dict) else of_section
-    return Settings(parse_ppo(sections), draft.differs)
+    points = len(otherwise("classic" if release == "0.11" else "later"))
+    return Settings(
+        parse_ppo(sections), [f"What is computed otherwise than in TRL {release}, {points} points: docs/from-trl.md", *draft.differs]
+    )
 
 
 def _of_program(name: str) -> dict[str, Any]:
