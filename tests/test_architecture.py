@@ -28,6 +28,7 @@ child_process: config
 runs: child_process config exit_codes
 inputs: child_process config runs
 trl: config
+trl/program: config engine inputs ppo runs trl
 analysis: config inputs.fitted inputs.helper runs
 engine: config inputs ppo
 engine/compute: config inputs

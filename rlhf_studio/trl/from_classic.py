@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.trl.arguments import NotLiteral
-from rlhf_studio.trl.classic_generation import keywords, put_generation
 from rlhf_studio.trl.draft import Draft
-from rlhf_studio.trl.shared import batches, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
+from rlhf_studio.trl.from_classic_generation import keywords, put_generation
+from rlhf_studio.trl.shared import batches, put_adapters, put_core, put_seed, put_trackers
 
 ESTIMATORS = {"kl": "k1", "mse": "k2", "abs": "abs", "full": "full"}
 
@@ -25,7 +24,6 @@ def convert_classic(draft: Draft) -> None:
     _put_batches(draft)
     _put_kl(draft)
     put_core(draft)
-    put_lengths(draft)
     put_generation(draft)
     put_seed(draft)
     put_trackers(draft, "log_with")
@@ -52,7 +50,6 @@ def _put_data(draft: Draft) -> None:
         draft.decide.append("data.column: which column of the data holds the prompts (text, for IMDB)")
     else:
         draft.ask("data.prompts", "", "which prompts your loop drew, and their column (data.column)")
-    put_dataset(draft)
 
 
 def _put_scores(draft: Draft) -> None:
@@ -80,9 +77,7 @@ def _put_scores(draft: Draft) -> None:
 def _name_the_rest(draft: Draft, kwargs: dict[str, Any]) -> None:
     """A line for each keyword of the pipeline that is not used. Another line asks which of its labels was the score."""
     for name, value in kwargs.items():
-        if isinstance(value, NotLiteral):
-            draft.decide.append(f"sent_kwargs.{name}: {value.text!r} is not a literal; write its value")
-        elif name not in ("function_to_apply", "batch_size", "top_k", "return_all_scores"):
+        if name not in ("function_to_apply", "batch_size", "top_k", "return_all_scores"):
             draft.left_out.append(f"sent_kwargs.{name}: {shortened(value)}; a reward model here has no such option")
 
 

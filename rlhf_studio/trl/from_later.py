@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil, gcd
 
 from rlhf_studio.trl.draft import Draft
-from rlhf_studio.trl.shared import batches, is_file, put_adapters, put_core, put_dataset, put_lengths, put_seed, put_trackers
+from rlhf_studio.trl.shared import batches, is_file, put_adapters, put_core, put_seed, put_trackers
 
 SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
 ATTENTION = ("sdpa", "eager", "flash_attention_2")
@@ -26,7 +26,6 @@ def convert_experimental(draft: Draft) -> None:
     draft.put("ppo.kl_estimator", draft.text("kl_estimator"))
     put_core(draft)
     _put_generation(draft)
-    put_lengths(draft)
     put_seed(draft)
     put_trackers(draft, "report_to")
     _put_records(draft, steps)
@@ -89,7 +88,6 @@ def _put_data(draft: Draft) -> None:
     if subset := draft.text("dataset_config"):
         draft.put("data.subset", subset)
     draft.put("data.split", draft.text("dataset_train_split"))
-    put_dataset(draft)
     if prompts and draft.given("dataset_test_split") and is_file(prompts):
         draft.put("data.eval_share", 0.0)
         draft.value("dataset_test_split")

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.trl.arguments import NotLiteral
 from rlhf_studio.trl.draft import Draft, wrong
 
 NAME = "generation_kwargs"
@@ -33,14 +32,14 @@ def put_generation(draft: Draft) -> None:
         if least is not None and least > 0:
             draft.differs.append(f"{NAME}.{name}: {least:g} there; here a response may end at its first token")
     for name, value in kwargs.items():
-        if isinstance(value, NotLiteral) or name not in NO_EFFECT or value != NO_EFFECT[name]:
-            written = value.text if isinstance(value, NotLiteral) else shortened(value)
+        if name not in NO_EFFECT or value != NO_EFFECT[name]:
+            written = shortened(value)
             why = draft.note(name) or "only temperature, top_k and top_p shape what is sampled"
             draft.left_out.append(f"{NAME}.{name}: {written}; {why}")
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
-    """A copy of a dictionary in the file, from which entries are taken one by one; :class:`NotLiteral` where a value is computed."""
+    """A copy of a dictionary in the file, from which entries are taken one by one."""
     value = draft.value(name)
     if value not in (None, "") and not isinstance(value, dict):
         raise wrong(name, "a dictionary", value)
@@ -48,26 +47,15 @@ def keywords(draft: Draft, name: str) -> dict[str, Any]:
 
 
 def _number(draft: Draft, kwargs: dict[str, Any], name: str) -> float | None:
-    """Take a number; None when it is missing, null, or computed, which a line then says."""
+    """Take a number; None when it is missing or null."""
     value = kwargs.pop(name, None)
-    if isinstance(value, NotLiteral):
-        draft.decide.append(f"{NAME}.{name}: {value.text!r} is not a literal; write its value")
-        return None
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)):
         raise wrong(f"{NAME}.{name}", "a number", value)
     return value
 
 
 def _put_length(draft: Draft, kwargs: dict[str, Any]) -> None:
-    drawn = draft.arguments.response_lengths is not None
-    if drawn and isinstance(kwargs.get("max_new_tokens"), NotLiteral):
-        del kwargs["max_new_tokens"]  # what the LengthSampler draws
     longest, whole_length = _number(draft, kwargs, "max_new_tokens"), _number(draft, kwargs, "max_length")
-    if drawn:
-        for name, value in (("max_new_tokens", longest), ("max_length", whole_length)):
-            if value is not None:
-                draft.left_out.append(f"{NAME}.{name}: {value:g}; the lengths of the LengthSampler are taken")
-        return
     if longest is not None:
         draft.put("generation.response_length", round(longest))
         if whole_length is not None:
@@ -100,6 +88,5 @@ def _put_stop(draft: Draft, value: Any) -> None:
         draft.put("generation.stop_token", ", ".join(map(str, value)))
     elif isinstance(value, int) and not isinstance(value, bool):
         draft.put("generation.stop_token", "none" if value < 0 else str(value))
-    elif not (isinstance(value, NotLiteral) and value.text.endswith("tokenizer.eos_token_id")):
-        written = value.text if isinstance(value, NotLiteral) else shortened(value)
-        draft.decide.append(f"generation.stop_token: eos_token_id was {written}; write eos, none or the id of one token")
+    else:
+        draft.decide.append(f"generation.stop_token: eos_token_id was {shortened(value)}; write eos, none or the id of one token")

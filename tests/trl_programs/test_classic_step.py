@@ -1,0 +1,64 @@
+"""``step`` of the classic trainer against TRL 0.11.4's own, on the same model, tokens and scores (data/trl_0_11_step.json)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlhf_studio.engine.loop import update
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.trl import AutoModelForCausalLMWithValueHead, PPOConfig, PPOTrainer
+from tests.trl_programs.small_program import CASES, fill, make_model, make_step, make_tokenizer
+
+VECTORS = json.loads((Path(__file__).parent / "data" / "trl_0_11_step.json").read_text(encoding="utf-8"))
+Build = Callable[..., Any]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """A classic trainer on the tiny model; its recording ends with the test."""
+    torch.set_num_threads(1)
+    made = []
+
+    def trainer(options: dict[str, Any], **arguments: Any) -> Any:
+        model = AutoModelForCausalLMWithValueHead.from_pretrained(make_model(1))
+        fill(model.v_head, 7, 0.2)
+        reference = arguments.pop("ref_model", make_model(2))
+        folder = tempfile.mkdtemp(dir=tmp_path)
+        made.append(PPOTrainer(PPOConfig(**options), model, reference, make_tokenizer(), run_dir=folder, **arguments))
+        return made[-1]
+
+    yield trainer
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_a_step_gives_the_numbers_of_trl(build: Build, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Two steps, or one: each number by TRL's name, log-probabilities, KL, and the weights after it."""
+
+    def in_order(episodes: int, epochs: int, size: int, generator: torch.Generator) -> Iterator[tuple[int, torch.Tensor]]:
+        yield from ((epoch, rows) for epoch in range(epochs) for rows in torch.arange(episodes).split(size))
+
+    monkeypatch.setattr(update, "shuffled_minibatches", in_order)
+    trainer = build(CASES[case])
+    for number, expected in enumerate(VECTORS[case]["steps"]):
+        queries, responses, scores, masks = make_step(number, masked=case == "masked")
+        stats = trainer.step(queries, responses, scores, response_masks=masks)
+        ours = {name: stats[name] for name in expected["scalars"]}
+        assert ours == pytest.approx(expected["scalars"], rel=1e-5, abs=1e-5)
+        for row, theirs in enumerate(expected["logprobs"]):
+            assert stats["objective/logprobs"][row, : len(theirs)] == pytest.approx(theirs, abs=1e-5)
+        assert stats["objective/kl_dist"] == pytest.approx(expected["kl_dist"], abs=1e-5)
+        assert trainer.kl_ctl.value == pytest.approx(expected["next_kl_coef"], rel=1e-6)
+        state = trainer.model.state_dict()
+        for name, theirs in expected["weights"].items():
+            mine = state[name if name.startswith("v_head") else f"pretrained_model.{name}"]
+            torch.testing.assert_close(mine, torch.tensor(theirs), rtol=1e-5, atol=1e-5)
+    assert RunReader(trainer.run_dir).status().step == len(VECTORS[case]["steps"])
