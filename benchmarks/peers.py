@@ -1,6 +1,6 @@
-"""The trainers that ours is measured against, each in a virtual environment of its own.
+"""The trainers that ours is measured against, or hands its settings to, each in a virtual environment of its own.
 
-    python -m benchmarks.peers                  # make them all; about 3 GB
+    python -m benchmarks.peers                  # make them all; about 5 GB
     python -m benchmarks.peers trl-1.12         # only this one
     python -m benchmarks.peers --list           # where they are, and what is in them
 
@@ -23,6 +23,8 @@ PINS = {
         *("trl==0.11.0", "torch==2.13.0", "transformers==4.45.2", "peft==0.13.2", "accelerate==1.0.1", "datasets==3.1.0"),
         *("numpy<2", "pyarrow<19", "rich"),  # newer ones want numpy 2; TRL imports rich without asking for it
     ),
+    "verl-0.9": ("verl==0.9.1", "torch==2.13.0"),
+    "openrlhf-0.11": ("--no-deps", "openrlhf==0.11.2"),  # its parser needs none of them; flash-attn and vLLM need a GPU
 }
 
 
@@ -48,7 +50,8 @@ def make(name: str) -> None:
 
 def installed(name: str) -> str:
     """The versions that are really there."""
-    code = "from importlib.metadata import version; print(*(f'{n} {version(n)}' for n in ('trl', 'torch', 'transformers')), sep=', ')"
+    packages = [pin.partition("==")[0] for pin in PINS[name] if "==" in pin][:3]
+    code = f"from importlib.metadata import version; print(*(f'{{n}} {{version(n)}}' for n in {packages}), sep=', ')"
     return subprocess.run([interpreter(name), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -49,7 +49,8 @@ lessons: analysis child_process config engine inputs ppo runs trl
 jobs: analysis child_process config engine exit_codes inputs ppo runs
 ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
     trl.table
-cli: analysis child_process config engine exit_codes inputs jobs lessons runs trl ui
+cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
+handover: config inputs
 library: config engine inputs trl.table
 __main__: cli
 __init__:
@@ -62,6 +63,7 @@ NEVER_LOADED = {
     "config": {"torch", "transformers", "gradio", "numpy"},
     "analysis": {"torch", "transformers", "gradio"},
     "inputs": {"torch", "transformers", "gradio"},
+    "handover": {"torch", "gradio"},
 }
 NOT_INSTALLED = {"tools", "tests", "benchmarks"}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
