@@ -5,7 +5,8 @@
     python -m benchmarks.handover out
 
 verl's Hydra tree is composed, and verl checks it as it does before a training. OpenRLHF's parser reads the options; what it would load
-after that is replaced. Further arguments are added to the script's: ``python -m benchmarks.handover out trainer.no_such=1`` must be refused.
+after that is replaced. Further arguments are added to the script's: a made-up one,
+``python -m benchmarks.handover out trainer.no_such=1``, must be refused.
 """
 
 from __future__ import annotations

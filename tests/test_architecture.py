@@ -51,6 +51,7 @@ ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.fau
     trl.table
 cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
 handover: config inputs
+notebook: analysis config runs ui.live.charts ui.live.payloads
 library: config engine inputs trl.table
 __main__: cli
 __init__:
@@ -64,6 +65,7 @@ NEVER_LOADED = {
     "analysis": {"torch", "transformers", "gradio"},
     "inputs": {"torch", "transformers", "gradio"},
     "handover": {"torch", "gradio"},
+    "notebook": {"torch", "gradio"},
 }
 NOT_INSTALLED = {"tools", "tests", "benchmarks"}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
