@@ -52,7 +52,7 @@ ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.fau
 cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
 handover: config inputs
 notebook: analysis config runs ui.live.charts ui.live.payloads
-library: config engine inputs trl.table
+library: config engine inputs runs trl.table
 __main__: cli
 __init__:
 """
