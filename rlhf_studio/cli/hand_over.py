@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlhf_studio.cli.options import Subcommands, configuration_of, folder_of_run, permissions_of
+from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of
 from rlhf_studio.config import StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, ppo_only
 from rlhf_studio.exit_codes import DONE
@@ -20,11 +20,12 @@ def add_commands(commands: Subcommands) -> None:
         usage="%(prog)s (RUN | --recipe NAME | --config FILE) --to verl|openrlhf OUT [--gpus N] [--nodes N] [--SETTING VALUE ...]",
         allow_abbrev=False,
     )
-    help = "a run folder or the id of a run, unless --recipe or --config is given; last, the new folder to write"
-    command.add_argument("paths", nargs="+", type=Path, metavar="RUN OUT", help=help)
+    help = "a run folder, or the id of a run in the workspace; unless --recipe or --config is given"
+    command.add_argument("folder", nargs="?", type=Path, metavar="RUN", help=help)
     command.add_argument("--recipe", help="a ready-made configuration; see 'recipes list'")
     command.add_argument("--config", type=Path, metavar="FILE", help="a YAML file")
-    command.add_argument("--to", required=True, choices=["verl", "openrlhf"], help="the engine")
+    help = "the engine, verl or openrlhf, and the new folder to write"
+    command.add_argument("--to", required=True, nargs=2, metavar=("ENGINE", "OUT"), help=help)
     command.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs of each machine (default: 8)")
     command.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (default: 1)")
     add_permission_flags(command)
@@ -33,15 +34,17 @@ def add_commands(commands: Subcommands) -> None:
 
 def _hand_over(options: argparse.Namespace) -> int:
     from rlhf_studio.handover.translation import Cluster
-    from rlhf_studio.handover.write import hand_over
+    from rlhf_studio.handover.write import ENGINES, hand_over
 
-    *runs, out = options.paths
+    engine, out = options.to
+    if engine not in ENGINES:
+        raise ConfigError([Problem("--to", f"there is no engine {engine!r}; there are: {', '.join(ENGINES)}")])
     for flag in ("gpus", "nodes"):
         if not 1 <= getattr(options, flag) <= 1024:
             raise ConfigError([Problem(f"--{flag}", f"{getattr(options, flag)} is not a number from 1 to 1024")])
-    config = ppo_only(_settings(runs, options))
+    config = ppo_only(_settings(options))
     cluster = Cluster(options.gpus, options.nodes)
-    done = hand_over(config, options.to, out, cluster=cluster, permissions=permissions_of(options))
+    done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
     say(f"written: {done.folder}")
     for title, remarks in (("no counterpart", done.translation.missing), ("different", done.translation.changed)):
         for remark in remarks:
@@ -52,18 +55,16 @@ def _hand_over(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _settings(runs: list[Path], options: argparse.Namespace) -> StageConfig:
+def _settings(options: argparse.Namespace) -> StageConfig:
     """Those of the run, or of the recipe or file. Raises :class:`ConfigError`."""
-    if options.recipe or options.config:
-        if runs:
-            raise ConfigError([Problem("", f"give a run, --recipe or --config, not two of them: {runs[0]}")])
+    if options.folder is None:
         return configuration_of(options)
-    if len(runs) != 1:
-        raise ConfigError([Problem("", "give one run and the folder to write, or --recipe NAME or --config FILE and the folder")])
+    if options.recipe or options.config:
+        raise ConfigError([Problem("", f"give a run, --recipe or --config, not two of them: {options.folder}")])
     if options.overrides:
         raise ConfigError([Problem("", "settings change a recipe or a file; take a run as it is, or 'runs config RUN' as a file")])
     from rlhf_studio.inputs.relative_paths import as_seen_from
     from rlhf_studio.runs.reader import RunReader
 
-    reader = RunReader(folder_of_run(runs[0]))
+    reader = RunReader(options.folder)
     return as_seen_from(reader.config(), reader.working_folder())

@@ -13,6 +13,8 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation, tensor_parallel
 
 ESTIMATORS = {"gae": "gae", "rloo": "rloo", "grpo": "group_norm"}
+MOST_ROWS = 1_000_000
+"""So many prompts are written one by one; beyond that the file holds each prompt once and is passed over again and again."""
 SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
 
 
@@ -84,10 +86,10 @@ def _model(to: Translation, policy: str) -> None:
 
 
 def _batches(to: Translation, cluster: Cluster, rows: int) -> None:
-    """OpenRLHF counts prompts in a rollout and responses in an optimizer step; it ends with the prompts, after whole passes over them."""
+    """OpenRLHF counts prompts in a rollout and responses in an optimizer step. It ends with its prompts: they are written for all steps."""
     group, batch, mini = (to.read(f"ppo.{name}") for name in ("responses_per_prompt", "batch_size", "mini_batch_size"))
     prompts, steps = batch // group, to.read("ppo.steps")
-    used = min(rows // prompts, steps) * prompts
+    used = steps * prompts if steps * prompts <= MOST_ROWS else max(1, rows // prompts) * prompts
     passes = -(-steps * prompts // used)
     to.put("rollout.batch_size", prompts, "ppo.batch_size")
     to.put("rollout.n_samples_per_prompt", group, "ppo.responses_per_prompt")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from rlhf_studio.config import DataConfig, RunConfig
@@ -77,6 +78,14 @@ def repeated(prompts: HandedPrompts, least: int) -> HandedPrompts:
         return prompts
     note = f"There are {len(prompts.train):,} prompts and a step takes {least:,}: they are written {times} times over."
     return replace(prompts, train=prompts.train * times, notes=[*prompts.notes, note])
+
+
+def in_passes(rows: list[Row], count: int, seed: int | None) -> list[Row]:
+    """So many rows, in passes over all of them; each pass in an order of its own by ``seed``, or in theirs for None."""
+    random, drawn = Random(seed), list[Row]()
+    while len(drawn) < count:
+        drawn += rows if seed is None else random.sample(rows, len(rows))
+    return drawn[:count]
 
 
 def verl_rows(rows: list[Row], source: str) -> list[dict[str, Any]]:

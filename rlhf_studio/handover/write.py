@@ -62,6 +62,8 @@ def hand_over(
         raise ConfigError(problems)
     policy = _policy(config)
     handed = _prompts(config, policy)
+    if engine == "verl":
+        handed = prompts.repeated(handed, config.ppo.batch_size // config.ppo.responses_per_prompt)
     translation = TRANSLATE[engine](config, cluster or Cluster(), policy.parameters, _name(config.model.policy), len(handed.train))
     if engine == "verl" and handed.start:
         translation.options[f"{verl.MODEL}.custom_chat_template"] = f"{{{{ bos_token }}}}{verl.AS_WRITTEN}"
@@ -87,7 +89,7 @@ def _policy(config: RunConfig) -> ModelFacts:
 
 def _prompts(config: RunConfig, policy: ModelFacts) -> HandedPrompts:
     try:
-        return prompts.repeated(prompts.prompts_of(config, policy), config.ppo.batch_size // config.ppo.responses_per_prompt)
+        return prompts.prompts_of(config, policy)
     except PromptsError as error:
         raise ConfigError([Problem(error.field, error.message)]) from error
 
@@ -173,7 +175,8 @@ def _write(folder: Path, engine: EngineName, to: Translation, handed: HandedProm
                 "No prompts are held out; verl asks for some, so the first prompts stand in held_out.parquet. It measures nothing."
             )
     else:
-        prompts.write_lines(handed.train, folder / "train.jsonl", handed.start)
+        seed = to.config.engine.seed if to.config.data.shuffle else None
+        prompts.write_lines(prompts.in_passes(handed.train, to.options["data.max_samples"], seed), folder / "train.jsonl", handed.start)
         if handed.held_out:
             prompts.write_lines(handed.held_out, folder / "held_out.jsonl", handed.start)
     if rewards.counts_tokens and engine == "verl":

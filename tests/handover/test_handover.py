@@ -110,7 +110,12 @@ def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:
     source = [json.loads(line) for line in (ROOT / "assets/sums/prompts.jsonl").read_text().splitlines()]
     assert [row["prompt"] for row in rows] == [[{"role": "user", "content": row["question"] + "\n"}] for row in source]
     assert [row["reward_model"]["ground_truth"] for row in rows] == [row["answer"] for row in source]
-    assert [(line["prompt"], line["reference"]) for line in lines] == [(row["question"] + "\n", row["answer"]) for row in source]
+    wanted = [(row["question"] + "\n", row["answer"]) for row in source]
+    drawn = [(line["prompt"], line["reference"]) for line in lines]
+    assert len(drawn) == 30 * 128  # a row for each prompt of each step, in whole passes
+    for first in range(0, len(drawn) - len(wanted), len(wanted)):
+        assert sorted(drawn[first : first + len(wanted)]) == sorted(wanted)
+    assert drawn[: len(wanted)] != wanted  # data.shuffle
     held_out = pyarrow.parquet.read_table(tmp_path / "verl" / "held_out.parquet").to_pylist()
     assert held_out and not {row["extra_info"]["prompt"] for row in held_out} & {row["extra_info"]["prompt"] for row in rows}
 
@@ -132,7 +137,9 @@ def test_settings_by_their_names() -> None:
     assert verl["actor_rollout_ref.actor.kl_loss_type"] == "low_var_kl"
     assert not any(name.startswith("critic.") for name in verl)
     assert (openrlhf["rollout.batch_size"], openrlhf["train.batch_size"]) == (16, 64)
-    assert (openrlhf["data.max_samples"], openrlhf["train.num_episodes"]) == (64, 8)  # 4 steps a pass: 32 steps for 30
+    assert (openrlhf["data.max_samples"], openrlhf["train.num_episodes"]) == (30 * 16, 1)
+    long = put(sums(ppo={"steps": 1_000_000}), "openrlhf", rows=1000)
+    assert (long["data.max_samples"], long["train.num_episodes"]) == (896, 142_858)  # 7 steps a pass
     assert openrlhf["algo.advantage.estimator"] == "group_norm" and openrlhf["algo.kl.use_loss"] is True
     verl, openrlhf = put(adaptive, "verl"), put(adaptive, "openrlhf")
     assert verl["algorithm.kl_ctrl.target_kl"] == openrlhf["algo.kl.target"] == 8.0 / 40
