@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from transformers import AutoTokenizer
 
 from benchmarks import handover, peers
 from rlhf_studio.analysis.logs.open_log import open_log
@@ -26,6 +27,7 @@ from rlhf_studio.handover.handed import RolloutFile
 from rlhf_studio.handover.script import hydra_value
 from rlhf_studio.handover.translation import OF_THIS_PROGRAM, Cluster, Translation, defaults, tensor_parallel
 from rlhf_studio.handover.write import TRANSLATE, hand_over
+from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.runs.reader import RunReader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -234,7 +236,7 @@ def test_openrlhfs_responses_open_as_a_run(tmp_path: Path) -> None:
     blocked.write("p", "r", 1, {"score": 0.0}, True)
 
 
-CASES = ("world", "sums", "world-grpo", "sums-rloo", "world-lora")
+CASES = {"verl": ("world-lora", "sums-rloo"), "openrlhf": ("world", "sums", "world-grpo", "sums-rloo", "world-lora")}
 
 
 @pytest.mark.long
@@ -244,11 +246,15 @@ def test_their_own_loaders_take_it(engine: Any, tmp_path: Path) -> None:
     peer = {"verl": "verl-0.9", "openrlhf": "openrlhf-0.11"}[engine]
     if not (peers.folder() / peer / "bin" / "python").exists():
         pytest.skip(f"python -m benchmarks.peers {peer}")
-    for recipe in CASES:
+    for recipe in CASES[engine]:
         folder = tmp_path / recipe
         hand_over(load_recipe(recipe).config, engine, folder)
         done = handover.check(folder)
         assert done.returncode == 0, (recipe, done.stderr[-2000:])
+        if engine == "verl":
+            first = pyarrow.parquet.read_table(folder / "train.parquet").to_pylist()[0]["extra_info"]["prompt"]
+            policy = resolve(load_recipe(recipe).config.model.policy)  # type: ignore[attr-defined]
+            assert f"first prompt: {AutoTokenizer.from_pretrained(policy)(first)['input_ids']}" in done.stdout
     made_up = {"verl": ["trainer.no_such_setting=1"], "openrlhf": ["--no.such_setting", "1"]}[engine]
     refused = handover.check(folder, made_up)
     assert refused.returncode != 0 and "such_setting" in refused.stderr
