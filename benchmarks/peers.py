@@ -1,6 +1,6 @@
-"""The trainers that ours is measured against, and what cannot be installed beside it, each in a virtual environment of its own.
+"""The trainers that ours is measured against or hands its settings to, and what cannot be installed beside it: an environment for each.
 
-    python -m benchmarks.peers                  # make them all; about 3 GB
+    python -m benchmarks.peers                  # make them all; about 5 GB
     python -m benchmarks.peers trl-1.12         # only this one
     python -m benchmarks.peers --list           # where they are, and what is in them
 
@@ -27,9 +27,9 @@ PINS = {
         *("numpy<2", "pyarrow<19", "rich"),  # newer ones want numpy 2; TRL imports rich without asking for it
     ),
     "mcp": ("gradio[mcp]==6.31.0",),
+    "verl-0.9": ("verl==0.9.1", "torch==2.13.0"),
+    "openrlhf-0.11": ("--no-deps", "openrlhf==0.11.2"),  # its parser needs none of them; flash-attn and vLLM need a GPU
 }
-SHOWN = {"mcp": ("gradio", "mcp", "pydantic")}
-"""The packages whose versions are told; else those of a trainer."""
 WITH_OURS = ("mcp",)
 """Environments that find the packages of the Python that makes them, behind their own."""
 
@@ -60,8 +60,8 @@ def make(name: str) -> None:
 
 def installed(name: str) -> str:
     """The versions that are really there."""
-    shown = SHOWN.get(name, ("trl", "torch", "transformers"))
-    code = f"from importlib.metadata import version; print(*(f'{{n}} {{version(n)}}' for n in {shown!r}), sep=', ')"
+    packages = [pin.partition("==")[0] for pin in PINS[name] if "==" in pin][:3]
+    code = f"from importlib.metadata import version; print(*(f'{{n}} {{version(n)}}' for n in {packages}), sep=', ')"
     return subprocess.run([interpreter(name), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -50,8 +50,10 @@ lessons: analysis child_process config engine inputs ppo runs trl
 jobs: analysis child_process config engine exit_codes inputs ppo runs
 ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
     trl.table
-cli: analysis child_process config engine exit_codes inputs jobs lessons runs trl ui
-library: config engine inputs trl.table
+cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
+handover: config inputs
+notebook: analysis config runs ui.live.charts ui.live.payloads
+library: config engine inputs runs trl.table
 __main__: cli
 __init__:
 """
@@ -63,6 +65,8 @@ NEVER_LOADED = {
     "config": {"torch", "transformers", "gradio", "numpy"},
     "analysis": {"torch", "transformers", "gradio"},
     "inputs": {"torch", "transformers", "gradio"},
+    "handover": {"torch", "gradio"},
+    "notebook": {"torch", "gradio"},
 }
 NOT_INSTALLED = {"tools", "tests", "benchmarks"}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")

@@ -18,6 +18,7 @@ from rlhf_studio.cli import (
     evaluate,
     export,
     fork,
+    hand_over,
     lessons,
     logs,
     measure_reward,
@@ -38,7 +39,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road")
+TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road", "hand-over")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     logs.add_commands(commands)
     prepare.add_commands(commands)
     road.add_commands(commands)
+    hand_over.add_commands(commands)
     return parser
 
 

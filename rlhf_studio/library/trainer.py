@@ -1,16 +1,8 @@
-"""PPO from Python, on a model, prompts and rewards that are in memory: no settings file, no run folder, no process of its own.
-
-    trainer = build_trainer(model, tokenizer, prompts, reward=lambda prompts, responses: [len(text) for text in responses])
-    for stats in trainer.train():
-        print(stats["objective/scores"], stats["objective/kl"])
-    trainer.save_pretrained("out")
-
-or a loop of your own, as with TRL 0.11: ``rollout = trainer.sample(prompts)``, then ``stats = trainer.step(rollout, scores)``.
-"""
+"""The trainer: one policy, prompts and a reward in memory, and the engine's own steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +23,12 @@ from rlhf_studio.engine.models.load_model import LoadedModel
 from rlhf_studio.engine.models.reference import LoadedReference
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.rewards.episodes import Answer, Episodes
-from rlhf_studio.engine.rewards.errors import ComponentError
-from rlhf_studio.engine.rewards.outside.python_child import short_repr
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
-from rlhf_studio.inputs.prompts.cells import Prompt
-from rlhf_studio.inputs.prompts.read import Prompts
+from rlhf_studio.library.given import FunctionReward, Reward, prompts_from, scores_of
+from rlhf_studio.library.recording import Recording, RunEnded, refuse_occupied
 from rlhf_studio.trl.table import name_trl_in_errors
-
-Reward = Callable[[list[str], list[str]], Sequence[float]]
-"""Takes prompts and responses, gives one finite number for each pair."""
 
 name_trl_in_errors()
 
@@ -53,10 +39,13 @@ ALREADY_GIVEN = (("model", "policy"), ("model", "reference"), ("data", "prompts"
 def build_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Iterable[str],
+    prompts: Any,
     reward: Reward | None = None,
     *,
+    column: str = "prompt",
     settings: Mapping[str, Any] | None = None,
+    run_dir: str | Path | None = None,
+    name: str = "",
 ) -> PPOTrainer:
     """A PPO trainer for a causal language model.
 
@@ -64,32 +53,44 @@ def build_trainer(
 
     Args:
         model: any causal LM that docs/models.md lists; it is trained in place. Its reference is the model as it is now.
-        prompts: what :meth:`PPOTrainer.train` draws from, and what the first check uses.
+        prompts: what :meth:`PPOTrainer.train` draws from, and what the first check uses: strings, or a dataset with a column of them.
+        column: the column of a dataset that holds the prompts.
         reward: scores responses in :meth:`PPOTrainer.train`; not needed where you call :meth:`PPOTrainer.step` with scores.
         settings: sections as in a settings file (docs/settings.md): ``{"ppo": {"steps": 20}, "lora": {"enabled": True}}``.
+        run_dir: a new folder that records the run. In ``workspace/runs/NAME`` of an app, its pages show it while it trains, and Stop, Pause
+            and Checkpoint on the Live page work. Without one nothing is recorded.
+        name: the run's name on the pages.
 
     Raises:
         ConfigError: a setting is wrong, names something that is in memory here, or does not fit the model.
         TypeError: the prompts are not strings, or the reward is no function.
-        ValueError: there are no prompts.
+        ValueError: there are no prompts, or the dataset has no such column.
+        StoreError: the run folder exists already, or cannot be written.
         PromptsError: the settings leave no prompt.
         ParityError: the model's numbers depend on how it is read, so it cannot be trained.
     """
     if reward is not None and not callable(reward):
         raise TypeError(f"reward is a {type(reward).__name__}; give a function of prompts and responses")
-    config = _config(model, settings or {})
+    texts = prompts_from(prompts, column)
+    if run_dir is not None:
+        refuse_occupied(Path(run_dir))
+    config = _config(model, settings or {}, watched=run_dir is not None and reward is not None)
     seed_everything(config.engine.seed)
     compute = choose_compute(config)
-    prepared = prepare_prompts(_prompts(prompts), tokenizer, config, _silent)  # last of what can be wrong before the model is changed
+    prepared = prepare_prompts(texts, tokenizer, config, _silent)  # last of what can be wrong before the model is changed
     moved(model.requires_grad_(True), compute.dtype if config.lora.enabled else torch.float32)
     fuse_activations(model)
     loaded = LoadedModel(model.eval(), tokenizer, [], [] if model.name_or_path else ["a model in memory"])
     policy, reference = make_policy(config, compute, loaded, LoadedReference(), _silent)
-    components = [] if reward is None else [Component("reward", 1.0, _FunctionReward(reward))]
+    components = [] if reward is None else [Component("reward", 1.0, FunctionReward(reward))]
     models, _ = make_models(config, compute, policy, reference, Scorer(config.reward, components, compute.ranks), tokenizer)
     trainer = make_trainer(models, prepared, HeldOut([], None, []))
-    check_before_training(trainer)
-    return PPOTrainer(trainer)
+    checked = check_before_training(trainer)
+    if run_dir is None:
+        return PPOTrainer(trainer)
+    recording = Recording(Path(run_dir), trainer, texts, name)
+    recording.begin(checked)
+    return PPOTrainer(trainer, recording)
 
 
 class PPOTrainer:
@@ -99,8 +100,10 @@ class PPOTrainer:
         trainer: the engine's own trainer, with the policy, the reference and the KL controller.
     """
 
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
+    def __init__(self, trainer: Trainer, recording: Recording | None = None):
+        self.trainer, self._recording = trainer, recording
+        if recording is not None:
+            recording.end_with(self)
         self._fresh: list[Samples] = []  # of the policy as it is now
 
     @property
@@ -120,25 +123,26 @@ class PPOTrainer:
         self._fresh.append(self.trainer.sample(self.trainer.next_prompts() if prompts is None else self._batch(prompts)))
         return self._fresh[-1]
 
-    def step(self, rollout: Samples, scores: Sequence[float] | Tensor) -> dict[str, float]:
+    def step(self, rollout: Samples, scores: Sequence[float] | Tensor | Reward) -> dict[str, float]:
         """Learn from the sampled responses and one score for each. Returns the metrics by name (``objective/kl`` and so on).
 
+        ``scores`` are numbers, or a function of prompts and responses that gives them.
+
         Raises ValueError for scores that are not one finite number per response, for a rollout that the policy has learned from or since,
-        and after the last of ``ppo.steps``, which the learning rate's schedule ends with; :class:`NonFiniteError` for a loss or gradient.
+        and after the last of ``ppo.steps``, which the learning rate's schedule ends with; :class:`NonFiniteError` for a loss or gradient;
+        :class:`RunEnded` when somebody has asked on the page that the run stops.
         """
-        raw = torch.as_tensor(scores, dtype=torch.float32).detach().cpu()
-        if raw.shape != (len(rollout.responses),):
-            raise ValueError(f"there are {len(rollout.responses)} responses, but the scores have the shape {tuple(raw.shape)}")
-        if not raw.isfinite().all():
-            raise ValueError(f"the score of response {int((~raw.isfinite()).nonzero()[0]) + 1} is not finite")
+        raw = scores_of(scores, rollout.prompts.texts, rollout.responses)
         self._not_after_the_end()
         if not any(rollout is fresh for fresh in self._fresh):
             raise ValueError("the policy has learned since these responses were sampled; sample again, then step")
         self._fresh.clear()
-        return self.trainer.step(rollout, self._shaped(rollout, raw)).metrics
+        return self._step((rollout, self._shaped(rollout, raw)))
 
     def train(self) -> Iterator[dict[str, float]]:
         """The remaining steps of ``ppo.steps``: each samples, scores with the reward, learns, and gives its metrics.
+
+        When somebody asks on the page that the run stops, there are no more.
 
         Raises ValueError when no reward was given.
         """
@@ -146,7 +150,10 @@ class PPOTrainer:
             raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
         while not self.trainer.finished:
             self._fresh.clear()
-            yield self.trainer.step().metrics
+            try:
+                yield self._step(None)
+            except RunEnded:
+                return
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model (or LoRA adapter) and tokenizer, as ``from_pretrained`` of transformers or peft reads them.
@@ -158,6 +165,11 @@ class PPOTrainer:
         save_model(self.model, Path(folder), Path(folder) / "base")
         self.trainer.models.tokenizer.save_pretrained(folder)
 
+    def _step(self, given: tuple[Samples, Scores] | None) -> dict[str, float]:
+        if self._recording is not None:
+            return self._recording.step(given).metrics
+        return self.trainer.step(*(given or (None, None))).metrics
+
     def _not_after_the_end(self) -> None:
         steps = self.trainer.config.ppo.steps
         if self.trainer.finished:
@@ -168,7 +180,7 @@ class PPOTrainer:
         return self.trainer.models.scorer.shape(raw, episodes)
 
     def _batch(self, prompts: Iterable[str]) -> PromptBatch:
-        config, models, read = self.trainer.config, self.trainer.models, _prompts(prompts)
+        config, models, read = self.trainer.config, self.trainer.models, prompts_from(prompts)
         if len(read) != config.ppo.batch_size:
             raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(read)}")
         group = config.ppo.responses_per_prompt
@@ -181,36 +193,7 @@ class PPOTrainer:
         return batch_of(prepared, list(range(len(read))), models.pad_id)
 
 
-class _FunctionReward:
-    """A Python function as a reward component."""
-
-    def __init__(self, function: Reward):
-        self._function = function
-
-    def __call__(self, episodes: Episodes) -> Answer:
-        count = len(episodes.responses)
-        try:
-            given: Any = self._function(list(episodes.prompts), list(episodes.responses))
-        except Exception as error:  # a person's own function may raise anything
-            raise ComponentError(f"it raised {type(error).__name__}: {str(error)[:500]}") from error
-        if isinstance(given, str) or not hasattr(given, "__iter__"):
-            raise ComponentError(f"it gave a {type(given).__name__} and not a list of numbers")
-        scores = [_number(score, row) for row, score in enumerate(given)]
-        if len(scores) != count:
-            raise ComponentError(f"gave {len(scores)} scores for {count} responses")
-        return Answer(torch.tensor(scores))
-
-
-def _number(score: Any, row: int) -> float:
-    try:
-        if isinstance(score, str | bytes):  # "3" would pass as a number
-            raise TypeError
-        return float(score)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
-        raise ComponentError(f"it gave {short_repr(score)}, which is not a number", row) from None
-
-
-def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:
+def _config(model: PreTrainedModel, settings: Mapping[str, Any], *, watched: bool) -> RunConfig:
     config = parse_ppo(dict(settings) if isinstance(settings, Mapping) else settings)
     for section, setting in ALREADY_GIVEN:
         if setting in getattr(config, section).model_fields_set:
@@ -220,21 +203,9 @@ def _config(model: PreTrainedModel, settings: Mapping[str, Any]) -> RunConfig:
         raise ConfigError([Problem("model", message)])
     if problem := family_problem(model.config.model_type, type(model).__name__):
         raise ConfigError([Problem("model", f"it {problem}")])
-    watching = {} if "watch_prompts" in config.engine.model_fields_set else {"watch_prompts": 0}
+    watching = {} if watched or "watch_prompts" in config.engine.model_fields_set else {"watch_prompts": 0}
     name = {"policy": model.name_or_path} if model.name_or_path else {}
     return config.model_copy(update={"engine": config.engine.model_copy(update=watching), "model": config.model.model_copy(update=name)})
-
-
-def _prompts(texts: Iterable[str]) -> Prompts:
-    if isinstance(texts, str):
-        raise TypeError("prompts is one string; give a list of strings")
-    texts = list(texts)
-    if not texts:
-        raise ValueError("there are no prompts")
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise TypeError(f"prompt {number} is a {type(text).__name__}, not a string")
-    return Prompts([Prompt(number, text) for number, text in enumerate(texts, 1)])
 
 
 def _silent(_text: str, _fraction: float | None) -> None:
