@@ -1,0 +1,96 @@
+"""TRL's GRPOTrainer, or RLOOTrainer, on a model of a few thousand weights: a program for the environment that has TRL 1.16.
+
+    python tests/attach/trl_program.py FOLDER (grpo|rloo) (plain|watch|callback)
+
+It writes to FOLDER what the trainer itself had of every response, and prints a sum over its weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+STEPS = 20
+
+
+def a_model(folder: Path) -> tuple[str, PreTrainedTokenizerFast]:
+    """The folder of a saved model, with a tokenizer of bytes."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({token: number for number, token in enumerate(["<eos>", "<pad>", *alphabet])}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", pad_token="<pad>", padding_side="left")
+    torch.manual_seed(0)
+    size: dict[str, Any] = {"vocab_size": len(tokenizer), "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0, **size))
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return str(folder / "model"), tokenizer
+
+
+def vowels(completions: list[str], **more: Any) -> list[float]:
+    """A reward."""
+    return [float(sum(text.count(letter) for letter in "aeiou")) for text in completions]
+
+
+def short(completions: list[str], **more: Any) -> list[float | None]:
+    """A reward that says nothing of some responses."""
+    return [None if len(text) % 5 == 0 else -0.1 * len(text) for text in completions]
+
+
+def main(folder: Path, kind: str, how: str) -> None:
+    path, tokenizer = a_model(folder)
+    config, trainer_class = (GRPOConfig, GRPOTrainer) if kind == "grpo" else (RLOOConfig, RLOOTrainer)
+    args = config(
+        output_dir=str(folder / "out"), max_steps=STEPS, per_device_train_batch_size=4, gradient_accumulation_steps=2, num_generations=4,
+        max_completion_length=12, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, bf16=False, beta=0.05, seed=3,
+        learning_rate=1e-3, disable_tqdm=True, reward_weights=[1.0, 0.5], num_iterations=2 if kind == "grpo" else 1, disable_dropout=True,
+    )  # fmt: skip
+    prompts = [{"prompt": text} for text in ("the film", "a play of", "music", "one day")] * 10
+    trainer = trainer_class(
+        model=path, args=args, reward_funcs=[vowels, short], train_dataset=Dataset.from_list(prompts), processing_class=tokenizer
+    )
+    had: list[dict[str, Any]] = []
+    _listen(trainer, had)
+    if how != "plain":
+        from rlhf_studio.attach import Studio
+
+        studio = Studio(run=how, workspace=folder)
+        if how == "watch":
+            studio.watch(trainer)
+        else:
+            trainer.add_callback(studio)
+    trainer.train()
+    digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in trainer.model.state_dict().values())).hexdigest()
+    (folder / "had.json").write_text(json.dumps(had))
+    print("weights", digest)
+
+
+def _listen(trainer: Any, had: list[dict[str, Any]]) -> None:
+    """Note what the trainer's own methods return."""
+    generate, rewards = trainer._generate_and_score_completions, trainer._calculate_rewards
+
+    def noted_rewards(inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
+        result = rewards(inputs, prompts, completions, ids)
+        had.append({"prompts": prompts, "completions": completions, "ids": ids, "rewards": result.tolist()})
+        return result
+
+    def noted(inputs: Any) -> Any:
+        batch = generate(inputs)
+        own = {name: batch[name].tolist() for name in ("advantages", "old_per_token_logps", "ref_per_token_logps") if name in batch}
+        had[-1] |= own | ({"old_sums": batch["old_logps"].tolist()} if "old_logps" in batch else {})
+        return batch
+
+    trainer._generate_and_score_completions, trainer._calculate_rewards = noted, noted_rewards
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
