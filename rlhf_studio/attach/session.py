@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.attach.recording import Control, Guard, Recording
-from rlhf_studio.attach.settings import TRAINER_FILE, as_json, config_of
+from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import Stage
 from rlhf_studio.runs import paths
@@ -39,7 +39,8 @@ class Session:
         self.recording: Recording | None = None
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
-        self._episodes, self._began, self._last = 0, 0.0, 0.0
+        self._k3 = False
+        self._episodes, self._began, self._last = 0, 0.0, math.nan
 
     @property
     def active(self) -> bool:
@@ -57,6 +58,7 @@ class Session:
         controls: Sequence[Control],
         total: int = 0,
         device: str = "",
+        from_beginning: bool = True,
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -65,13 +67,14 @@ class Session:
             given: the training's settings by our dotted names; ``base`` is what has to be set for them to fit.
             facts: its own settings as they are, for people to look at.
             controls: the requests that it carries out.
+            from_beginning: whether its first step begins now; else that step has been made, and nobody knows how long it took.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
         config, own = config_of(stage, given, self._name or source, total, base)
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
-        create_run(folder, config, name=self._name or source, origin=origin, files={TRAINER_FILE: as_json(facts)})
+        create_run(folder, config, name=self._name or source, origin=origin, files={paths.TRAINER: as_json(facts)})
         # The fast tokenizers refuse to be used in two threads at once: the recording has its own.
         self._texts = TokenTexts(copy.deepcopy(getattr(self.tokenizer, "tokenizer", self.tokenizer)))
         self._kl_coef = float(given.get("ppo.kl_coef", math.nan))
@@ -79,9 +82,11 @@ class Session:
         self.recording = Recording(folder, self.guard, controls, device)
         self.recording.plan(max(0, total))
         self.recording.event(
-            EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {TRAINER_FILE} of the run.")
+            EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")
         )
-        self._began = self._last = time.monotonic()
+        self._k3 = base.get("ppo.kl_estimator") == "k3"
+        self._began = time.monotonic()
+        self._last = self._began if from_beginning else math.nan
 
     def record(
         self,
@@ -101,7 +106,7 @@ class Session:
 
         def record() -> Any:
             responses, own = make()
-            times = {"time/total": seconds, "time/elapsed": elapsed}
+            times = {"time/elapsed": elapsed} | ({} if math.isnan(seconds) else {"time/total": seconds})
             if responses:
                 self._episodes += len(responses)
                 times["episode"] = float(self._episodes)
@@ -109,7 +114,8 @@ class Session:
                 if seconds > 0 and None not in lengths:
                     times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
             every = {**times, **own, **metrics}
-            return step_record(step, responses, every, self._texts, most=self._most, kl_coef=self._kl_coef, events=events)
+            extra = {"most": self._most, "kl_coef": self._kl_coef, "k3": self._k3}
+            return step_record(step, responses, every, self._texts, events=events, **extra)
 
         self.recording.commit(record)
 

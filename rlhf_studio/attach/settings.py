@@ -12,7 +12,6 @@ from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.visible import visible
 
 UNKNOWN = "unknown"
-TRAINER_FILE = "trainer.json"
 _SECRETS = ("token", "key", "password", "secret")
 
 _SECTION: dict[Stage, str] = {"ppo": "ppo", "sft": "sft", "reward_model": "reward_model", "dpo": "dpo"}

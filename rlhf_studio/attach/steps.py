@@ -89,19 +89,21 @@ def step_record(
     *,
     most: int,
     kl_coef: float = math.nan,
+    k3: bool = False,
     events: Sequence[EventRecord] = (),
 ) -> StepRecord:
     """A step's record: the first ``most`` responses with every token's numbers, and metrics over all of them.
 
+    ``k3``: the KL of tokens is r - 1 - log r with r = π_ref / π (http://joschu.net/blog/kl-approx.html), else log π - log π_ref.
     What ``metrics`` gives has the last word over what follows from the responses.
     """
-    rollouts = [_rollout(row, response, texts, kl_coef) for row, response in enumerate(responses[:most])]
+    rollouts = [_rollout(row, response, texts, kl_coef, k3) for row, response in enumerate(responses[:most])]
     prompts = [rollout.prompt for rollout in rollouts] if len(rollouts) == len(responses) else None
     return StepRecord(step, {**metrics_of(responses, prompts), **metrics}, rollouts, events=list(events))
 
 
-def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float) -> RolloutRecord:
-    tokens = _tokens(response, texts, kl_coef)
+def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> RolloutRecord:
+    tokens = _tokens(response, texts, kl_coef, k3)
     prompt, text = response.prompt, response.response
     if prompt is None:
         prompt = texts.text(_listed(response.prompt_ids)) or "".join(tokens.prompt_pieces if tokens else [])
@@ -126,7 +128,7 @@ def _listed(ids: np.ndarray | None) -> list[int]:
     return [] if ids is None else ids.tolist()
 
 
-def _tokens(response: Response, texts: TokenTexts, kl_coef: float) -> TokenRecord | None:
+def _tokens(response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> TokenRecord | None:
     """The tokens with their numbers; None where no text of a token is known."""
     count = response.length
     if count is None:
@@ -139,7 +141,7 @@ def _tokens(response: Response, texts: TokenTexts, kl_coef: float) -> TokenRecor
         prompt_pieces = own if prompt_pieces is None else prompt_pieces
     arrays = dict(response.arrays)
     if {"logprobs", "ref_logprobs"} <= arrays.keys():
-        arrays.setdefault("kl", arrays["logprobs"] - arrays["ref_logprobs"])
+        arrays.setdefault("kl", _k3(arrays) if k3 else arrays["logprobs"] - arrays["ref_logprobs"])
     if {"logprobs", "new_logprobs"} <= arrays.keys():
         arrays.setdefault("ratio", np.exp(np.clip(arrays["new_logprobs"] - arrays["logprobs"], -80, 80)))
     prompt_pieces = prompt_pieces or []
@@ -181,6 +183,7 @@ def metrics_of(responses: Sequence[Response], prompts: Sequence[str] | None = No
     metrics = {
         "objective/scores": _mean(scores),
         "objective/kl": _mean(kls),
+        "objective/kl_k3": _mean(np.array([_k3(own.arrays).sum() for own in responses if not math.isnan(own.kl)])),
         "gold/score": _mean(gold),
         "tokens/response_length": _mean(lengths),
         "tokens/cut_off": _mean(stopped),
@@ -200,6 +203,12 @@ def metrics_of(responses: Sequence[Response], prompts: Sequence[str] | None = No
     if prompts is not None and len(known) == len(scores):
         metrics["objective/scores_se"] = _standard_error(prompts, scores)
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def _k3(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    difference = np.clip(arrays["logprobs"].astype(np.float64) - arrays["ref_logprobs"].astype(np.float64), -80, 80)
+    own: np.ndarray = np.expm1(-difference) + difference
+    return own.astype(np.float32)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -151,7 +151,8 @@ function comparedLine({ step, stage }) {
 
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
-  const how = operator && !status.imported ? [whatResumeDoes(status, saved)] : []; // another trainer's run goes on there
+  // Another trainer's run goes on there, if at all.
+  const how = operator && !status.imported ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
     case "queued":
       return {
