@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import re
 import textwrap
-import tomllib
 from pathlib import Path
 
 import yaml

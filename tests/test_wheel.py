@@ -25,7 +25,6 @@ assert not {"torch", "gradio", "transformers"} & sys.modules.keys()
 from rlhf_studio.config.bundled import BUNDLED, COLLAPSED_RUN, LESSON_RUN, bundled_path
 missing = [path for path in [*map(bundled_path, BUNDLED), LESSON_RUN, COLLAPSED_RUN] if not path.exists()]
 assert not missing, missing
-from rlhf_studio.config.recipes import load_recipes
 """
 
 
