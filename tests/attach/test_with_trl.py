@@ -52,6 +52,30 @@ def test_trl_trains_the_same_weights_and_every_number_is_its_own(tmp_path: Path,
                 _is_the_same(reader.rollout(step, row), own, row, ids)
 
 
+SUPERVISED = {
+    "sft": ("sft", "sft/loss", "loss", "sft/eval_loss", "eval_loss"),
+    "dpo": ("dpo", "dpo/margin", "rewards/margins", "dpo/eval_accuracy", "eval_rewards/accuracies"),
+    "kto": ("dpo", "dpo/chosen_reward", "rewards/chosen", "dpo/eval_loss", "eval_loss"),
+    "reward": ("reward_model", "reward_model/accuracy", "accuracy", "reward_model/eval_loss", "eval_loss"),
+}
+
+
+@pytest.mark.parametrize("kind", SUPERVISED)
+def test_the_metrics_of_the_other_trainers_are_theirs(tmp_path: Path, kind: str) -> None:
+    stage, ours, theirs, held_out, their_held_out = SUPERVISED[kind]
+    plain, _ = trained(tmp_path, kind, "plain")
+    watched, logs = trained(tmp_path, kind, "callback")
+    assert watched == plain
+    (run,) = (tmp_path / "callback" / paths.RUNS).iterdir()
+    reader = RunReader(run)
+    assert (reader.status().state, reader.status().stage, reader.status().step) == ("finished", stage, 20)
+    recorded = dict(reader.metrics_since(0))
+    for name, own, least in ((ours, theirs, 15), (held_out, their_held_out, 4)):
+        given = {log["step"]: log[own] for log in logs if own in log}
+        assert len(given) >= least
+        assert {step: metrics[name] for step, metrics in recorded.items() if name in metrics} == pytest.approx(given)
+
+
 def _is_the_same(record: Any, own: dict[str, Any], row: int, ids: list[int]) -> None:
     arrays = record.tokens.arrays
     assert record.prompt == own["prompts"][row] and record.response == own["completions"][row]

@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer, or RLOOTrainer, on a model of a few thousand weights: a program for the environment that has TRL 1.16.
 
-    python tests/attach/trl_program.py FOLDER (grpo|rloo) (plain|watch|callback)
+    python tests/attach/trl_program.py FOLDER (grpo|rloo|dpo|kto|sft|reward) (plain|watch|callback)
 
 It writes to FOLDER what the trainer itself had of every response, and prints a sum over its weights.
 """
@@ -17,7 +17,20 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import (
+    DPOConfig,
+    DPOTrainer,
+    GRPOConfig,
+    GRPOTrainer,
+    KTOConfig,
+    KTOTrainer,
+    RewardConfig,
+    RewardTrainer,
+    RLOOConfig,
+    RLOOTrainer,
+    SFTConfig,
+    SFTTrainer,
+)
 
 STEPS = 20
 
@@ -46,20 +59,48 @@ def short(completions: list[str], **more: Any) -> list[float | None]:
     return [None if len(text) % 5 == 0 else -0.1 * len(text) for text in completions]
 
 
-def main(folder: Path, kind: str, how: str) -> None:
-    path, tokenizer = a_model(folder)
+PLAIN: dict[str, Any] = {
+    "max_steps": STEPS, "per_device_train_batch_size": 4, "logging_steps": 1, "save_strategy": "no", "report_to": [], "use_cpu": True,
+    "bf16": False, "seed": 3, "learning_rate": 1e-3, "disable_tqdm": True, "gradient_checkpointing": False,
+}  # fmt: skip
+TEXTS = ("the film", "a play of", "music", "one day")
+
+
+def sampling(folder: Path, kind: str, path: str, tokenizer: Any, had: list[dict[str, Any]]) -> Any:
+    """A trainer that samples while it learns; what it computes goes to ``had``."""
     config, trainer_class = (GRPOConfig, GRPOTrainer) if kind == "grpo" else (RLOOConfig, RLOOTrainer)
     args = config(
-        output_dir=str(folder / "out"), max_steps=STEPS, per_device_train_batch_size=4, gradient_accumulation_steps=2, num_generations=4,
-        max_completion_length=12, logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, bf16=False, beta=0.05, seed=3,
-        learning_rate=1e-3, disable_tqdm=True, reward_weights=[1.0, 0.5], num_iterations=2 if kind == "grpo" else 1, disable_dropout=True,
+        output_dir=str(folder / "out"), gradient_accumulation_steps=2, num_generations=4, max_completion_length=12, beta=0.05,
+        reward_weights=[1.0, 0.5], num_iterations=2 if kind == "grpo" else 1, disable_dropout=True, **PLAIN,
     )  # fmt: skip
-    prompts = [{"prompt": text} for text in ("the film", "a play of", "music", "one day")] * 10
-    trainer = trainer_class(
-        model=path, args=args, reward_funcs=[vowels, short], train_dataset=Dataset.from_list(prompts), processing_class=tokenizer
-    )
-    had: list[dict[str, Any]] = []
+    rows = Dataset.from_list([{"prompt": text} for text in TEXTS] * 10)
+    trainer = trainer_class(model=path, args=args, reward_funcs=[vowels, short], train_dataset=rows, processing_class=tokenizer)
     _listen(trainer, had)
+    return trainer
+
+
+def supervised(folder: Path, kind: str, path: str, tokenizer: Any) -> Any:
+    """A trainer that learns from given examples, of which two are held out."""
+    config, trainer_class = {
+        "sft": (SFTConfig, SFTTrainer),
+        "dpo": (DPOConfig, DPOTrainer),
+        "kto": (KTOConfig, KTOTrainer),
+        "reward": (RewardConfig, RewardTrainer),
+    }[kind]
+    rows = {
+        "sft": [{"text": f"{text} was good"} for text in TEXTS],
+        "kto": [{"prompt": text, "completion": word, "label": word == " good"} for text in TEXTS for word in (" good", " bad")],
+    }.get(kind, [{"prompt": text, "chosen": " good", "rejected": " bad"} for text in TEXTS])
+    args = config(output_dir=str(folder / "out"), eval_strategy="steps", eval_steps=5, per_device_eval_batch_size=2, **PLAIN)
+    train, held_out = Dataset.from_list(rows * 10), Dataset.from_list(rows[:2])
+    return trainer_class(model=path, args=args, train_dataset=train, eval_dataset=held_out, processing_class=tokenizer)
+
+
+def main(folder: Path, kind: str, how: str) -> None:
+    path, tokenizer = a_model(folder)
+    had: list[dict[str, Any]] = []
+    samples = kind in ("grpo", "rloo")
+    trainer = sampling(folder, kind, path, tokenizer, had) if samples else supervised(folder, kind, path, tokenizer)
     if how != "plain":
         from rlhf_studio.attach import Studio
 
@@ -70,7 +111,7 @@ def main(folder: Path, kind: str, how: str) -> None:
             trainer.add_callback(studio)
     trainer.train()
     digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in trainer.model.state_dict().values())).hexdigest()
-    (folder / "had.json").write_text(json.dumps(had))
+    (folder / "had.json").write_text(json.dumps(had or trainer.state.log_history))
     print("weights", digest)
 
 
