@@ -44,10 +44,21 @@ def seconds_by_step(folder: Path, watched: bool) -> list[float]:
     policy = str(ROOT / "assets" / "world" / "policy")
     torch.manual_seed(0)
     args = GRPOConfig(
-        output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=16, num_generations=4, max_completion_length=48,
-        logging_steps=1, save_strategy="no", report_to=[], use_cpu=True, bf16=False, beta=0.05, disable_tqdm=True, gradient_checkpointing=False,
+        output_dir=str(folder),
+        max_steps=STEPS,
+        per_device_train_batch_size=16,
+        num_generations=4,
+        max_completion_length=48,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        beta=0.05,
+        disable_tqdm=True,
+        gradient_checkpointing=False,
         log_level="error",
-    )  # fmt: skip
+    )
     tokenizer, clock = AutoTokenizer.from_pretrained(policy), Clock()
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(policy), args=args, processing_class=tokenizer, callbacks=[clock],
