@@ -23,6 +23,7 @@ _STAGES: dict[str, Stage] = {
     "SFT": "sft",
 }
 """By how the names of TRL's trainers and of their settings begin. Anything else is shown like fine-tuning: with its loss."""
+IN_ORDER: tuple[Control, ...] = ("checkpoint", "stop")  # what is asked for is saved before it ends
 WITHOUT_CONTROLS = ("PPO",)  # TRL's PPO never looks at what callbacks ask for
 
 
@@ -194,9 +195,9 @@ class TrainerWatch:
         if ranks is None:
             return
         with self._session.guard:
-            for kind in ("checkpoint", "stop"):
-                if self._is_due(kind, ranks, int(state.global_step)):  # type: ignore[arg-type]
-                    self._carry_out(kind, args, state, control)  # type: ignore[arg-type]
+            for kind in IN_ORDER:
+                if self._is_due(kind, ranks, int(state.global_step)):
+                    self._carry_out(kind, args, state, control)
 
     def _is_due(self, kind: Control, ranks: Ranks, step: int) -> bool:
         recording = self._session.recording
@@ -208,8 +209,8 @@ class TrainerWatch:
                 recording.refuse(kind, "Not passed on: some processes have no Studio. Give one to the trainer in every process.")
                 return False
             saves = kind == "stop" and recording.saves() and not ranks.told("checkpoint")
-            for each in ("checkpoint", kind) if saves else (kind,):
-                ranks.tell(each, step + 1)  # type: ignore[arg-type]
+            for each in IN_ORDER if saves else (kind,):
+                ranks.tell(each, step + 1)
         return ranks.due(kind, step)
 
     def _carry_out(self, kind: Control, args: Any, state: Any, control: Any) -> None:

@@ -94,7 +94,7 @@ class Recording:
 
     def saves(self) -> bool:
         """Whether the stop that was asked for shall save first."""
-        return any(command.kind == "stop" for command in self._open.get("stop", ()))
+        return any(command.kind == "stop" for command in self._open.get("stop", []))
 
     def refuse(self, control: Control, why: str) -> None:
         """Refuse the requests of one kind, and say why in the run's diary."""
@@ -103,8 +103,13 @@ class Recording:
 
     def carried_out(self, control: Control, outcome: str) -> None:
         """Acknowledge the requests of one kind."""
-        numbers = [command.id for command in self._open.pop(control, ())]
-        self._put(lambda writer: [writer.acknowledge(number, outcome) for number in numbers] and None)
+        numbers = [command.id for command in self._open.pop(control, [])]
+
+        def acknowledge(writer: RunWriter) -> None:
+            for number in numbers:
+                writer.acknowledge(number, outcome)
+
+        self._put(acknowledge)
 
     @property
     def ended(self) -> bool:

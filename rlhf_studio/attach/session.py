@@ -114,7 +114,7 @@ class Session:
                 if seconds > 0 and None not in lengths:
                     times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
             every = {**times, **own, **metrics}
-            extra = {"most": self._most, "kl_coef": self._kl_coef, "k3": self._k3}
+            extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "k3": self._k3}
             return step_record(step, responses, every, self._texts, events=events, **extra)
 
         self.recording.commit(record)

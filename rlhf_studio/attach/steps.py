@@ -78,7 +78,7 @@ class TokenTexts:
     def _decode(self, ids: tuple[int, ...]) -> str:
         if not ids:
             return ""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))  # type: ignore[union-attr]
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def step_record(

@@ -30,7 +30,7 @@ class Letters:
         return "".join("" if skip_special_tokens and token < 2 else "_."[token] if token < 2 else chr(95 + token) for token in ids)
 
 
-class Prompts(Dataset):  # type: ignore[type-arg]
+class Prompts(Dataset):
     def __len__(self) -> int:
         return 64
 
@@ -46,7 +46,7 @@ def tiny_model() -> GPT2LMHeadModel:
 
 
 @dataclass
-class GRPOConfig(TrainingArguments):  # type: ignore[misc]
+class GRPOConfig(TrainingArguments):
     steps_per_generation: int = 2
     num_generations: int = 2
     beta: float = 0.1

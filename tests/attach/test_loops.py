@@ -99,7 +99,7 @@ def test_a_studio_refuses_what_it_cannot_use(tmp_path: Path) -> None:
         ({"tokenizer": object()}, "must have a method decode"),
     ):
         with pytest.raises(ValueError, match=says):
-            Studio(**given)  # type: ignore[arg-type]
+            Studio(**given)
     with pytest.raises(ValueError, match="use step instead"):
         Studio(workspace=tmp_path).watch(object())
     with pytest.raises(ValueError, match=r"name 'stop' in Studio"):

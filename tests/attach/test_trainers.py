@@ -41,7 +41,7 @@ def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store
     for ours, theirs in ((only_run(tmp_path), watched), (only_run(tmp_path / "second"), called_back)):
         assert ours.status().state == "finished"
         assert ours.origin().controls == ["stop", "checkpoint"]
-        assert ours.config().ppo.advantage == "grpo"  # type: ignore[attr-defined]
+        assert ours.config().ppo.advantage == "grpo"
         assert "ppo.kl_coef" in ours.origin().settings_given
         assert ours.status().step == len(theirs.seen) == 3
         for step, seen in enumerate(theirs.seen, 1):
@@ -71,7 +71,7 @@ def _is_recorded(reader: RunReader, step: int, seen: dict[str, Any]) -> None:
         assert record.kl == pytest.approx(float(np.sum(arrays["logprobs"] - arrays["ref_logprobs"])))
 
 
-class AskAt(TrainerCallback):  # type: ignore[misc]
+class AskAt(TrainerCallback):
     """A person who presses a button on the page at a step, and waits until the recording has heard of it."""
 
     def __init__(self, studio: Studio, kind: Any, at: int):
@@ -131,7 +131,7 @@ def test_a_failure_of_the_recording_is_one_warning_and_no_more(
 def test_an_error_of_the_training_is_the_runs_cause(tmp_path: Path) -> None:
     watched = trainer(tmp_path / "out")
     Studio(workspace=tmp_path).watch(watched)
-    watched._compute_loss = None  # type: ignore[method-assign,assignment]
+    watched._compute_loss = None
     with pytest.raises(TypeError):
         watched.train()
     status = only_run(tmp_path).status()

@@ -14,7 +14,7 @@ from rlhf_studio.runs.commands import send_command
 from tests.attach.stand_in import trainer
 
 
-class StopAt(TrainerCallback):  # type: ignore[misc]
+class StopAt(TrainerCallback):
     """A person who presses Stop and save during the second step."""
 
     def __init__(self, studio: Studio):
