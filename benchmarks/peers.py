@@ -21,6 +21,11 @@ import venv
 from pathlib import Path
 
 PINS = {
+    # Trains with GRPO, which rlhf_studio.attach watches; pydantic and PyYAML are what the recording needs beside it.
+    "trl-1.16": (
+        *("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "datasets==5.2.0"),
+        *("pydantic>=2.11", "pyyaml>=6", "pytest>=8"),
+    ),
     "trl-1.12": ("trl==1.12.0", "torch==2.13.0", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "datasets==5.2.0"),
     "trl-0.11": (
         *("trl==0.11.0", "torch==2.13.0", "transformers==4.45.2", "peft==0.13.2", "accelerate==1.0.1", "datasets==3.1.0"),

@@ -22,6 +22,7 @@ config:
 exit_codes:
 ppo:
 regular:
+token_texts:
 units:
 visible:
 child_process: config
@@ -29,6 +30,7 @@ runs: child_process config exit_codes
 inputs: child_process config runs
 trl: config
 trl/program: config engine inputs ppo runs trl
+attach: config runs
 analysis: config inputs.fitted inputs.helper runs
 engine: config inputs ppo
 engine/compute: config inputs
@@ -67,6 +69,7 @@ NEVER_LOADED = {
     "inputs": {"torch", "transformers", "gradio"},
     "handover": {"torch", "gradio"},
     "notebook": {"torch", "gradio"},
+    "attach": {"torch", "transformers", "trl", "gradio", "accelerate"},
 }
 NOT_INSTALLED = {"tools", "tests", "benchmarks"}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
@@ -149,7 +152,7 @@ def uses_no_private_name(path: Path) -> None:
 
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
-    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "units", "visible"}
+    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "token_texts", "units", "visible"}
     if layer.startswith("engine"):
         allowed = allowed | {f"engine.{path.stem}" for path in (PACKAGE / "engine").glob("*.py")}
     for name in imports(path):

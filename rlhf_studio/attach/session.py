@@ -1,0 +1,134 @@
+"""What all ways of watching share: the run folder that is made when the training begins, its steps, and its end."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.attach.recording import Control, Guard, Recording
+from rlhf_studio.attach.settings import as_json, config_of
+from rlhf_studio.attach.steps import Response, TokenTexts, step_record
+from rlhf_studio.config import Stage
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.records import EventRecord, Origin, State
+from rlhf_studio.visible import visible
+
+
+class Session:
+    """Makes a run folder, hands steps to the thread that fills it, and ends the run.
+
+    Args:
+        name: of the run, for people; empty takes what is recorded.
+        tokenizer: anything with ``decode``, or None.
+        most: of each step, how many responses are kept with their tokens.
+
+    Attributes:
+        guard: the block for whatever may go wrong here.
+        recording: None before the run begins, after its end, and in processes that record nothing.
+        stopping: whether the training was told to stop by a person on the page.
+    """
+
+    def __init__(self, name: str, workspace: Path, tokenizer: Any | None, most: int):
+        self._name, self._workspace, self.tokenizer, self._most = name, workspace, tokenizer, most
+        self.guard = Guard()
+        self.recording: Recording | None = None
+        self.stopping = False
+        self._texts, self._kl_coef = TokenTexts(None), math.nan
+        self._k3 = False
+        self._episodes, self._began, self._last = 0, 0.0, math.nan
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is recorded now."""
+        return self.recording is not None and not self.recording.ended
+
+    def begin(
+        self,
+        source: str,
+        stage: Stage,
+        given: Mapping[str, Any],
+        base: Mapping[str, Any],
+        *,
+        facts: Mapping[str, Any],
+        controls: Sequence[Control],
+        total: int = 0,
+        device: str = "",
+        from_beginning: bool = True,
+    ) -> None:
+        """Make the run folder, and start the thread that fills it.
+
+        Args:
+            source: what is recorded, such as ``GRPOTrainer``.
+            given: the training's settings by our dotted names; ``base`` is what has to be set for them to fit.
+            facts: its own settings as they are, for people to look at.
+            controls: the requests that it carries out.
+            from_beginning: whether its first step begins now; else that step has been made, and nobody knows how long it took.
+
+        Raises StoreError, and ConfigError for a name that cannot be used.
+        """
+        config, own = config_of(stage, given, self._name or source, total, base)
+        folder = paths.run_dir(self._workspace, paths.new_run_id())
+        origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
+        create_run(folder, config, name=self._name or source, origin=origin, files={paths.TRAINER: as_json(facts)})
+        # The fast tokenizers refuse to be used in two threads at once: the recording has its own.
+        self._texts = TokenTexts(copy.deepcopy(getattr(self.tokenizer, "tokenizer", self.tokenizer)))
+        self._kl_coef = float(given.get("ppo.kl_coef", math.nan))
+        self.stopping, self._episodes = False, 0
+        self.recording = Recording(folder, self.guard, controls, device)
+        self.recording.plan(max(0, total))
+        self.recording.event(
+            EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")
+        )
+        self._k3 = base.get("ppo.kl_estimator") == "k3"
+        self._began = time.monotonic()
+        self._last = self._began if from_beginning else math.nan
+
+    def record(
+        self,
+        step: int,
+        make: Callable[[], tuple[list[Response], dict[str, float]]],
+        metrics: Mapping[str, float],
+        events: Sequence[EventRecord] = (),
+    ) -> None:
+        """Hand over a step. ``make`` gives its responses and what follows from them; it is called in the recording's thread.
+
+        ``metrics`` have the last word over those.
+        """
+        if self.recording is None:
+            return
+        now = time.monotonic()
+        seconds, elapsed, self._last = now - self._last, now - self._began, now
+
+        def record() -> Any:
+            responses, own = make()
+            times = {"time/elapsed": elapsed} | ({} if math.isnan(seconds) else {"time/total": seconds})
+            if responses:
+                self._episodes += len(responses)
+                times["episode"] = float(self._episodes)
+                lengths = [response.length for response in responses]
+                if seconds > 0 and None not in lengths:
+                    times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
+            every = {**times, **own, **metrics}
+            extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "k3": self._k3}
+            return step_record(step, responses, every, self._texts, events=events, **extra)
+
+        self.recording.commit(record)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End the run as the training has ended: by itself, by a person, or with an error."""
+        recording, self.recording = self.recording, None
+        if recording is None:
+            return
+        with self.guard:
+            state: State = "stopped" if self.stopping else "finished"
+            cause = ""
+            if isinstance(error, KeyboardInterrupt):
+                state, cause = "stopped", "Stopped from the keyboard."
+            elif error is not None:
+                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(str(error))[:500]}"
+            recording.close(state, cause)

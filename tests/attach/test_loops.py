@@ -1,0 +1,153 @@
+"""A loop of one's own: what a step records, what is refused at the door, and what a kill leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.attach import Studio, recording
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.reader import RunReader
+from tests.attach.stand_in import Letters
+from tests.waiting import wait_until
+
+IDS = [[3, 4, 1], [5, 1]]
+
+
+def only_run(workspace: Path) -> RunReader:
+    (folder,) = (workspace / paths.RUNS).iterdir()
+    return RunReader(folder)
+
+
+def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
+    padded = torch.tensor([[-0.5, -0.25, -0.125], [-1.0, -2.0, 9.0]], dtype=torch.bfloat16, requires_grad=True)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
+    with Studio(run="mine", workspace=tmp_path, tokenizer=Letters(), config={"ppo.kl_coef": 0.2}, total_steps=9) as studio:
+        studio.step(
+            prompts=["a", "b"], prompt_ids=[[2], [3]], response_ids=IDS, response_mask=mask, logprobs=padded,
+            ref_logprobs=[np.zeros(3), np.array([-1.0, -1.0])], rewards={"long": [1.0, None], "good": torch.tensor([0.5, 0.25])},
+            advantages=[1.0, -1.0], stopped=torch.tensor([True, False]), metrics={"lr": np.float32(0.5), "own/number": 3},
+        )  # fmt: skip
+        studio.step(responses=["one two", "three"], rewards=[1, 2], step=5)
+        studio.step(response_tokens=[["x", "y"]], advantages=[[0.5, -0.5]], values=[[1, 2]], step=7)
+        studio.step(metrics={"objective/kl": float("nan")})
+    reader = only_run(tmp_path)
+    status, metrics = reader.status(), dict(reader.metrics_since(0))
+    assert (status.state, status.step, status.total_steps, status.name) == ("finished", 8, 9, "mine")
+    assert reader.origin().controls == [] and reader.origin().settings_given == ["ppo.kl_coef"]
+    first = reader.rollout(1, 0)
+    assert first.tokens is not None
+    assert (first.prompt, first.response, first.parts, first.score, first.kl) == ("a", "bc", {"long": 1.0, "good": 0.5}, 1.5, -0.875)
+    assert first.tokens.response_pieces == ["b", "c", "."] and first.tokens.response_ids.tolist() == IDS[0]
+    assert first.tokens.kl_coef == pytest.approx(0.2)
+    assert set(first.tokens.arrays) == {"logprobs", "ref_logprobs", "kl", "advantages", "whitened_advantages"}
+    second = reader.rollout(1, 1)
+    assert second.tokens is not None and second.tokens.arrays["logprobs"].tolist() == [-1.0, -2.0]
+    assert second.parts == {"good": 0.25} and second.stopped is False
+    assert metrics[1]["own/number"] == 3 and metrics[1]["lr"] == 0.5 and metrics[1]["tokens/cut_off"] == 0.5
+    assert metrics[1]["reward/good"] == 0.375 and metrics[1]["objective/kl"] == pytest.approx((-0.875 - 1.0) / 2)
+    text_alone = reader.rollout(5, 0)
+    assert text_alone.tokens is None and text_alone.score == 1.0 and text_alone.stopped is None and np.isnan(text_alone.kl)
+    assert "objective/kl" not in metrics[5] and "gold/score" not in metrics[5]
+    third = reader.rollout(7, 0)
+    assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
+    assert metrics[8]["objective/kl"] is None
+    assert {"time/total", "time/elapsed"} <= metrics[8].keys() and "objective/scores" not in metrics[8]
+    diagnose(reader)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"rewards": [1.0]}, "give the responses too"),
+        ({"responses": ["a"], "prompts": "a"}, "prompts must be a list of texts"),
+        ({"responses": ["a", "b"], "prompts": ["a"]}, "prompts must be 2 texts, one for each response, and there are 1"),
+        ({"response_ids": IDS, "logprobs": [[-1.0, -2.0], [-1.0, -1.0]]}, r"logprobs\[0\] has 2 numbers, and the response has 3 tokens"),
+        ({"response_ids": [[0.5]]}, r"response_ids\[0\] must be token ids"),
+        ({"responses": ["a"], "logprobs": [[-1.0]]}, "give response_ids or response_tokens too"),
+        ({"responses": ["a"], "advantages": [1.0]}, "give response_ids or response_tokens too"),
+        ({"response_ids": IDS, "rewards": {"good": [1.0]}}, r"rewards\['good'\] must be 2 numbers"),
+        ({"response_ids": IDS, "rewards": ["a", "b"]}, "rewards must be numbers, one for each response"),
+        ({"response_ids": IDS, "stopped": [True]}, "stopped must be true or false for each of the 2 responses"),
+        ({"response_ids": IDS, "response_tokens": [["a"], ["b", "c"]]}, r"response_tokens\[0\] has 1 texts, and the response has 3"),
+        ({"metrics": {"lr": "high"}}, r"metrics\['lr'\] must be a number"),
+        ({"metrics": {}, "step": 0}, "step must be a whole number above the last one, 0; it is 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_recorded(tmp_path: Path, given: dict[str, Any], says: str) -> None:
+    studio = Studio(workspace=tmp_path)
+    with pytest.raises(ValueError, match=says):
+        studio.step(**given)
+    assert not (tmp_path / paths.RUNS).exists()
+
+
+def test_a_studio_refuses_what_it_cannot_use(tmp_path: Path) -> None:
+    for given, says in (
+        ({"run": "x" * 121}, "at most 120 characters"),
+        ({"run": "a\u202eb"}, "no character that nobody sees"),
+        ({"controls": ["pause"]}, "controls can be stop and checkpoint"),
+        ({"tokenizer": object()}, "must have a method decode"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            Studio(**given)
+    with pytest.raises(ValueError, match="use step instead"):
+        Studio(workspace=tmp_path).watch(object())
+    with pytest.raises(ValueError, match=r"name 'stop' in Studio"):
+        Studio(workspace=tmp_path).asked("stop")
+
+
+def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "LOOK_SECONDS", 0.01)
+    with Studio(workspace=tmp_path, controls=["stop"]) as studio:
+        studio.step(metrics={"lr": 1.0})
+        wait_until(lambda: only_run(tmp_path).status().state == "running")
+        assert not studio.asked("stop")
+        send_command(only_run(tmp_path).run_dir, "pause")
+        send_command(only_run(tmp_path).run_dir, "stop")
+        wait_until(lambda: studio.asked("stop"))
+    reader = only_run(tmp_path)
+    assert reader.status().state == "stopped"
+    assert any("does not carry out the request 'pause'" in event.text for event in reader.events_since(0))
+
+
+KILLED = """
+import sys
+from rlhf_studio.attach import Studio
+assert not {"torch", "transformers", "gradio"} & sys.modules.keys()
+studio = Studio(workspace=sys.argv[1])
+for step in range(1, 1000):
+    studio.step(response_tokens=[["a"]], rewards=[step])
+    print(step, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_kill_leaves_what_was_committed_and_torch_is_never_loaded(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert child.stdin is not None and child.stdout is not None
+    for _ in range(3):
+        child.stdout.readline()
+        child.stdin.write("\n")
+        child.stdin.flush()
+    wait_until(lambda: (tmp_path / paths.RUNS).exists() and only_run(tmp_path).status().step >= 3)
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    reader = only_run(tmp_path)
+    assert reader.status().state == "interrupted"
+    assert [metrics["objective/scores"] for _, metrics in reader.metrics_since(0)][:3] == [1.0, 2.0, 3.0]
