@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+import rlhf_studio.trl as trl
+import rlhf_studio.trl.experimental.ppo as experimental_ppo
+import rlhf_studio.trl.trainer.utils as trainer_utils
 from rlhf_studio.engine.loop import update
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.trl import AutoModelForCausalLMWithValueHead, PPOConfig, PPOTrainer, create_reference_model, respond_to_batch
@@ -40,7 +43,10 @@ def build(tmp_path: Path) -> Iterator[Build]:
         one.close()
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+DAILY = ("kl", "full", "masked", "minibatches")
+
+
+@pytest.mark.parametrize("case", [case if case in DAILY else pytest.param(case, marks=pytest.mark.long) for case in sorted(CASES)])
 def test_a_step_gives_the_numbers_of_trl(build: Build, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Two steps, or one: each number by TRL's name, log-probabilities, KL, and the weights after it."""
 
@@ -92,3 +98,10 @@ def test_the_first_lines_that_people_try(tmp_path: Path) -> None:
     assert stats["ppo/mean_scores"] == 1 and stats["tokens/responses_len_mean"] == 4
     trainer.close()
     assert RunReader(trainer.run_dir).status().state == "finished"
+
+
+def test_names_are_found_where_programs_look_for_them() -> None:
+    assert trl.core.LengthSampler is trl.LengthSampler and experimental_ppo.PPOTrainer is trl.PPOTrainer
+    assert trainer_utils.SIMPLE_CHAT_TEMPLATE == trl.SIMPLE_CHAT_TEMPLATE and set(trl.__all__) == set(trl.NAMES)
+    with pytest.raises(AttributeError, match="rlhf_studio.trl has no DPOTrainer: it has what TRL's PPO programs import"):
+        trl.DPOTrainer  # noqa: B018
