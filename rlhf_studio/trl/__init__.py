@@ -37,6 +37,8 @@ __all__ = sorted(NAMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "core":  # ``import rlhf_studio.trl as trl`` and then ``trl.core.LengthSampler``
+        return importlib.import_module("rlhf_studio.trl.core")
     if name not in NAMES:
         raise AttributeError(f"rlhf_studio.trl has no {name}: it has what TRL's PPO programs import ({', '.join(__all__)})")
     return getattr(importlib.import_module(f"rlhf_studio.trl.program.{NAMES[name]}"), name)

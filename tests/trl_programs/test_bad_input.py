@@ -10,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from rlhf_studio.config.io import config_from_file
 from rlhf_studio.runs.commands import send_command
@@ -129,6 +130,36 @@ def test_options_and_trainers_of_two_generations(tmp_path: Path) -> None:
         model = AutoModelForCausalLMWithValueHead.from_pretrained(make_model())
         PPOTrainer(classic, model, None, make_tokenizer(), dataset=Dataset.from_dict({"input_ids": [[1], [2]]}), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_the_later_trainer_cannot_use(tmp_path: Path) -> None:
+    config = PPOConfig(output_dir=str(tmp_path), per_device_train_batch_size=4, num_mini_batches=3, use_cpu=True)
+    model, ref_model, value_model, reward_model = make_model(), make_model(), *(make_judge() for _ in range(2))
+    good = {"model": model, "ref_model": ref_model, "reward_model": reward_model, "value_model": value_model}
+    good |= {"processing_class": make_tokenizer(), "train_dataset": Dataset.from_dict({"input_ids": [[2, 3]] * 4})}
+    bare = make_tokenizer()
+    bare.pad_token = None
+    for change, sentence in (
+        ({"processing_class": bare}, "PPOTrainer: the tokenizer has no pad token; write tokenizer.add_special_tokens"),
+        ({"ref_model": model}, "PPOTrainer: model and ref_model are one object, so the KL would always be 0"),
+        ({"value_model": reward_model}, "PPOTrainer: value_model and reward_model are one object"),
+        ({"reward_model": model}, "PPOTrainer: reward_model is a GPT2LMHeadModel without a score head of one label"),
+        ({"train_dataset": Dataset.from_dict({"input_ids": [[2]] * 3})}, "PPOTrainer: train_dataset has 3 rows, fewer than one batch of 4"),
+        ({"peft_config": {"r": 2}}, "PPOTrainer: peft_config is a dict; give a peft.LoraConfig"),
+        ({}, "PPOTrainer: num_mini_batches 3 does not divide the batch of 4"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            PPOTrainer(args=config, run_dir=tmp_path / "run", **{**good, **change})
+        assert str(caught.value).startswith(sentence)
+    with pytest.raises(ValueError, match="a batch of the dataset has no input_ids as one tensor, but prompt; tokenize the prompts first"):
+        config.num_mini_batches = 1
+        texts = good | {"train_dataset": Dataset.from_dict({"prompt": [2] * 4}), "data_collator": lambda rows: {"prompt": rows}}
+        PPOTrainer(args=config, run_dir=tmp_path / "run", **texts)
+    assert not (tmp_path / "run").exists()
+
+
+def make_judge() -> GPT2ForSequenceClassification:
+    return GPT2ForSequenceClassification(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=1, n_positions=32, num_labels=1))
 
 
 def test_a_stop_on_the_page_ends_the_program_with_a_checkpoint(tmp_path: Path) -> None:

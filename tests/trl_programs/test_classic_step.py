@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+import rlhf_studio.trl as trl
+import rlhf_studio.trl.experimental.ppo as experimental_ppo
+import rlhf_studio.trl.trainer.utils as trainer_utils
 from rlhf_studio.engine.loop import update
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.trl import AutoModelForCausalLMWithValueHead, PPOConfig, PPOTrainer
+from rlhf_studio.trl import AutoModelForCausalLMWithValueHead, PPOConfig, PPOTrainer, create_reference_model, respond_to_batch
+from rlhf_studio.trl.program.parts import keep_rates, learn_with
 from tests.trl_programs.small_program import CASES, fill, make_model, make_step, make_tokenizer
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "trl_0_11_step.json").read_text(encoding="utf-8"))
@@ -39,7 +43,10 @@ def build(tmp_path: Path) -> Iterator[Build]:
         one.close()
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
+DAILY = ("kl", "full", "masked", "minibatches")
+
+
+@pytest.mark.parametrize("case", [case if case in DAILY else pytest.param(case, marks=pytest.mark.long) for case in sorted(CASES)])
 def test_a_step_gives_the_numbers_of_trl(build: Build, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Two steps, or one: each number by TRL's name, log-probabilities, KL, and the weights after it."""
 
@@ -62,3 +69,39 @@ def test_a_step_gives_the_numbers_of_trl(build: Build, monkeypatch: pytest.Monke
             mine = state[name if name.startswith("v_head") else f"pretrained_model.{name}"]
             torch.testing.assert_close(mine, torch.tensor(theirs), rtol=1e-5, atol=1e-5)
     assert RunReader(trainer.run_dir).status().step == len(VECTORS[case]["steps"])
+
+
+def test_a_programs_own_optimizer_and_schedule(build: Build) -> None:
+    """TRL's Adam, given by the program, gives the same numbers; its schedule moves the rate after each step."""
+    options = {**CASES["kl"], "learning_rate": 1.0}
+    trainer = build(options)
+    own = torch.optim.Adam([weight for weight in trainer.model.parameters() if weight.requires_grad], lr=CASES["kl"]["learning_rate"])
+    learn_with(trainer.trainer, own)
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(own, lambda step: 0.5**step)
+    keep_rates(own)
+    first, second = (trainer.step(*make_step(number)[:3]) for number in range(2))
+    expected = VECTORS["kl"]["steps"]
+    assert first["ppo/loss/total"] == pytest.approx(expected[0]["scalars"]["ppo/loss/total"], abs=1e-5)
+    assert second["objective/kl"] == pytest.approx(expected[1]["scalars"]["objective/kl"], abs=1e-5)
+    assert (first["ppo/learning_rate"], second["ppo/learning_rate"]) == (3e-3, 1.5e-3)
+
+
+def test_the_first_lines_that_people_try(tmp_path: Path) -> None:
+    """The quick start of TRL 0.4: one query, one response, one reward, and no minibatch size."""
+    with pytest.warns(UserWarning, match="mini_batch_size is not given; it is 1"):
+        config = PPOConfig(batch_size=1)
+    model, tokenizer = AutoModelForCausalLMWithValueHead.from_pretrained(make_model(1)), make_tokenizer()
+    trainer = PPOTrainer(config, model, create_reference_model(model), tokenizer, run_dir=tmp_path / "run")
+    query = tokenizer.encode("w1 w2 w3", return_tensors="pt").to(model.pretrained_model.device)
+    response = respond_to_batch(model, query, txt_len=4)
+    stats = trainer.step([query[0]], [response[0]], [torch.tensor(1.0)])
+    assert stats["ppo/mean_scores"] == 1 and stats["tokens/responses_len_mean"] == 4
+    trainer.close()
+    assert RunReader(trainer.run_dir).status().state == "finished"
+
+
+def test_names_are_found_where_programs_look_for_them() -> None:
+    assert trl.core.LengthSampler is trl.LengthSampler and experimental_ppo.PPOTrainer is trl.PPOTrainer
+    assert trainer_utils.SIMPLE_CHAT_TEMPLATE == trl.SIMPLE_CHAT_TEMPLATE and set(trl.__all__) == set(trl.NAMES)
+    with pytest.raises(AttributeError, match="rlhf_studio.trl has no DPOTrainer: it has what TRL's PPO programs import"):
+        trl.DPOTrainer  # noqa: B018

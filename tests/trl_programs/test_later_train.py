@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.engine.loop import generate as generate_module
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.trl import PPOConfig, PPOTrainer
+from rlhf_studio.trl import PPOv2Config, PPOv2Trainer
 from rlhf_studio.trl.program.batches import prompts_of
 from tests.engine.conftest import small_config
 from tests.engine.test_trl_parity import our_trainer
@@ -57,11 +57,11 @@ def test_two_batches_give_the_numbers_and_weights_of_trl(tmp_path: Path, monkeyp
     moved = our_trainer(tmp_path, critic={"kind": "separate", "start": "policy"}).models.policy  # away from the reference
     model, critic = _causal_lm(tmp_path, moved), _critic(tmp_path, moved)
     theirs = run_trl(tmp_path, moved, updates=2, **OPTIONS)
-    trainer = PPOTrainer(
-        args=PPOConfig(**OPTIONS, total_episodes=16, output_dir=str(tmp_path / "out")),
+    trainer = PPOv2Trainer(  # the names of release 0.11
+        config=PPOv2Config(**OPTIONS, total_episodes=16, output_dir=str(tmp_path / "out")),
         processing_class=PreTrainedTokenizerFast.from_pretrained(tmp_path / "policy"),
-        model=model,
-        ref_model=AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype=torch.float32),
+        policy=model,
+        ref_policy=AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype=torch.float32),
         reward_model=AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward", dtype=torch.float32),
         value_model=critic,
         train_dataset=Dataset.from_dict({"input_ids": [[5, 6]] * 16}),

@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DistilBertConfig, 
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config.bundled import ASSETS
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.reader import RunReader
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -66,6 +68,8 @@ def check_run(reader: RunReader, steps: int, parts: set[str]) -> None:
     rollout = reader.rollout(steps, 0)
     assert set(rollout.parts) == parts and rollout.tokens is not None and len(rollout.tokens.arrays["advantages"]) == rollout.length
     assert diagnose(reader).findings is not None
+    with pytest.raises(StoreError, match=r"was made by \w+\.py, which has its prompts and rewards: run \w+\.py again"):
+        refuse_only_read(reader)
 
 
 @pytest.mark.parametrize("program", ["sentiment_notebook.py", "classic_page.py"])

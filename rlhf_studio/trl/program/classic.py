@@ -25,7 +25,7 @@ from rlhf_studio.trl.program.config import ClassicPPOConfig
 from rlhf_studio.trl.program.given import GivenStep, Limits, check_step, given_step
 from rlhf_studio.trl.program.models import PreTrainedModelWrapper, create_reference_model
 from rlhf_studio.trl.program.one_process import OneProcess, refuse_several_processes
-from rlhf_studio.trl.program.parts import Parts, build_trainer, stream_of
+from rlhf_studio.trl.program.parts import Parts, build_trainer, keep_rates, learn_with, stream_of
 from rlhf_studio.trl.program.recording import Recording
 from rlhf_studio.trl.program.settings import classic_settings, scores_of_program
 from rlhf_studio.trl.program.statistics import classic_stats
@@ -94,7 +94,7 @@ class ClassicPPOTrainer:
         config.global_batch_size, config.global_backward_batch_size = config.batch_size, config.backward_batch_size
         self.lr_scheduler = lr_scheduler
         if optimizer is not None:
-            self._take(optimizer)
+            learn_with(self.trainer, optimizer)
         self._recording = Recording(self.trainer, self._settings, None if run_dir is None else Path(run_dir), steps)
         for note in notes:
             self._recording.event("info", "health", note)
@@ -183,6 +183,7 @@ class ClassicPPOTrainer:
         """
         check_step(queries, responses, scores, response_masks, self.config.batch_size, Limits.of(self.model.pretrained_model))
         models = self.trainer.models
+        self.model.eval()  # a program may have called train(): dropout stays off
         given = given_step(queries, responses, scores, response_masks, self.tokenizer, models.pad_id)
         if not self._checked:
             self._check(queries, given.tokens.mask.shape[1])
@@ -191,8 +192,7 @@ class ClassicPPOTrainer:
         record = self._recording.step((samples, self._scored(given, samples)))
         if self.lr_scheduler is not None:
             self.lr_scheduler.step()
-            for group in self.optimizer.param_groups:
-                group["full_lr"] = group["lr"]
+            keep_rates(self.optimizer)
         return classic_stats(*self._recording.found(), self.config.vf_coef, record.metrics)
 
     def log_stats(
@@ -225,6 +225,8 @@ class ClassicPPOTrainer:
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         self._recording.checkpoint()
+
+    _save_pretrained = save_pretrained  # the name that some programs call
 
     def push_to_hub(self, repo_id: str, **options: Any) -> Any:
         """Upload model and tokenizer to the hub."""
@@ -262,14 +264,6 @@ class ClassicPPOTrainer:
         episodes = episodes_of(samples.prompts, samples.tokens, samples.responses, samples.stopped)
         shaped = self.trainer.models.scorer.shape(given.scores, episodes)
         return replace(shaped, parts={"score": given.scores})
-
-    def _take(self, optimizer: torch.optim.Optimizer) -> None:
-        """Learn with the program's own optimizer, at its own rates."""
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"PPOTrainer: optimizer is a {type(optimizer).__name__}; give one of torch.optim")
-        for group in optimizer.param_groups:
-            group["full_lr"] = group["lr"]
-        self.trainer.updater.optimizer = optimizer  # type: ignore[assignment]
 
 
 class KLControl:

@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
@@ -176,10 +177,20 @@ class _OneOfTwo(type):
         if classic and later:
             way = "give those of one: docs/from-trl.md has both lists"
             raise TypeError(f"PPOConfig: {classic[0]} is an option of TRL 0.11 and before, {later[0]} of TRL 0.12 and after; {way}")
-        return LaterPPOConfig(**options) if later else ClassicPPOConfig(**options)
+        return LaterPPOConfig(**options) if later else ClassicPPOConfig(**_of_first_releases(options))
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, ClassicPPOConfig | LaterPPOConfig)
+
+
+def _of_first_releases(options: dict[str, Any]) -> dict[str, Any]:
+    """A minibatch was one response unless a program said otherwise; the later default, 128, would be refused for its batch."""
+    size = options.get("batch_size", CLASSIC["batch_size"].default)
+    if {"mini_batch_size", "forward_batch_size"} & set(options) or size % CLASSIC["mini_batch_size"].default == 0:
+        return options
+    text = "PPOConfig: mini_batch_size is not given; it is 1, as in the releases of TRL that had no larger default"
+    warnings.warn(text, stacklevel=3)
+    return {**options, "mini_batch_size": 1}
 
 
 def _unknown(name: str) -> str:

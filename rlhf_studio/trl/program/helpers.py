@@ -33,6 +33,7 @@ def respond_to_batch(model: Any, queries: Tensor, txt_len: int = 20, top_k: int 
     """``txt_len`` tokens for each of ``queries`` (B, L), which have one length: (B, txt_len). No token ends a response."""
     if queries.dim() != 2:
         raise ValueError(f"respond_to_batch takes queries of one length as a tensor (B, L), not {tuple(queries.shape)}")
+    model = getattr(model, "pretrained_model", model)
     was_training = model.training
     model.eval()
     try:

@@ -31,7 +31,7 @@ from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.trl.program.batches import LoaderPrompts, prompts_of
 from rlhf_studio.trl.program.config import LaterPPOConfig
 from rlhf_studio.trl.program.one_process import OneProcess, refuse_several_processes
-from rlhf_studio.trl.program.parts import Parts, build_trainer
+from rlhf_studio.trl.program.parts import Parts, build_trainer, keep_rates, learn_with
 from rlhf_studio.trl.program.recording import ProgramStopped, Recording
 from rlhf_studio.trl.program.settings import later_settings, name_of
 from rlhf_studio.trl.program.token_reward import TokenReward, head_of
@@ -123,9 +123,7 @@ class LaterPPOTrainer:
         self.dataloader = loader
         self.trainer.prompts = LoaderPrompts(loader, self.processing_class, self.trainer.models.pad_id)
         if optimizers[0] is not None:
-            for group in optimizers[0].param_groups:
-                group["full_lr"] = group["lr"]
-            self.trainer.updater.optimizer = optimizers[0]
+            learn_with(self.trainer, optimizers[0])
         self._recording = Recording(self.trainer, self._settings, None if run_dir is None else Path(run_dir), args.num_total_batches or 1)
         self._recording.listener = self._reward.after_phase
         for note in notes:
@@ -178,8 +176,7 @@ class LaterPPOTrainer:
         args, state, rollout = self.args, self.state, self._recording.found()[0]
         if self.lr_scheduler is not None:
             self.lr_scheduler.step()
-            for group in self.optimizer.param_groups:
-                group["full_lr"] = group["lr"]
+            keep_rates(self.optimizer)
         state.global_step = record.step
         episode = record.step * (args.batch_size or 1)
         state.epoch = episode / self.train_dataset_len

@@ -78,6 +78,21 @@ def build_trainer(parts: Parts, config: RunConfig, components: Sequence[Componen
     return Trainer(config, models, stream_of([[models.pad_id]], models.pad_id, parts.tokenizer), compute), notes
 
 
+def learn_with(trainer: Trainer, optimizer: Any) -> None:
+    """Learn with a program's own optimizer, at its own rates. Raises ValueError for what is none."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"PPOTrainer: the optimizer is a {type(optimizer).__name__}; give one of torch.optim")
+    keep_rates(optimizer)
+    trainer.updater.optimizer = optimizer  # type: ignore[assignment]
+    trainer.updater.gradients.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def keep_rates(optimizer: torch.optim.Optimizer) -> None:
+    """Take the learning rates as they are now for the full ones: the engine's own schedule is constant then."""
+    for group in optimizer.param_groups:
+        group["full_lr"] = group["lr"]
+
+
 def stream_of(ids: list[list[int]], pad: int, tokenizer: PreTrainedTokenizerBase) -> PromptStream:
     """Prompts as the engine's checks read them."""
     texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
@@ -97,7 +112,10 @@ def _policy_and_reference(parts: Parts, config: RunConfig, compute: Compute) -> 
         name_base(model, None if base == MEMORY else base, config.model.revision)
     critic = None if parts.critic is None else Trunk(parts.critic)
     policy = Policy(model.eval(), parts.value_head.float(), critic).to(compute.device)
-    reference = Reference(policy, compute.dtype, None if parts.reference is None else placed(parts.reference, compute.device))
+    frozen = parts.reference
+    if frozen is not None and not getattr(frozen, "is_quantized", False):
+        frozen = moved(placed(frozen, compute.device), torch.float32)  # rounded again as the policy's products are
+    reference = Reference(policy, compute.dtype, frozen)
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ValueError(f"gradient_checkpointing: {name_of(model)} has no layers that can be computed again")
     if compute.device.type == "cpu" and not config.model.gradient_checkpointing:

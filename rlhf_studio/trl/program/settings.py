@@ -11,6 +11,7 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import parse_ppo
+from rlhf_studio.runs.lab.fork import OF_A_PROGRAM
 from rlhf_studio.trl.arguments import Arguments
 from rlhf_studio.trl.draft import Draft
 from rlhf_studio.trl.from_classic import convert_classic
@@ -78,7 +79,7 @@ def _of_program(name: str) -> dict[str, Any]:
     program = os.path.basename(sys.argv[0]) or program_name()
     return {
         "name": name or program_name(),
-        "data": {"prompts": f"the prompts of {program}", "eval": "", "eval_share": 0.0},
+        "data": {"prompts": f"{OF_A_PROGRAM}{program}", "eval": "", "eval_share": 0.0},
         "engine": {"watch_prompts": 0, "probe_prompts": 0},
     }
 
