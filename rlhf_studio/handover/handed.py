@@ -52,7 +52,8 @@ class HandedReward:
             return float(rule(response, tokens))
         if kind == "pair":
             return float(rule(response, reference))
-        (value,) = rule([prompt], [response], references=[reference], lengths=[tokens])
+        known: dict[str, Any] = {"lengths": [tokens]} | ({"references": [reference]} if reference else {})
+        (value,) = rule([prompt], [response], **known)
         return float(sum(value)) if isinstance(value, list | tuple) else float(value)
 
     def _shaped(self, score: float, tokens: int, stopped: bool | None) -> float:
