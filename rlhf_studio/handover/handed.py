@@ -31,7 +31,8 @@ class HandedReward:
         self, parts: Sequence[tuple[str, float, str, Callable[..., Any]]], shape: dict[str, Any], tokenizer: str, ends: list[str], most: int
     ):
         self._parts, self._shape, self._ends, self._most = list(parts), shape, ends, most
-        self._tokenizer_name, self._tokenizer = tokenizer, None
+        self._tokenizer_name = tokenizer
+        self._tokenizer: Any = None
         self._lock = threading.Lock()
 
     def score(self, prompt: str, response: str, reference: str, *, stopped: bool | None = None) -> dict[str, float]:
