@@ -31,7 +31,8 @@ class HandedReward:
         self, parts: Sequence[tuple[str, float, str, Callable[..., Any]]], shape: dict[str, Any], tokenizer: str, ends: list[str], most: int
     ):
         self._parts, self._shape, self._ends, self._most = list(parts), shape, ends, most
-        self._tokenizer_name, self._tokenizer = tokenizer, None
+        self._tokenizer_name = tokenizer
+        self._tokenizer: Any = None
         self._lock = threading.Lock()
 
     def score(self, prompt: str, response: str, reference: str, *, stopped: bool | None = None) -> dict[str, float]:
@@ -52,7 +53,8 @@ class HandedReward:
             return float(rule(response, tokens))
         if kind == "pair":
             return float(rule(response, reference))
-        (value,) = rule([prompt], [response], references=[reference], lengths=[tokens])
+        known: dict[str, Any] = {"lengths": [tokens]} | ({"references": [reference]} if reference else {})
+        (value,) = rule([prompt], [response], **known)
         return float(sum(value)) if isinstance(value, list | tuple) else float(value)
 
     def _shaped(self, score: float, tokens: int, stopped: bool | None) -> float:

@@ -55,6 +55,10 @@ def prompts_of(config: RunConfig, policy: ModelFacts) -> HandedPrompts:
         raise PromptsError("model.policy", message)
     prepared = _prepared(config, config.data, policy, encoder)
     notes = prepared.notes(config.data)
+    if config.data.chat_template and (cut := prepared.cut_note(config.data)):
+        long = sum(length > config.data.max_prompt_tokens for length in prepared.lengths)
+        notes = [note for note in notes if note not in cut]
+        notes.append(f"{long:,} chats are longer than data.max_prompt_tokens: verl leaves them out, OpenRLHF cuts off their beginning.")
     if lost := sorted({key for chat in prepared.chats or [] for key in further(chat)}):
         notes.append(f"Of the messages, {', '.join(lost)} is not handed over: role and content alone are.")
     start = "" if config.data.chat_template else _start(policy, encoder)

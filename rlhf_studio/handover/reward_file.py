@@ -147,7 +147,8 @@ def write_reward(
     rules = [part for part in settings.components if not isinstance(part, PythonReward)]
     sources = [SOURCES[part.kind] for part in rules]
     needs = sorted({package for source in sources for package in source.needs if package != "regex" or _uses_regex(rules)})
-    counts = any(type(part).counts_tokens for part in settings.components) or bool(settings.length_penalty) or engine == "openrlhf"
+    by_length = any(type(part).counts_tokens or _is_own(part) for part in settings.components)
+    counts = by_length or bool(settings.length_penalty) or engine == "openrlhf"
     own = {f"own_{number}.py": _own_file(part, number, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
     shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
     lines = [

@@ -177,6 +177,8 @@ def _write(folder: Path, engine: EngineName, to: Translation, handed: HandedProm
     else:
         seed = to.config.engine.seed if to.config.data.shuffle else None
         prompts.write_lines(prompts.in_passes(handed.train, to.options["data.max_samples"], seed), folder / "train.jsonl", handed.start)
+        if rewards.files:
+            notes.append("An error in reward.py does not stop OpenRLHF: it is in its log, and the response has no reward.")
         if handed.held_out:
             prompts.write_lines(handed.held_out, folder / "held_out.jsonl", handed.start)
     if rewards.counts_tokens and engine == "verl":

@@ -39,7 +39,8 @@ class GivenStage(PPOStage):
 
     def step(self) -> StepRecord:
         """One PPO step on what was given."""
-        return self.trainer.step(*(self.given or (None, None)))
+        samples, scores = self.given or (None, None)
+        return self.trainer.step(samples, scores)
 
 
 class Recording:

@@ -168,7 +168,8 @@ class PPOTrainer:
     def _step(self, given: tuple[Samples, Scores] | None) -> dict[str, float]:
         if self._recording is not None:
             return self._recording.step(given).metrics
-        return self.trainer.step(*(given or (None, None))).metrics
+        samples, scores = given or (None, None)
+        return self.trainer.step(samples, scores).metrics
 
     def _not_after_the_end(self) -> None:
         steps = self.trainer.config.ppo.steps

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from rlhf_studio.config.glossary import glossary
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.ui.live.charts import CHARTS, Chart
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+DataFrame = Any
+"""A ``pandas.DataFrame``; pandas brings no types, and is imported where it is used."""
 Axis = Literal["step", "episode", "time"]
 AXES: dict[str, tuple[str, str, float]] = {
     "step": ("", "step", 1),
@@ -42,12 +41,12 @@ class DrawnLine(NamedTuple):
     colour: str
 
 
-def charts_of(stage: str, metrics: pd.DataFrame) -> list[Chart]:
+def charts_of(stage: str, metrics: DataFrame) -> list[Chart]:
     """The charts of a stage that have at least one line with numbers, in the page's order."""
     return [chart for chart in CHARTS if stage in chart.stages and lines_of(chart, metrics)]
 
 
-def lines_of(chart: Chart, metrics: pd.DataFrame) -> list[DrawnLine]:
+def lines_of(chart: Chart, metrics: DataFrame) -> list[DrawnLine]:
     """The lines that have numbers; parts of the reward are added when there are at least two."""
     has = {name for name in metrics.columns if metrics[name].notna().any()}
     lines = [
@@ -62,7 +61,7 @@ def lines_of(chart: Chart, metrics: pd.DataFrame) -> list[DrawnLine]:
     return lines + [DrawnLine(name, "left", "soft", False, f"part-{1 + row % EXTRA_COLOURS}") for row, name in enumerate(extras)]
 
 
-def draw(chart: Chart, metrics: pd.DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any) -> Any:
+def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any) -> Any:
     """The figure. ``targets``: (first step, value) of each dashed line by the name of its setting; ``objects``: plotly.graph_objects.
 
     Raises ValueError for an axis that there is not, and KeyError where the run has not recorded what it needs.
@@ -89,7 +88,7 @@ def draw(chart: Chart, metrics: pd.DataFrame, targets: Mapping[str, list[list[fl
     return figure
 
 
-def _across(chart: Chart, metrics: pd.DataFrame, x: Axis) -> Any:
+def _across(chart: Chart, metrics: DataFrame, x: Axis) -> Any:
     if chart.kind == "path":
         return metrics[chart.x_metric]
     name, words, divisor = AXES[x]
@@ -100,7 +99,7 @@ def _across(chart: Chart, metrics: pd.DataFrame, x: Axis) -> Any:
     return metrics[name] / divisor
 
 
-def _trace(chart: Chart, line: DrawnLine, metrics: pd.DataFrame, across: Any, objects: Any) -> Any:
+def _trace(chart: Chart, line: DrawnLine, metrics: DataFrame, across: Any, objects: Any) -> Any:
     values = metrics[line.metric] * (100 if line.percent else 1)
     known = values.notna()
     if line.style == "sparse":
@@ -119,7 +118,7 @@ def _trace(chart: Chart, line: DrawnLine, metrics: pd.DataFrame, across: Any, ob
     )  # fmt: skip
 
 
-def _axis(chart: Chart, side: str, lines: list[DrawnLine], metrics: pd.DataFrame) -> dict[str, Any]:
+def _axis(chart: Chart, side: str, lines: list[DrawnLine], metrics: DataFrame) -> dict[str, Any]:
     """Title and range of a y axis: from 0 where the table says so, and never lower than ``least``."""
     from_zero = chart.zero in (side, "both")
     axis: dict[str, Any] = {"title": chart.left if side == "left" else chart.right, "rangemode": "tozero" if from_zero else "normal"}

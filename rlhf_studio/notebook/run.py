@@ -7,22 +7,21 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.records import Diagnosis
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.glossary import glossary
-from rlhf_studio.notebook.figures import Axis, charts_of, draw
+from rlhf_studio.notebook.figures import Axis, DataFrame, charts_of, draw
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, RunStatus
 from rlhf_studio.ui.live.charts import page_data
 from rlhf_studio.visible import visible
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from plotly.graph_objects import Figure
+Figure = Any
+"""A ``plotly.graph_objects.Figure``; neither plotly nor pandas brings types, and both are imported where they are used."""
 
 
 def open_run(folder: str | Path) -> OpenRun:
@@ -62,7 +61,7 @@ class OpenRun:
         return diagnose(self.reader)
 
     @property
-    def metrics(self) -> pd.DataFrame:
+    def metrics(self) -> DataFrame:
         """One row for each step, one column for each metric; NaN where a step has none. The glossary of docs/metrics.md names units."""
         pandas = needed("pandas")
         steps, columns = self.reader.columns(self.reader.metric_names())
@@ -72,12 +71,12 @@ class OpenRun:
         return frame
 
     @property
-    def events(self) -> pd.DataFrame:
+    def events(self) -> DataFrame:
         """The diary: step, level and text of each event, oldest first."""
         rows = [{"step": event.step, "level": event.level, "text": event.text} for event in self.reader.newest_events(100_000)]
         return needed("pandas").DataFrame(rows, columns=["step", "level", "text"])
 
-    def rollouts(self, step: int | Iterable[int] | None = None) -> pd.DataFrame:
+    def rollouts(self, step: int | Iterable[int] | None = None) -> DataFrame:
         """The recorded responses of one step, of several, or of all; empty where none were recorded.
 
         Columns: step, sample, prompt, response, score, gold, kl (nats), length (tokens), stopped, ``reward/NAME`` for each component.
@@ -90,7 +89,7 @@ class OpenRun:
         parts = list(dict.fromkeys(name for row in rows for name in row if name not in columns))
         return needed("pandas").DataFrame(rows, columns=[*columns, *parts])
 
-    def tokens(self, step: int, sample: int = 0) -> pd.DataFrame:
+    def tokens(self, step: int, sample: int = 0) -> DataFrame:
         """Every number of one recorded response, a row for each of its tokens.
 
         Columns: ``token`` (its text), ``id``, and what was recorded of it, such as ``logprobs`` and ``ref_logprobs`` (nats), ``kl``,

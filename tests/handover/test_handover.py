@@ -93,14 +93,17 @@ def test_verl_gets_the_score_and_its_parts(tmp_path: Path) -> None:
 
 def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    own.write_text("def score(prompts, responses, **extra):\n    return [len(p) + 10 * len(r) for p, r in zip(prompts, responses)]\n")
+    lines = ["def score(prompts, responses, **extra):", "    assert 'references' not in extra"]
+    lines.append("    return [len(p) + 10 * len(r) + 100 * n for p, r, n in zip(prompts, responses, extra['lengths'])]")
+    own.write_text("\n".join(lines) + "\n")
     config = sums(reward={"components": [{"kind": "python", "file": str(own), "weight": 0.5}]})
     with pytest.raises(ConfigError, match="is not allowed here"):
         hand_over(config, "verl", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     hand_over(config, "verl", tmp_path / "out", permissions=Permissions(files=(os.path.realpath(own),)))
     own.unlink()
-    assert module_of(tmp_path / "out").compute_score("", "abc", "", {"prompt": "xy"})["score"] == 16.0
+    tokens = len(AutoTokenizer.from_pretrained(resolve("bundled/sums-policy"))("12+")["input_ids"]) + 1  # with the end token
+    assert module_of(tmp_path / "out").compute_score("", "12+", "", {"prompt": "xy"})["score"] == 16.0 + 50 * tokens
 
 
 def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:
