@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,11 @@ from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.attach import Studio, recording
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.lab.fork import refuse_only_read
+from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.ui.live.details import Details
 from tests.attach.stand_in import Letters
 from tests.waiting import wait_until
 
@@ -63,7 +68,10 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
     assert metrics[8]["objective/kl"] is None
     assert {"time/total", "time/elapsed"} <= metrics[8].keys() and "objective/scores" not in metrics[8]
-    diagnose(reader)
+    (missing, *_) = [note for note in diagnose(reader).verdict.notes if note.startswith("Not checked")]
+    assert "numbers that they need are not recorded" in missing
+    shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
+    assert shown == {"ppo.kl_coef": 0.2, "trainer.ppo.kl_coef": 0.2}  # no default that nobody chose
 
 
 @pytest.mark.parametrize(
@@ -114,6 +122,10 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
         assert not studio.asked("stop")
         send_command(only_run(tmp_path).run_dir, "pause")
         send_command(only_run(tmp_path).run_dir, "stop")
+        with pytest.raises(StoreError, match="in a program of its own"):
+            force_stop(only_run(tmp_path).run_dir, "an operator")
+        with pytest.raises(StoreError, match="no model to train"):
+            refuse_only_read(only_run(tmp_path))
         wait_until(lambda: studio.asked("stop"))
     reader = only_run(tmp_path)
     assert reader.status().state == "stopped"
