@@ -59,7 +59,7 @@ class TokenTexts:
     """The texts of tokens, by the trainer's own tokenizer (anything with ``decode``); without one there are none."""
 
     def __init__(self, tokenizer: Any | None):
-        self._tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor for pictures and text
+        self._tokenizer: Any = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor for pictures and text
         self._decoder: Callable[[tuple[int, ...]], str] = lru_cache(maxsize=MOST_REMEMBERED)(self._decode)
 
     def __bool__(self) -> bool:

@@ -138,7 +138,7 @@ def _prepared(config: RunConfig, data: DataConfig, policy: ModelFacts, encoder: 
 def _rows(prepared: Prepared, data: DataConfig, encoder: FileEncoder) -> list[Row]:
     """A chat that the run would cut loses its beginning there; other trainers leave such a chat out."""
     references = prepared.references or [""] * len(prepared.ids)
-    chats = prepared.chats or [None] * len(prepared.ids)
+    chats: Sequence[Messages | None] = prepared.chats or [None] * len(prepared.ids)
     rows = []
     for text, ids, length, reference, chat in zip(prepared.texts, prepared.ids, prepared.lengths, references, chats, strict=True):
         shorter = len(ids) < length and data.overlong == "cut_left" and chat is None and not data.query_tokens_max

@@ -61,7 +61,9 @@ class Tokens:
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The text that each token adds: decoded behind the token before it, as alone it would lose its blank in front."""
-        pieces, settled, waiting = [], [], []
+        pieces: list[str] = []
+        settled: list[int] = []
+        waiting: list[int] = []
         for token in ids:
             waiting.append(token)
             before, after = self._decode(settled), self._decode([*settled, *waiting])

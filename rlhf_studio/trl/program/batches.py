@@ -27,13 +27,14 @@ class LoaderPrompts(PromptStream):
         first = prompts_of(loader.collate_fn([rows[number] for number in range(min(CHECKED, len(rows)))]), tokenizer, pad)
         ids = [row[real].tolist() for row, real in zip(first.ids, first.mask, strict=True)]
         super().__init__(Prepared(first.texts, ids, [len(row) for row in ids], None, Counter()), pad_id=pad, shuffle=False, seed=0)
-        self._loader, self._tokenizer, self._batches = loader, tokenizer, iter(())
+        self._loader, self._tokenizer = loader, tokenizer
+        self._batches: Iterator[Any] = iter(())
 
     def next_batch(self, size: int) -> PromptBatch:
         """The next batch of the loader, which has ``size`` rows."""
         batch = next(self._batches, None)
         if batch is None:
-            self._batches: Iterator[Any] = iter(self._loader)
+            self._batches = iter(self._loader)
             batch = next(self._batches)
         return prompts_of(batch, self._tokenizer, self._pad_id)
 

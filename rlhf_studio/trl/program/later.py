@@ -154,7 +154,7 @@ class LaterPPOTrainer:
         if self.state.global_step >= total:
             raise ValueError(f"train: all {total} batches are done; build a new PPOTrainer")
         self._recording.checked(check_before_training(self.trainer))
-        self.state.num_train_epochs = (args.total_episodes or 0) / self.train_dataset_len
+        self.state.num_train_epochs = (args.total_episodes or 0) / self.train_dataset_len  # type: ignore[assignment]  # as in TRL
         self.control = self.callback_handler.on_train_begin(args, self.state, self.control)
         every = self._settings.config.engine.checkpoint_every
         samples_every = max(1, total // args.num_sample_generations) if args.num_sample_generations > 0 else 0
@@ -224,7 +224,7 @@ class LaterPPOTrainer:
         """Upload policy and tokenizer to the hub, as ``hub_model_id`` or under the name of ``output_dir``."""
         args = self.args
         repository = args.hub_model_id or Path(args.output_dir or "trainer_output").resolve().name
-        where = {"commit_message": commit_message, "token": args.hub_token, "private": args.hub_private_repo}
+        where: dict[str, Any] = {"commit_message": commit_message, "token": args.hub_token, "private": args.hub_private_repo}
         self.processing_class.push_to_hub(repository, **where)
         return self.policy_model.push_to_hub(repository, **where)
 

@@ -96,7 +96,7 @@ def for_programs(role: Role, *, players_in: Iterable[Mode] = (), starts: bool = 
                 raise gr.Error(BROKEN, print_exception=False) from error
 
         signature = inspect.signature(function).replace(return_annotation=str)
-        answer.__signature__ = signature  # what Gradio makes the schema from
+        answer.__signature__ = signature  # type: ignore[attr-defined]  # what Gradio makes the schema from
         return callable_by(role, players_in=players_in, starts=starts, most_bytes=MOST_BYTES)(answer)
 
     return declare

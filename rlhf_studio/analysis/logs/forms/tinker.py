@@ -22,7 +22,8 @@ def _line(record: Record, reading: Reading) -> LogFields | None:
     if steps and isinstance(reason := steps[-1].get("stop_reason"), str):
         line["stopped"] = reason != "length"
     lengths = [step.get("ac_len") for step in steps]
-    length = sum(lengths) if lengths and all(type(one) is int for one in lengths) else None
+    counted = [length for length in lengths if type(length) is int]
+    length = sum(counted) if lengths and len(counted) == len(lengths) else None
     texts = [_trace(step, "policy_response") for step in steps]
     prompt = _trace(steps[0], "prompt") if steps else None
     if isinstance(prompt, str) and all(isinstance(text, str) for text in texts):
