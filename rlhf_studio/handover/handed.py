@@ -62,8 +62,8 @@ class HandedReward:
         score = max(-clip, min(clip, score)) if clip else score
         score -= self._shape["length_penalty"] * tokens
         if penalty and stopped is False:
-            return -penalty if self._shape["missing_eos_mode"] == "replace" else score - penalty
-        return score
+            return float(-penalty) if self._shape["missing_eos_mode"] == "replace" else float(score - penalty)
+        return float(score)
 
     def length(self, response: str, stopped: bool | None) -> int:
         """Tokens of the response, the end token included: it is encoded anew, and may have had more tokens when it was drawn."""

@@ -7,6 +7,7 @@ as the policy reads it, with its form around it and cut where the run cuts.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random

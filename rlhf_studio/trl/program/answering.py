@@ -53,9 +53,9 @@ def answer_many(
         padded = tokenizer.pad({"input_ids": together}, padding_side="left", pad_to_multiple_of=pad_to_multiple_of, return_tensors="pt")
         ids, mask = padded["input_ids"].to(model.device), padded["attention_mask"].to(model.device)
         with _sampling(model):
-            drawn: Any = model.generate(input_ids=ids, attention_mask=mask, **sampling)
-        for row, query in zip(drawn, together, strict=True):
-            answers.append(_own(row[ids.shape[1] - len(query) :], len(query), tokenizer.eos_token_id, return_prompt, remove_padding))
+            drawn = model.generate(input_ids=ids, attention_mask=mask, **sampling)
+        for row, prompt in zip(drawn, together, strict=True):
+            answers.append(_own(row[ids.shape[1] - len(prompt) :], len(prompt), tokenizer.eos_token_id, return_prompt, remove_padding))
     return answers
 
 

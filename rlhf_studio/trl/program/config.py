@@ -104,7 +104,7 @@ class LaterPPOConfig(TrainingArguments):
     logging_steps: float = 10
     gradient_checkpointing: bool = True
     bf16: bool | None = None  # type: ignore[assignment]
-    report_to: str | None = "none"  # type: ignore[assignment]
+    report_to: str | None = "none"
     dataset_num_proc: int | None = None
     num_mini_batches: int = 1
     total_episodes: int | None = None
@@ -116,7 +116,7 @@ class LaterPPOConfig(TrainingArguments):
     temperature: float = 0.7
     missing_eos_penalty: float | None = None
     sft_model_path: str = "EleutherAI/pythia-160m"
-    world_size: int | None = None  # type: ignore[assignment]
+    world_size: int | None = None
     num_total_batches: int | None = None
     micro_batch_size: int | None = None
     local_batch_size: int | None = None
@@ -166,7 +166,7 @@ ONLY_LATER = set(LATER) - set(CLASSIC)
 class _OneOfTwo(type):
     """Makes the configuration of the generation that the given options belong to."""
 
-    def __call__(cls, *positional: Any, **options: Any) -> ClassicPPOConfig | LaterPPOConfig:  # type: ignore[override]
+    def __call__(cls, *positional: Any, **options: Any) -> ClassicPPOConfig | LaterPPOConfig:
         if positional:
             raise TypeError("PPOConfig takes its options by name: PPOConfig(batch_size=16, …)")
         if unknown := sorted(set(options) - set(CLASSIC) - set(LATER)):
@@ -207,7 +207,7 @@ def _parsed_fields() -> list[tuple[str, Any, Any]]:
         if CLASSIC.get(name, entry).default != default:
             kind, default = kind | None, None
         made = entry.default_factory
-        own = field(default=default) if made is dataclasses.MISSING else field(default_factory=made)
+        own: Any = field(default=default) if made is dataclasses.MISSING else field(default_factory=made)
         own.metadata = entry.metadata
         fields.append((name, kind, own))
     return fields
@@ -228,7 +228,7 @@ def _default(entry: Any) -> Any:
     return entry.default if entry.default_factory is dataclasses.MISSING else entry.default_factory()
 
 
-_BOTH = dataclasses.make_dataclass("_BOTH", _parsed_fields())
+_BOTH: Any = dataclasses.make_dataclass("_BOTH", _parsed_fields())
 PARSED = {entry.name: _default(entry) for entry in dataclasses.fields(_BOTH)}
 
 

@@ -43,7 +43,7 @@ class PreTrainedModelWrapper(nn.Module):
 
     def __init__(self, pretrained_model: PreTrainedModel | PeftModel, **options: Any):
         super().__init__()
-        outputs: Any = pretrained_model.get_output_embeddings()  # type: ignore[operator]
+        outputs: Any = pretrained_model.get_output_embeddings()
         if outputs is None:
             raise ValueError("the model has no output layer for tokens; give a causal language model")
         dropout = getattr(pretrained_model.config, "summary_dropout_prob", options.get("summary_dropout_prob", 0.1)) or 0.0

@@ -70,7 +70,7 @@ class Recording:
         self._writer.plan(total)
         self._writer.set_state("running", device=trainer.compute.describe())
         self._stage = ProgramStage(trainer)
-        self._control = Control(self._stage, self._writer, Signals(), lambda state: self.checkpoint(state))
+        self._control = Control(self._stage, self._writer, Signals(), self._checkpoint_when_asked)
         self._stage.after_phase = self._after_phase
         self._trackers = Trackers(config.engine.trackers, TrackedRun.of(self.run_dir, config, None), self._writer.event)
         self._so_far: StepSoFar | None = None
@@ -133,6 +133,9 @@ class Recording:
             return
         self._writer.watched(step, answers)
         self._trackers.watched(step, answers)
+
+    def _checkpoint_when_asked(self, state: Any | None) -> None:
+        self.checkpoint(state)
 
     def checkpoint(self, state: Any | None = None) -> Path | None:
         """Write a checkpoint of the last finished step; None where there is one already, or no step."""

@@ -16,7 +16,7 @@ RENAMED = {"config": "args", "policy": "model", "ref_policy": "ref_model", "toke
 class _OneOfTwo(type):
     """Makes the trainer that the configuration belongs to."""
 
-    def __call__(cls, *positional: Any, **options: Any) -> ClassicPPOTrainer | LaterPPOTrainer:  # type: ignore[override]
+    def __call__(cls, *positional: Any, **options: Any) -> Any:
         given = positional[0] if positional else options.get("args", options.get("config"))
         if isinstance(given, ClassicPPOConfig):
             return _made(ClassicPPOTrainer, "classic (TRL 0.11 and before)", positional, options)
