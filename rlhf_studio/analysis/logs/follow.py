@@ -117,6 +117,7 @@ class Follower:
                 notes += [f"Lines that came after their step had been stored and were left out: {self._late:,}."] if self._late else []
                 text = " ".join([f"The log {self._origin.imported} is no longer followed.", *notes])
                 self._writer.event(EventRecord("info", "import", text))
+            self._writer.plan(self._last[0] + self._index.shift if self._last else 0)
             self._writer.set_state("failed" if failure else "finished", cause=failure)
         finally:
             self._let_go()
@@ -212,7 +213,6 @@ class Follower:
             self._writer.go_back(step + shift - 1)
         else:
             self._steps.append(step)
-        self._writer.plan(step + shift)
         self._writer.commit_step(record)
         self._last = (step, waiting)
         return step + shift
@@ -236,6 +236,7 @@ class Follower:
         self._heart = Heartbeat(run_dir)
         self._heart.start()
         device = self._index.run.text("device") if self._index.run else None
+        self._writer.plan(0)  # nobody knows how many steps will come
         self._writer.set_state("running", "Following the log", device=device)
         self.run_dir = run_dir
         what = self._translation.form.what if self._translation.form else ""

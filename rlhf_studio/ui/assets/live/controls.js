@@ -60,7 +60,8 @@ const BUTTONS = [
         tip:
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
           "the last checkpoint that there is.",
-        theirs: "Ask the trainer to end after its present step.",
+        theirs:
+          "A trainer that is watched is asked to end after its present step; a log that is followed is read no further.",
       },
       {
         event: "force_stop_run",
