@@ -115,6 +115,9 @@ def _loss(to: Translation) -> None:
         to.put("actor.entropy_coef", entropy, "ppo.entropy_coef")
     to.put("actor.loss_agg_mode", "token-mean")
     to.put("algo.advantage.estimator", ESTIMATORS[to.read("ppo.advantage")], "ppo.advantage")
+    if to.read("ppo.advantage") == "rloo" and to.read("ppo.kl_coef"):
+        sentence = "OpenRLHF compares scores alone and charges the KL token by token; here the whole KL is charged before the comparison."
+        to.change("ppo.advantage", sentence)
     if to.config.ppo.has_critic:
         to.put("algo.advantage.gamma", to.read("ppo.gamma"), "ppo.gamma")
         to.put("algo.advantage.lambd", to.read("ppo.lam"), "ppo.lam")
@@ -157,7 +160,7 @@ def _critic(to: Translation, policy: str) -> None:
         to.read("critic.start")
     _optimizer(to, "critic", "ppo.critic_learning_rate")
     to.put("critic.value_clip", to.read("ppo.cliprange_value") or UNLIMITED, "ppo.cliprange_value")
-    to.put("critic.freezing_steps", to.read("ppo.critic_warmup_steps") or -1, "ppo.critic_warmup_steps")
+    to.put("critic.freezing_steps", to.read("ppo.critic_warmup_steps") - 1, "ppo.critic_warmup_steps")  # the last frozen step, from 0
     sentence = "A critic of its own has its own optimizer, which undoes any weight of the value loss; OpenRLHF has no such weight."
     to.change("ppo.vf_coef", sentence)
 

@@ -133,7 +133,8 @@ def _kl(to: Translation) -> None:
         target, length = to.read("ppo.kl_target"), to.read("generation.response_length")
         to.put("algorithm.kl_ctrl.target_kl", target / length, "ppo.kl_target")
         to.put("algorithm.kl_ctrl.horizon", to.read("ppo.kl_horizon"), "ppo.kl_horizon")
-        to.change("ppo.kl_target", f"verl's target is a mean per token: {target:g} nats per response over {length} tokens.")
+        measured = "" if estimator == "k1" else f" verl steers by the {estimator} estimate, where here it is always k1."
+        to.change("ppo.kl_target", f"verl's target is a mean per token: {target:g} nats per response over {length} tokens.{measured}")
 
 
 def _optimizer(to: Translation) -> None:
@@ -169,7 +170,8 @@ def _critic(to: Translation, policy: str) -> None:
     to.put("critic.cliprange_value", to.read("ppo.cliprange_value") or UNLIMITED, "ppo.cliprange_value")
     to.put("critic.model.enable_gradient_checkpointing", to.read("model.gradient_checkpointing"))
     to.put("critic.ppo_micro_batch_size_per_gpu", to.options[f"{ACTOR}.ppo_micro_batch_size_per_gpu"])
-    to.put("trainer.critic_warmup", to.read("ppo.critic_warmup_steps"), "ppo.critic_warmup_steps")
+    alone = to.read("ppo.critic_warmup_steps")
+    to.put("trainer.critic_warmup", alone + 1 if alone else 0, "ppo.critic_warmup_steps")  # the first step that trains the policy, from 1
     to.change(
         "ppo.vf_coef", "A critic of its own has its own optimizer, which undoes any weight of the value loss; verl has no such weight."
     )

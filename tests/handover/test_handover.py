@@ -174,6 +174,8 @@ def test_no_setting_is_lost_in_silence(engine: Any) -> None:
     to: Translation = TRANSLATE[engine](config, Cluster(), None, "policy", 1000)
     named = {row.setting for row in to.handed} | {remark.setting for remark in (*to.changed, *to.missing)}
     assert "ppo.vf_coef" in named
+    alone = {"verl": ("trainer.critic_warmup", 3), "openrlhf": ("critic.freezing_steps", 1)}[engine]  # from 1: trains at 3; from 0: after 1
+    assert to.options[alone[0]] == alone[1]
     for name, default in defaults().items():
         section, _, setting = name.partition(".")
         if setting and section not in ("data", "reward") and name not in OF_THIS_PROGRAM:

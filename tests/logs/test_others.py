@@ -83,24 +83,26 @@ def test_verl(tmp_path: Path) -> None:
 def test_trl(tmp_path: Path) -> None:
     record, metrics, notes = first("trl", tmp_path)
     assert (record.prompt, record.response) == ("system: Be brief.\nuser: What is 1+1?", "It is 1, 1 or so.")
-    assert (record.score, record.parts) == (1.5, {"accuracy_reward": 1.0, "length_reward": 0.5})
+    assert math.isnan(record.score) and record.parts == {"accuracy_reward": 1.0, "length_reward": 0.5}
     assert record.tokens is not None
     np.testing.assert_allclose(record.tokens.arrays["advantages"], [2**-0.5] * 6, rtol=1e-3)
-    assert any("sum of the columns accuracy_reward, length_reward, with which the advantages agree" in note for note in notes)
-    assert metrics["objective/scores"] == pytest.approx((0.5 + 1.5 + 0.5 + 1.0) / 4)
+    assert any("The reward is unknown" in note and "accuracy_reward, length_reward" in note for note in notes)
+    assert "objective/scores" not in metrics
 
 
-def test_trl_whose_columns_do_not_add_up(tmp_path: Path) -> None:
-    """With weights that the file does not have, or a logged column of numbers beside the rewards."""
+def test_trl_with_one_column_and_with_several(tmp_path: Path) -> None:
+    """With several the weights are not in the file, and a logged column of numbers looks like a reward."""
     import pandas as pd
 
-    path = tmp_path / "completions.parquet"
-    more = {"prompt": ["p", "p"], "completion": ["a", "b"], "advantage": [-1.0, 1.0]}
-    pd.DataFrame({"step": [5, 5], **more, "right": [0.0, 1.0], "characters": [300.0, 200.0]}).to_parquet(path)
-    result, reader = opened(path, tmp_path / "w")
-    assert math.isnan(reader.rollout(5, 1).score) and reader.rollout(5, 1).parts == {"right": 1.0, "characters": 200.0}
+    more = {"step": [5, 5], "prompt": ["p", "p"], "completion": ["a", "b"], "advantage": [-1.0, 1.0], "right": [0.0, 1.0]}
+    pd.DataFrame(more).to_parquet(tmp_path / "one.parquet")
+    _, reader = opened(tmp_path / "one.parquet", tmp_path / "w")
+    assert reader.rollout(5, 1).score == 1.0 and dict(reader.metrics_since(0))[5]["objective/scores"] == 0.5
+    pd.DataFrame({**more, "difficulty": [4.0, 4.0]}).to_parquet(tmp_path / "two.parquet")
+    result, reader = opened(tmp_path / "two.parquet", tmp_path / "w")
+    assert math.isnan(reader.rollout(5, 1).score) and reader.rollout(5, 1).parts == {"right": 1.0, "difficulty": 4.0}
     assert "objective/scores" not in dict(reader.metrics_since(0))[5]
-    assert any("the reward is unknown" in note for note in result.notes)
+    assert any("The reward is unknown" in note for note in result.notes)
 
 
 def test_prime_rl(tmp_path: Path) -> None:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in, text_of
 from rlhf_studio.analysis.logs.shape import LogFields
 
 USED = {"step", "prompt", "completion", "advantage"}
-CLOSE = 1e-3  # of the largest advantage of a group
 
 
 def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[int, LogFields]]:
@@ -34,54 +31,19 @@ def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[in
 
 
 def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
-    """The total reward of each response; None where the columns do not add up to what the advantages say.
-
-    A column that the trainer's user has logged beside the reward functions looks like one of them.
+    """The reward of each response, where there is one column of numbers. None with several: they may be anything that was logged, and
+    advantages cannot tell their weights: TRL divides them by the spread of their group, and what is constant in a group drops out.
     """
     names = list(dict.fromkeys(name for record in records for name in numbers_in(record, USED)))
     if not names:
         return None
-    table = np.array([[numbers_in(record, USED).get(name, math.nan) for name in names] for record in records])
-    totals = np.where(np.isnan(table).all(axis=1), math.nan, np.nansum(table, axis=1))
     if len(names) > 1:
-        if not any(_agrees(totals, records, groups) for groups in _groups(records)):
-            reading.note(
-                f"The columns {', '.join(names)} do not add up to what the advantages were computed from (TRL's reward_weights are not in "
-                "the file), so the reward is unknown; each column is a component."
-            )
-            return None
-        reading.note(f"The reward is the sum of the columns {', '.join(names)}, with which the advantages agree.")
-    return [float(total) for total in totals]
-
-
-def _groups(records: Sequence[Record]) -> list[list[list[int]]]:
-    """The responses to one prompt, twice: those that lie together, as the trainer writes them, and all of a text."""
-    together: list[list[int]] = []
-    by_prompt: dict[str, list[int]] = {}
-    before = None
-    for number, prompt in enumerate(repr(record["prompt"]) for record in records):
-        by_prompt.setdefault(prompt, []).append(number)
-        if prompt != before:
-            together.append([])
-        together[-1].append(number)
-        before = prompt
-    return [together, list(by_prompt.values())]
-
-
-def _agrees(totals: np.ndarray, records: Sequence[Record], groups: list[list[int]]) -> bool:
-    """Whether advantages are the totals less their group's mean, times some positive number, in each group."""
-    advantages = np.array([record["advantage"] if is_number(record["advantage"]) else math.nan for record in records], float)
-    told = 0
-    for rows in groups:
-        own, theirs = totals[rows] - totals[rows].mean(), advantages[rows]
-        if not np.isfinite([*own, *theirs]).all():
-            return False
-        differ = float(np.abs(own).max()) > 0
-        scale = float(own @ theirs) / float(own @ own) if differ else 0.0
-        if (differ and scale <= 0) or np.abs(theirs - scale * own).max() > CLOSE * max(np.abs(theirs).max(), 1e-6):
-            return False
-        told += differ
-    return told > 0
+        reading.note(
+            f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not in "
+            "the file. Each column is a component."
+        )
+        return None
+    return [numbers_in(record, USED).get(names[0], math.nan) for record in records]
 
 
 FORM = Form(
