@@ -60,8 +60,7 @@ const BUTTONS = [
         tip:
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
           "the last checkpoint that there is.",
-        theirs:
-          "A trainer that is watched is asked to end after its present step; a log that is followed is read no further.",
+        theirs: "Ask the trainer to end after its present step. A log that is followed is read no further.",
       },
       {
         event: "force_stop_run",
