@@ -38,8 +38,8 @@ class HandedReward:
     def score(self, prompt: str, response: str, reference: str, *, stopped: bool | None = None) -> dict[str, float]:
         """``score``, and under its name the weighted score of each component. ``stopped`` None: nobody knows; then nothing is taken off."""
         tokens = self.length(response, stopped)
-        parts = {name: weight * self._part(kind, rule, prompt, response, reference, tokens) for name, weight, kind, rule in self._parts}
-        return {"score": self._shaped(sum(parts.values()), tokens, stopped), **parts}
+        parts = [(name, weight * self._part(kind, rule, prompt, response, reference, tokens)) for name, weight, kind, rule in self._parts]
+        return {"score": self._shaped(sum(value for _, value in parts), tokens, stopped), **dict(parts)}
 
     def without_end(self, response: str) -> tuple[str, bool]:
         """The response without the token that ends it, and whether it has one. Other special tokens stay."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
 from rlhf_studio.handover import openrlhf, page, prompts, script, verl
 from rlhf_studio.handover.prompts import HandedPrompts
@@ -158,8 +159,7 @@ def component_names(config: RunConfig) -> list[str]:
     for part in config.reward.components:
         base = part.name or part.kind
         base = f"{base} component" if base in TAKEN else base
-        same = sum(name == base or name.startswith(f"{base} ") for name in names)
-        names.append(f"{base} {same + 1}" if same else base)
+        names.append(free_name(base, names))
     return names
 
 

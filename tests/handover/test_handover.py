@@ -91,6 +91,14 @@ def test_verl_gets_the_score_and_its_parts(tmp_path: Path) -> None:
     assert score("sums", "so 5", "4") == {"score": 0.0, "right": 0.0}
 
 
+def test_every_component_counts_whatever_it_is_called(tmp_path: Path) -> None:
+    rules = [{"kind": "length", "name": name, "target": 9, "weight": weight} for name, weight in (("length 2", 1), ("", 2), ("", 4))]
+    hand_over(sums(reward={"components": rules}), "verl", tmp_path / "out")
+    score = module_of(tmp_path / "out").compute_score("sums", "12", "")
+    one = score.pop("length 2")
+    assert one and score == {"score": 7 * one, "length": 2 * one, "length 3": 4 * one}
+
+
 def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     lines = ["def score(prompts, responses, **extra):", "    assert 'references' not in extra"]
