@@ -247,6 +247,23 @@ def test_openrlhfs_responses_open_as_a_run(tmp_path: Path) -> None:
     blocked.write("p", "r", 1, {"score": 0.0}, True)
 
 
+def test_a_killed_writer_harms_neither_the_steps_nor_the_lines(tmp_path: Path) -> None:
+    """Killed at any byte, its last line is gone; the next process goes on with the step, whatever else lies in the folder."""
+    path = tmp_path / "rollouts.jsonl"
+    first, second = RolloutFile(path, 2), RolloutFile(path, 2)
+    for writer in (first, second, first):
+        writer.write("p", "r", 2, {"score": 0.0}, True)
+    path.with_suffix(".count").write_text("garbled")
+    with path.open("a") as file:
+        file.write('{"step": 2, "prompt": "p')
+    for writer in (RolloutFile(path, 2), second, first):
+        writer.write("p", "r", 2, {"score": 0.0}, True)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 1, 2, 2, 3, 3]
+    path.unlink()
+    first.write("p", "r", 2, {"score": 0.0}, True)
+    assert json.loads(path.read_text())["step"] == 1
+
+
 CASES = {"verl": ("world-lora", "sums-rloo"), "openrlhf": ("world", "sums", "world-grpo", "sums-rloo", "world-lora")}
 
 
