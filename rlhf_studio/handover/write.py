@@ -69,6 +69,8 @@ def hand_over(
     if engine == "verl" and handed.start:
         translation.options[f"{verl.MODEL}.custom_chat_template"] = f"{{{{ bos_token }}}}{verl.AS_WRITTEN}"
     rewards = _rewards(translation, engine, policy, handed.start, permissions)
+    if problems := list(script.unwritable(engine, translation)):
+        raise ConfigError(problems)
     out.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:

@@ -197,6 +197,8 @@ def test_what_cannot_be_handed_over_is_refused_before_anything_is_written(tmp_pa
         (SUMS, "verl", Cluster(gpus=7), "128 responses cannot be shared equally by 7 GPUs"),
         (SUMS, "openrlhf", Cluster(gpus=7), "64 responses cannot be shared equally by 7 GPUs"),
         (sums(model={"policy": str(tmp_path / "nowhere")}), "verl", Cluster(), "model.policy"),
+        (SUMS.model_copy(update={"name": "${oc.env:HOME}"}), "verl", Cluster(), "experiment_name: verl would read .* as an interpolation"),
+        (SUMS.model_copy(update={"name": "???"}), "verl", Cluster(), "not set"),
     ]
     for config, engine, cluster, message in cases:
         with pytest.raises(ConfigError, match=message):
@@ -212,13 +214,14 @@ def test_what_cannot_be_handed_over_is_refused_before_anything_is_written(tmp_pa
 
 
 def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
-    """bash reads it in a folder with blanks in its name; what is added comes last; the page names what is missing."""
-    folder = tmp_path / "a b"
+    """bash and Hydra read it in a folder with blanks and quotes in its name; what is added comes last; the page names what is missing."""
+    folder = tmp_path / """o'brien's "a $b" """
     config = SUMS.model_copy(update={"name": 'my "run"'})
     hand_over(config, "verl", folder)
     module, *arguments = handover.arguments_of(folder, ["trainer.nnodes=3"])
     assert module == "verl.trainer.main_ppo" and arguments[-1] == "trainer.nnodes=3"
-    assert f"trainer.rollout_data_dir='{folder}/rollouts'" in arguments
+    escaped = str(folder).replace('"', '\\"')
+    assert f'trainer.rollout_data_dir="{escaped}/rollouts"' in arguments
     assert 'trainer.experiment_name="my \\"run\\""' in arguments
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "- `ppo.ratio_threshold`: verl skips" in page and "| `ppo.kl_coef` | 0.02 | `algorithm.kl_ctrl.kl_coef` | 0.02 |" in page
@@ -230,6 +233,8 @@ def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
         '"1e5"',
         "[x,2]",
     ]
+    # as OverridesParser of Hydra 1.3 reads them back: a backslash means itself but before a quote
+    assert [hydra_value(text) for text in (r"a\b c", "o'b", r"a\"b", "a\\")] == [r'"a\b c"', '"o\'b"', r'"a\\\"b"', r'"a\\"']
 
 
 def test_openrlhfs_responses_open_as_a_run(tmp_path: Path) -> None:
@@ -275,7 +280,7 @@ def test_their_own_loaders_take_it(engine: Any, tmp_path: Path) -> None:
     if not (peers.folder() / peer / "bin" / "python").exists():
         pytest.skip(f"python -m benchmarks.peers {peer}")
     for recipe in CASES[engine]:
-        folder = tmp_path / recipe
+        folder = tmp_path / """o'brien's "runs" """ / recipe
         hand_over(load_recipe(recipe).config, engine, folder)
         done = handover.check(folder)
         assert done.returncode == 0, (recipe, done.stderr[-2000:])
