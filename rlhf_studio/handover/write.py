@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -57,8 +59,8 @@ def hand_over(
     Raises:
         ConfigError: a setting that cannot be handed over, or a model or prompts that cannot be read.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError([Problem("OUT", f"{out} is there already; name a new folder, or an empty one")])
+    with _sentence(out):
+        _check_free(out)
     if problems := list(reward_problems(config.reward)):
         raise ConfigError(problems)
     policy = _policy(config)
@@ -71,16 +73,47 @@ def hand_over(
     rewards = _rewards(translation, engine, policy, handed.start, permissions)
     if problems := list(script.unwritable(engine, translation)):
         raise ConfigError(problems)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    with _sentence(out):
+        notes = _write_whole(out, lambda folder: _write(folder, engine, translation, handed, rewards))
+    return HandedOver(out, translation, notes)
+
+
+@contextmanager
+def _sentence(out: Path) -> Iterator[None]:
+    """Says in a :class:`ConfigError` why nothing can be written there."""
     try:
-        notes = _write(made, engine, translation, handed, rewards)
+        yield
+    except OSError as error:
+        raise ConfigError([Problem("OUT", f"{out} cannot be written: {error.strerror or error}")]) from error
+
+
+def _check_free(out: Path) -> None:
+    """Raises OSError where no folder of this name can be, ConfigError where something is there."""
+    try:
+        there = bool(os.listdir(out))
+    except FileNotFoundError:
+        there = False
+    except NotADirectoryError:
+        there = os.path.lexists(out)
+        if not there:
+            raise
+    if there:
+        raise ConfigError([Problem("OUT", f"{out} is there already; name a new folder, or an empty one")])
+
+
+def _write_whole(out: Path, write: Callable[[Path], list[str]]) -> list[str]:
+    """Let a folder be written beside ``out``, which becomes ``out`` when it is complete. ``out`` may be a link to an empty folder."""
+    target = Path(os.path.realpath(out))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".hand-over-", dir=target.parent))
+    try:
+        notes = write(made)
         made.chmod(0o755)
-        made.replace(out)
+        made.replace(target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return HandedOver(out, translation, notes)
+    return notes
 
 
 def _policy(config: RunConfig) -> ModelFacts:

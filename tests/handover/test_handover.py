@@ -213,6 +213,21 @@ def test_what_cannot_be_handed_over_is_refused_before_anything_is_written(tmp_pa
     assert "name a new folder" in told and "--gpus: 0 is not a number" in told and not out.exists()
 
 
+def test_a_place_where_no_folder_can_be_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link to an empty folder is one that can."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for out in ("file/out", "x" * 256, "loop", "/proc/no/out"):
+        assert main(["hand-over", "--recipe", "sums", "--to", "verl", str(tmp_path / out)]) == 2
+        assert "cannot be written: " in capsys.readouterr().err, out
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    hand_over(SUMS, "verl", tmp_path / "link")
+    hand_over(SUMS, "verl", tmp_path / ("x" * 255))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "run.sh").exists()
+
+
 def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
     """bash and Hydra read it in a folder with blanks and quotes in its name; what is added comes last; the page names what is missing."""
     folder = tmp_path / """o'brien's "a $b" """
