@@ -8,11 +8,12 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import json
+import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 class HandedReward:
@@ -38,8 +39,8 @@ class HandedReward:
     def score(self, prompt: str, response: str, reference: str, *, stopped: bool | None = None) -> dict[str, float]:
         """``score``, and under its name the weighted score of each component. ``stopped`` None: nobody knows; then nothing is taken off."""
         tokens = self.length(response, stopped)
-        parts = {name: weight * self._part(kind, rule, prompt, response, reference, tokens) for name, weight, kind, rule in self._parts}
-        return {"score": self._shaped(sum(parts.values()), tokens, stopped), **parts}
+        parts = [(name, weight * self._part(kind, rule, prompt, response, reference, tokens)) for name, weight, kind, rule in self._parts]
+        return {"score": self._shaped(sum(value for _, value in parts), tokens, stopped), **dict(parts)}
 
     def without_end(self, response: str) -> tuple[str, bool]:
         """The response without the token that ends it, and whether it has one. Other special tokens stay."""
@@ -81,11 +82,13 @@ class HandedReward:
 class RolloutFile:
     """Responses with their rewards as JSON Lines, for ``open-log``. All processes of one machine append to the same file.
 
-    The step is counted: the responses of a step are drawn before those of the next.
+    The step is counted, by the lines that there are: the responses of a step are drawn before those of the next. A last line that was
+    cut off when its process was killed is taken away.
     """
 
     def __init__(self, path: Path, responses_per_step: int):
         self._path, self._per_step, self._works = path, responses_per_step, True
+        self._lines, self._bytes = 0, 0  # those of the file that this process has counted
 
     def write(self, prompt: str, response: str, length: int, scores: dict[str, float], stopped: bool) -> None:
         """Append a line. What goes wrong is told once; it never stops the training."""
@@ -108,15 +111,21 @@ class RolloutFile:
             "stopped": stopped,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path.with_suffix(".count"), "a+", encoding="ascii") as counter:
-            fcntl.flock(counter, fcntl.LOCK_EX)
-            counter.seek(0)
-            count = int(counter.read() or 0)
-            with open(self._path, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": 1 + count // self._per_step, **line}) + "\n")
-            counter.seek(0)
-            counter.truncate()
-            counter.write(str(count + 1))
+        with open(self._path, "a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._count(file)
+            file.write(json.dumps({"step": 1 + self._lines // self._per_step, **line}).encode() + b"\n")
+
+    def _count(self, file: BinaryIO) -> None:
+        """Count the lines that all processes have added since the last time, and leave the file at the end of a line."""
+        if file.seek(0, os.SEEK_END) < self._bytes:  # another file, or a shorter one
+            self._lines, self._bytes = 0, 0
+        file.seek(self._bytes)
+        for line in file:
+            if not line.endswith(b"\n"):
+                file.truncate(self._bytes)
+                break
+            self._lines, self._bytes = self._lines + 1, self._bytes + len(line)
 
 
 def function_in(path: Path, name: str) -> Callable[..., Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from rlhf_studio.config.io import Problem
 from rlhf_studio.handover.translation import InFolder, Translation
 
 HEAD = """#!/usr/bin/env bash
@@ -15,6 +15,15 @@ HEAD = """#!/usr/bin/env bash
 # On several machines, first: ray start --head on one, ray start --address=HEAD:6379 on the others; then this script on the first.
 set -euo pipefail
 HERE="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
+
+"""
+# In Hydra's quoted texts a backslash means itself but before a quote; ${ begins an interpolation, for which verl 0.9 has no escape that
+# lasts: it resolves its settings, and reads the results once more.
+IN_HYDRA = r"""if [[ "$HERE" == *'${'* ]]; then
+    echo "verl reads \${ in the name of a folder as an interpolation; rename the folder: $HERE" >&2
+    exit 2
+fi
+IN_HYDRA="$(printf '%s' "$HERE" | sed -E 's/(\\*)"/\1\1\\"/g')"
 
 """
 COMMANDS = {"verl": "python3 -m verl.trainer.main_ppo", "openrlhf": "python3 -m openrlhf.cli.train_ppo_ray"}
@@ -25,19 +34,23 @@ _WORDS = {"true", "false", "null", "none", "nan", "inf", "yes", "no", "on", "off
 def script(engine: str, to: Translation) -> str:
     """The whole file. Further arguments of the script come last, so they win."""
     lines = _hydra(to) if engine == "verl" else _options(to)
-    return HEAD.format(engine=engine) + " \\\n    ".join([COMMANDS[engine], *lines, '"$@"']) + "\n"
+    head = HEAD.format(engine=engine) + (IN_HYDRA if engine == "verl" else "")
+    return head + " \\\n    ".join([COMMANDS[engine], *lines, '"$@"']) + "\n"
 
 
 def _hydra(to: Translation) -> Iterator[str]:
     for name, value in to.options.items():
         if isinstance(value, InFolder):
-            yield f"\"{name}='$HERE/{value}'\""
+            yield f'"{name}=\\"$IN_HYDRA/{value}\\""'
         else:
             yield shlex.quote(f"{name}={hydra_value(value)}")
 
 
 def hydra_value(value: Any) -> str:
-    """A value as Hydra's overrides are written; texts that could be read as something else stand in quotes."""
+    """A value as Hydra's overrides are written; texts that could be read as something else stand in quotes.
+
+    A text must have no ``${``, and not be ``???``: see :func:`unwritable`.
+    """
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, list):
@@ -46,8 +59,23 @@ def hydra_value(value: Any) -> str:
         return "{" + ",".join(f"{key}:{hydra_value(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _quoted(value)
     return repr(value)
+
+
+def _quoted(text: str) -> str:
+    """As Hydra's grammar has it: backslashes are doubled before a quote alone (hydra.cc/docs/advanced/override_grammar/basic)."""
+    before_quotes = re.sub(r'(\\*)"', r'\1\1\\"', text)
+    return '"' + re.sub(r"\\+\Z", lambda end: end[0] * 2, before_quotes) + '"'
+
+
+def unwritable(engine: str, to: Translation) -> Iterator[Problem]:
+    """The texts that verl would take for something else, however they are written. argparse takes all."""
+    for option, value in to.options.items() if engine == "verl" else ():
+        interpolation = "${" in hydra_value(value)
+        if interpolation or value == "???":
+            what = "an interpolation, which begins with ${" if interpolation else "a value that is not set"
+            yield Problem(option, f"verl would read {value!r} as {what}; give it another name or path")
 
 
 def _options(to: Translation) -> Iterator[str]:

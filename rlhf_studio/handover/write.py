@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
 from rlhf_studio.handover import openrlhf, page, prompts, script, verl
 from rlhf_studio.handover.prompts import HandedPrompts
@@ -56,8 +59,8 @@ def hand_over(
     Raises:
         ConfigError: a setting that cannot be handed over, or a model or prompts that cannot be read.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError([Problem("OUT", f"{out} is there already; name a new folder, or an empty one")])
+    with _sentence(out):
+        _check_free(out)
     if problems := list(reward_problems(config.reward)):
         raise ConfigError(problems)
     policy = _policy(config)
@@ -68,16 +71,49 @@ def hand_over(
     if engine == "verl" and handed.start:
         translation.options[f"{verl.MODEL}.custom_chat_template"] = f"{{{{ bos_token }}}}{verl.AS_WRITTEN}"
     rewards = _rewards(translation, engine, policy, handed.start, permissions)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    if problems := list(script.unwritable(engine, translation)):
+        raise ConfigError(problems)
+    with _sentence(out):
+        notes = _write_whole(out, lambda folder: _write(folder, engine, translation, handed, rewards))
+    return HandedOver(out, translation, notes)
+
+
+@contextmanager
+def _sentence(out: Path) -> Iterator[None]:
+    """Says in a :class:`ConfigError` why nothing can be written there."""
     try:
-        notes = _write(made, engine, translation, handed, rewards)
+        yield
+    except OSError as error:
+        raise ConfigError([Problem("OUT", f"{out} cannot be written: {error.strerror or error}")]) from error
+
+
+def _check_free(out: Path) -> None:
+    """Raises OSError where no folder of this name can be, ConfigError where something is there."""
+    try:
+        there = bool(os.listdir(out))
+    except FileNotFoundError:
+        there = False
+    except NotADirectoryError:
+        there = os.path.lexists(out)
+        if not there:
+            raise
+    if there:
+        raise ConfigError([Problem("OUT", f"{out} is there already; name a new folder, or an empty one")])
+
+
+def _write_whole(out: Path, write: Callable[[Path], list[str]]) -> list[str]:
+    """Let a folder be written beside ``out``, which becomes ``out`` when it is complete. ``out`` may be a link to an empty folder."""
+    target = Path(os.path.realpath(out))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".hand-over-", dir=target.parent))
+    try:
+        notes = write(made)
         made.chmod(0o755)
-        made.replace(out)
+        made.replace(target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return HandedOver(out, translation, notes)
+    return notes
 
 
 def _policy(config: RunConfig) -> ModelFacts:
@@ -158,8 +194,7 @@ def component_names(config: RunConfig) -> list[str]:
     for part in config.reward.components:
         base = part.name or part.kind
         base = f"{base} component" if base in TAKEN else base
-        same = sum(name == base or name.startswith(f"{base} ") for name in names)
-        names.append(f"{base} {same + 1}" if same else base)
+        names.append(free_name(base, names))
     return names
 
 

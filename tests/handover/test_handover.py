@@ -91,6 +91,14 @@ def test_verl_gets_the_score_and_its_parts(tmp_path: Path) -> None:
     assert score("sums", "so 5", "4") == {"score": 0.0, "right": 0.0}
 
 
+def test_every_component_counts_whatever_it_is_called(tmp_path: Path) -> None:
+    rules = [{"kind": "length", "name": name, "target": 9, "weight": weight} for name, weight in (("length 2", 1), ("", 2), ("", 4))]
+    hand_over(sums(reward={"components": rules}), "verl", tmp_path / "out")
+    score = module_of(tmp_path / "out").compute_score("sums", "12", "")
+    one = score.pop("length 2")
+    assert one and score == {"score": 7 * one, "length": 2 * one, "length 3": 4 * one}
+
+
 def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     lines = ["def score(prompts, responses, **extra):", "    assert 'references' not in extra"]
@@ -191,6 +199,8 @@ def test_what_cannot_be_handed_over_is_refused_before_anything_is_written(tmp_pa
         (SUMS, "verl", Cluster(gpus=7), "128 responses cannot be shared equally by 7 GPUs"),
         (SUMS, "openrlhf", Cluster(gpus=7), "64 responses cannot be shared equally by 7 GPUs"),
         (sums(model={"policy": str(tmp_path / "nowhere")}), "verl", Cluster(), "model.policy"),
+        (SUMS.model_copy(update={"name": "${oc.env:HOME}"}), "verl", Cluster(), "experiment_name: verl would read .* as an interpolation"),
+        (SUMS.model_copy(update={"name": "???"}), "verl", Cluster(), "not set"),
     ]
     for config, engine, cluster, message in cases:
         with pytest.raises(ConfigError, match=message):
@@ -205,14 +215,30 @@ def test_what_cannot_be_handed_over_is_refused_before_anything_is_written(tmp_pa
     assert "name a new folder" in told and "--gpus: 0 is not a number" in told and not out.exists()
 
 
+def test_a_place_where_no_folder_can_be_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link to an empty folder is one that can."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for out in ("file/out", "x" * 256, "loop", "/proc/no/out"):
+        assert main(["hand-over", "--recipe", "sums", "--to", "verl", str(tmp_path / out)]) == 2
+        assert "cannot be written: " in capsys.readouterr().err, out
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    hand_over(SUMS, "verl", tmp_path / "link")
+    hand_over(SUMS, "verl", tmp_path / ("x" * 255))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "run.sh").exists()
+
+
 def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
-    """bash reads it in a folder with blanks in its name; what is added comes last; the page names what is missing."""
-    folder = tmp_path / "a b"
+    """bash and Hydra read it in a folder with blanks and quotes in its name; what is added comes last; the page names what is missing."""
+    folder = tmp_path / """o'brien's "a $b" """
     config = SUMS.model_copy(update={"name": 'my "run"'})
     hand_over(config, "verl", folder)
     module, *arguments = handover.arguments_of(folder, ["trainer.nnodes=3"])
     assert module == "verl.trainer.main_ppo" and arguments[-1] == "trainer.nnodes=3"
-    assert f"trainer.rollout_data_dir='{folder}/rollouts'" in arguments
+    escaped = str(folder).replace('"', '\\"')
+    assert f'trainer.rollout_data_dir="{escaped}/rollouts"' in arguments
     assert 'trainer.experiment_name="my \\"run\\""' in arguments
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert "- `ppo.ratio_threshold`: verl skips" in page and "| `ppo.kl_coef` | 0.02 | `algorithm.kl_ctrl.kl_coef` | 0.02 |" in page
@@ -224,6 +250,8 @@ def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
         '"1e5"',
         "[x,2]",
     ]
+    # as OverridesParser of Hydra 1.3 reads them back: a backslash means itself but before a quote
+    assert [hydra_value(text) for text in (r"a\b c", "o'b", r"a\"b", "a\\")] == [r'"a\b c"', '"o\'b"', r'"a\\\"b"', r'"a\\"']
 
 
 def test_openrlhfs_responses_open_as_a_run(tmp_path: Path) -> None:
@@ -241,6 +269,23 @@ def test_openrlhfs_responses_open_as_a_run(tmp_path: Path) -> None:
     blocked.write("p", "r", 1, {"score": 0.0}, True)
 
 
+def test_a_killed_writer_harms_neither_the_steps_nor_the_lines(tmp_path: Path) -> None:
+    """Killed at any byte, its last line is gone; the next process goes on with the step, whatever else lies in the folder."""
+    path = tmp_path / "rollouts.jsonl"
+    first, second = RolloutFile(path, 2), RolloutFile(path, 2)
+    for writer in (first, second, first):
+        writer.write("p", "r", 2, {"score": 0.0}, True)
+    path.with_suffix(".count").write_text("garbled")
+    with path.open("a") as file:
+        file.write('{"step": 2, "prompt": "p')
+    for writer in (RolloutFile(path, 2), second, first):
+        writer.write("p", "r", 2, {"score": 0.0}, True)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 1, 2, 2, 3, 3]
+    path.unlink()
+    first.write("p", "r", 2, {"score": 0.0}, True)
+    assert json.loads(path.read_text())["step"] == 1
+
+
 CASES = {"verl": ("world-lora", "sums-rloo"), "openrlhf": ("world", "sums", "world-grpo", "sums-rloo", "world-lora")}
 
 
@@ -252,7 +297,7 @@ def test_their_own_loaders_take_it(engine: Any, tmp_path: Path) -> None:
     if not (peers.folder() / peer / "bin" / "python").exists():
         pytest.skip(f"python -m benchmarks.peers {peer}")
     for recipe in CASES[engine]:
-        folder = tmp_path / recipe
+        folder = tmp_path / """o'brien's "runs" """ / recipe
         hand_over(load_recipe(recipe).config, engine, folder)
         done = handover.check(folder)
         assert done.returncode == 0, (recipe, done.stderr[-2000:])
