@@ -122,7 +122,7 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
         assert not studio.asked("stop")
         send_command(only_run(tmp_path).run_dir, "pause")
         send_command(only_run(tmp_path).run_dir, "stop")
-        with pytest.raises(StoreError, match="in a program of its own"):
+        with pytest.raises(StoreError, match="not ours to end"):
             force_stop(only_run(tmp_path).run_dir, "an operator")
         with pytest.raises(StoreError, match="no model to train"):
             refuse_only_read(only_run(tmp_path))
