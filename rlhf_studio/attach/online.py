@@ -19,6 +19,7 @@ from rlhf_studio.attach.loops import give_rewards
 from rlhf_studio.attach.session import Session
 from rlhf_studio.attach.steps import Response
 from rlhf_studio.runs.means import mean_metrics
+from rlhf_studio.runs.messages import text_of
 
 REWARDS, GENERATE, LOGPROBS, LOSS = (
     "_calculate_rewards",
@@ -209,8 +210,8 @@ def read(generation: Generation, names: Sequence[str], weights: Any, ends: set[i
     """The responses of a generation batch, and the means of the rewards over all processes; ``each`` responses to one prompt."""
     responses = [
         Response(
-            prompt=text_of(prompt),
-            response=text_of(completion),
+            prompt=str(text_of(prompt)),
+            response=str(text_of(completion)),
             response_ids=np.array(ids, np.int32),
             stopped=bool(len(ids)) and int(ids[-1]) in ends if ends else None,
         )
@@ -223,21 +224,6 @@ def read(generation: Generation, names: Sequence[str], weights: Any, ends: set[i
     weighted = to_numpy(generation.rewards).astype(np.float64) * to_numpy(weights).astype(np.float64)
     give_rewards(responses, {name: weighted[: len(responses), column] for column, name in enumerate(names)})
     return responses, _over_all(weighted, names, each) if len(weighted) > len(responses) else {}
-
-
-def text_of(said: Any) -> str:
-    """A text as it is; of messages what each says, with its role in front where there are several."""
-    if isinstance(said, str):
-        return said
-    if isinstance(said, Mapping):
-        content = said.get("content")
-        if isinstance(content, list):
-            return " ".join(str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, Mapping) else str(part) for part in content)
-        return str(content or "")
-    if isinstance(said, Sequence):
-        own = [text_of(message) for message in said]
-        return own[0] if len(own) == 1 else "\n".join(f"{message['role']}: {text}" for message, text in zip(said, own, strict=True))
-    return str(said)
 
 
 def _give_numbers(responses: Sequence[Response], generation: Generation) -> None:

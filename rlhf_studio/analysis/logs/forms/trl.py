@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in, text_of
+from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.runs.messages import text_of
 
 USED = {"step", "prompt", "completion", "advantage"}
 CLOSE = 1e-3  # of the largest advantage of a group
