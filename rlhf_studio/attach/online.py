@@ -18,6 +18,8 @@ from rlhf_studio.attach.arrays import to_numpy
 from rlhf_studio.attach.loops import give_rewards
 from rlhf_studio.attach.session import Session
 from rlhf_studio.attach.steps import Response
+from rlhf_studio.runs.means import mean_metrics
+from rlhf_studio.runs.messages import text_of
 
 REWARDS, GENERATE, LOGPROBS, LOSS = (
     "_calculate_rewards",
@@ -183,7 +185,8 @@ class Online:
         if generation.old is None and not self._noted and (note := _dropout_note(self._trainer.model)):
             self._noted = True
         weights, names, ends = self._trainer.reward_weights, self.reward_names, self._ends()
-        self._deliver_to(generation.number, lambda: read(generation, names, weights, ends), note)
+        each = int(getattr(self._trainer, "num_generations", 0) or 0)
+        self._deliver_to(generation.number, lambda: read(generation, names, weights, ends, each), note)
 
     def _ends(self) -> set[int]:
         """Ids of the tokens with which a response ends by itself."""
@@ -203,12 +206,12 @@ def _dropout_note(model: Any) -> str:
     return text if active else ""
 
 
-def read(generation: Generation, names: Sequence[str], weights: Any, ends: set[int]) -> tuple[list[Response], dict[str, float]]:
-    """The responses of a generation batch, and the means of the rewards over all processes."""
+def read(generation: Generation, names: Sequence[str], weights: Any, ends: set[int], each: int) -> tuple[list[Response], dict[str, float]]:
+    """The responses of a generation batch, and the means of the rewards over all processes; ``each`` responses to one prompt."""
     responses = [
         Response(
-            prompt=text_of(prompt),
-            response=text_of(completion),
+            prompt=str(text_of(prompt)),
+            response=str(text_of(completion)),
             response_ids=np.array(ids, np.int32),
             stopped=bool(len(ids)) and int(ids[-1]) in ends if ends else None,
         )
@@ -220,22 +223,7 @@ def read(generation: Generation, names: Sequence[str], weights: Any, ends: set[i
     _give_numbers(responses, generation)
     weighted = to_numpy(generation.rewards).astype(np.float64) * to_numpy(weights).astype(np.float64)
     give_rewards(responses, {name: weighted[: len(responses), column] for column, name in enumerate(names)})
-    return responses, _over_all(weighted, names) if len(weighted) > len(responses) else {}
-
-
-def text_of(said: Any) -> str:
-    """A text as it is; of messages what each says, with its role in front where there are several."""
-    if isinstance(said, str):
-        return said
-    if isinstance(said, Mapping):
-        content = said.get("content")
-        if isinstance(content, list):
-            return " ".join(str(part.get("text", f"[{part.get('type')}]")) if isinstance(part, Mapping) else str(part) for part in content)
-        return str(content or "")
-    if isinstance(said, Sequence):
-        own = [text_of(message) for message in said]
-        return own[0] if len(own) == 1 else "\n".join(f"{message['role']}: {text}" for message, text in zip(said, own, strict=True))
-    return str(said)
+    return responses, _over_all(weighted, names, each) if len(weighted) > len(responses) else {}
 
 
 def _give_numbers(responses: Sequence[Response], generation: Generation) -> None:
@@ -264,16 +252,15 @@ def _give(responses: Sequence[Response], name: str, table: Any | None) -> None:
             response.arrays[name] = row[: response.length or 0]
 
 
-def _over_all(weighted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Means over the responses of all processes; ``weighted`` (N, functions) has NaN for none."""
-    known = weighted[~np.isnan(weighted).all(axis=1)]
-    if not len(known):
-        return {}
-    scores = np.nansum(known, axis=1)
-    metrics = {"objective/scores": scores.mean(), "objective/scores_min": scores.min(), "objective/scores_max": scores.max()}
-    if len(scores) > 1:
-        metrics["objective/scores_std"] = scores.std(ddof=1)
+def _over_all(weighted: np.ndarray, names: Sequence[str], each: int) -> dict[str, float]:
+    """Means over the responses of all processes; ``weighted`` (N, functions) has NaN for none.
+
+    ``each``: so many rows, one after another, are the responses to one prompt, as the trainer's own advantages have it; 0 for unknown.
+    """
+    rows = np.flatnonzero(~np.isnan(weighted).all(axis=1))
+    prompts = (rows // each).tolist() if each > 0 and len(weighted) % each == 0 else None
+    metrics = mean_metrics("objective/scores", np.nansum(weighted[rows], axis=1), prompts)
     for column, name in enumerate(names):
         own = weighted[:, column][~np.isnan(weighted[:, column])]
-        metrics |= {f"reward/{name}": own.mean()} if len(own) else {}
-    return {name: float(value) for name, value in metrics.items()}
+        metrics |= {f"reward/{name}": float(own.mean())} if len(own) else {}
+    return metrics

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from rlhf_studio.runs.means import ERRORS, mean_metrics
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, TokenRecord
 from rlhf_studio.token_texts import GrowingText
 
@@ -95,11 +96,13 @@ def step_record(
     """A step's record: the first ``most`` responses with every token's numbers, and metrics over all of them.
 
     ``k3``: the KL of tokens is r - 1 - log r with r = π_ref / π (http://joschu.net/blog/kl-approx.html), else log π - log π_ref.
-    What ``metrics`` gives has the last word over what follows from the responses.
+    What ``metrics`` gives has the last word over what follows from the responses; beside a mean of its own stands no error of ours.
     """
     rollouts = [_rollout(row, response, texts, kl_coef, k3) for row, response in enumerate(responses[:most])]
-    prompts = [rollout.prompt for rollout in rollouts] if len(rollouts) == len(responses) else None
-    return StepRecord(step, {**metrics_of(responses, prompts), **metrics}, rollouts, events=list(events))
+    ours = metrics_of(responses)
+    for name in ERRORS.keys() & metrics.keys():
+        ours.pop(ERRORS[name], None)
+    return StepRecord(step, {**ours, **metrics}, rollouts, events=list(events))
 
 
 def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> RolloutRecord:
@@ -167,11 +170,10 @@ def _ids(ids: np.ndarray | None, count: int) -> np.ndarray:
     return np.full(count, UNKNOWN_ID, np.int32) if ids is None else ids
 
 
-def metrics_of(responses: Sequence[Response], prompts: Sequence[str] | None = None) -> dict[str, float]:
+def metrics_of(responses: Sequence[Response]) -> dict[str, float]:
     """Means over the responses of which a number is known; no metric of which none is.
 
-    ``prompts`` are the text of each response's prompt: the standard error of the mean score counts prompts, not responses. With the sums
-    s_i of k_i values of each of n prompts, and the mean m of all N values it is √(n / (n - 1) · Σ (s_i - k_i m)²) / N.
+    The standard errors of scores count prompts, not responses; there are none where a response's prompt is not known.
     """
     if not responses:
         return {}
@@ -181,10 +183,8 @@ def metrics_of(responses: Sequence[Response], prompts: Sequence[str] | None = No
     stopped = np.array([math.nan if response.stopped is None else not response.stopped for response in responses], np.float64)
     gold = np.array([math.nan if response.gold is None else response.gold for response in responses], np.float64)
     metrics = {
-        "objective/scores": _mean(scores),
         "objective/kl": _mean(kls),
         "objective/kl_k3": _mean(np.array([_k3(own.arrays).sum() for own in responses if not math.isnan(own.kl)])),
-        "gold/score": _mean(gold),
         "tokens/response_length": _mean(lengths),
         "tokens/cut_off": _mean(stopped),
         "policy/entropy_avg": _token_mean(responses, "entropy"),
@@ -195,14 +195,20 @@ def metrics_of(responses: Sequence[Response], prompts: Sequence[str] | None = No
     }
     for name in dict.fromkeys(name for response in responses for name in response.parts):
         metrics[f"reward/{name}"] = _mean(np.array([response.parts.get(name, math.nan) for response in responses], np.float64))
-    known = scores[np.isfinite(scores)]
-    if len(known):
-        metrics |= {"objective/scores_min": float(known.min()), "objective/scores_max": float(known.max())}
-    if len(known) > 1:
-        metrics["objective/scores_std"] = float(known.std(ddof=1))
-    if prompts is not None and len(known) == len(scores):
-        metrics["objective/scores_se"] = _standard_error(prompts, scores)
+    prompts = [_prompt_of(response) for response in responses]
+    for name, values in (("objective/scores", scores), ("gold/score", gold)):
+        rows = np.flatnonzero(~np.isnan(values))
+        metrics |= mean_metrics(name, values[rows], None if None in prompts else [prompts[row] for row in rows])
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def _prompt_of(response: Response) -> Hashable | None:
+    """What tells a response's prompt from others; None where it is not known."""
+    if response.prompt is not None:
+        return response.prompt
+    if response.prompt_ids is not None:
+        return tuple(response.prompt_ids.tolist())
+    return None if response.prompt_pieces is None else "".join(response.prompt_pieces)
 
 
 def _k3(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -224,12 +230,3 @@ def _token_mean(responses: Sequence[Response], name: str) -> float:
 def _ratio(responses: Sequence[Response]) -> float:
     pairs = [response.arrays for response in responses if {"logprobs", "new_logprobs"} <= response.arrays.keys()]
     return _mean(np.concatenate([np.exp(np.clip(own["new_logprobs"] - own["logprobs"], -80, 80)) for own in pairs])) if pairs else math.nan
-
-
-def _standard_error(prompts: Sequence[str], values: np.ndarray) -> float:
-    different, prompt_of_value = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    n = len(different)
-    if n < 2:
-        return math.nan
-    sums = np.bincount(prompt_of_value, values - values.mean(), n)
-    return float(np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(values))

@@ -18,10 +18,10 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.stages.ppo import PPOStage
 from rlhf_studio.engine.types import Samples, Scores
 from rlhf_studio.inputs.prompts.read import Prompts
-from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import RunExists
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.records import EventRecord, State, StepRecord
+from rlhf_studio.runs.records import EventRecord, Origin, State, StepRecord
 from rlhf_studio.runs.writer import Heartbeat, RunWriter
 
 PROMPTS_FILE = "prompts.jsonl"
@@ -50,7 +50,8 @@ class Recording:
         """Make the folder. Raises StoreError, as where it exists already; nothing is left then."""
         config = recorded_config(trainer.config, run_dir)
         lines = "".join(json.dumps({"prompt": row.text}) + "\n" for row in prompts.rows)
-        create_run(run_dir, config, name=name or "Python", state="loading", files={PROMPTS_FILE: lines.encode("ascii")})
+        files, origin = {PROMPTS_FILE: lines.encode("ascii")}, Origin(program=this_program())
+        create_run(run_dir, config, name=name or "Python", state="loading", origin=origin, files=files)
         self.run_dir = run_dir
         with contextlib.ExitStack() as opened:
             opened.enter_context(EngineLock(run_dir))

@@ -101,7 +101,7 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
 
     Raises:
         StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL; and of a run
-            that another program trains and records.
+            that somebody's own program trains.
     """
     folder = Path(run_dir).resolve()
     _refuse_other_programs(folder)
@@ -117,13 +117,17 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
 
 
 def _refuse_other_programs(folder: Path) -> None:
-    """Raises StoreError for a run that another trainer's process records (``attach``): that process is not ours to end."""
+    """Raises StoreError for a run that somebody's own program trains: that process is not ours to end."""
     try:
         origin = RunReader(folder).origin()
     except (StoreError, ValueError):
         return  # a run of ours that cannot be read any more can still be ended
-    if origin.controls is not None:
-        raise StoreError(f"{origin.imported} trains this run in a program of its own: stop it there, or ask it to stop.", "state")
+    if name := origin.trained_by:
+        raise StoreError(
+            f"This run is trained in a process that is not ours to end ({name}). Ask it to stop, or end it where you started it: "
+            "Ctrl+C in its terminal, or interrupt the notebook.",
+            "state",
+        )
 
 
 def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:

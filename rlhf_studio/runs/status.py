@@ -97,8 +97,12 @@ def silence(run: RunStatus) -> int | None:
 
 
 def may_force_stop(run: RunStatus) -> bool:
-    """Whether a person should be offered to end the engine by force: it was asked to stop, had time for it, and has not."""
-    return run.state in ALIVE and run.stop_asked_age is not None and run.stop_asked_age > STOP_GRACE
+    """Whether a person should be offered to end the engine by force: it was asked to stop, had time for it, and has not.
+
+    Never for a run that somebody's own program trains: see :func:`rlhf_studio.runs.launch.kill_engine`.
+    """
+    asked = run.stop_asked_age is not None and run.stop_asked_age > STOP_GRACE
+    return run.state in ALIVE and asked and not run.origin.trained_by
 
 
 def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_workspace: bool) -> RunStatus:

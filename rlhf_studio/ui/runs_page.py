@@ -55,17 +55,18 @@ def allowed_actions(run: RunStatus) -> list[str]:
     """
     if run.recording:
         return []
-    trained = not (run.origin and run.origin.imported)  # an imported log has no model
+    trained = not run.origin.imported  # an imported log has no model
     follow = ["follow"] if trained else []
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.unreadable:
         return [*marks, "delete"]
     if run.state in ALIVE:
-        return [*(["force_stop"] if may_force_stop(run) and trained else []), *follow, *marks]
+        return [*(["force_stop"] if may_force_stop(run) else []), *follow, *marks]
     if run.state == "queued":
         return ["move", "cancel", "follow", *marks, "delete"]
     more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do
-    own = (["resume"] if run.state in ("stopped", "failed", "interrupted") else more) if trained else []
+    own = ["resume"] if run.state in ("stopped", "failed", "interrupted") else more
+    own = own if trained and not run.origin.program else []  # what a program has made, only that program can go on with
     return [*own, *follow, *marks, "delete"]
 
 

@@ -15,13 +15,17 @@ import pytest
 import torch
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.attach import Studio, recording
+from rlhf_studio.attach.online import _over_all
+from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.live.details import Details
 from tests.attach.stand_in import Letters
 from tests.waiting import wait_until
@@ -122,7 +126,7 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
         assert not studio.asked("stop")
         send_command(only_run(tmp_path).run_dir, "pause")
         send_command(only_run(tmp_path).run_dir, "stop")
-        with pytest.raises(StoreError, match="in a program of its own"):
+        with pytest.raises(StoreError, match="not ours to end"):
             force_stop(only_run(tmp_path).run_dir, "an operator")
         with pytest.raises(StoreError, match="no model to train"):
             refuse_only_read(only_run(tmp_path))
@@ -163,3 +167,31 @@ def test_a_kill_leaves_what_was_committed_and_torch_is_never_loaded(tmp_path: Pa
     reader = only_run(tmp_path)
     assert reader.status().state == "interrupted"
     assert [metrics["objective/scores"] for _, metrics in reader.metrics_since(0)][:3] == [1.0, 2.0, 3.0]
+
+
+def test_errors_of_means_are_those_of_a_log_and_of_all_responses(tmp_path: Path) -> None:
+    """Two responses to each of four prompts, in a loop and in a log; 300, of which 256 are kept; and those of two processes."""
+    draw = np.random.default_rng(0)
+    prompts, rewards, gold = [f"p{row // 2}" for row in range(300)], draw.normal(size=300), draw.normal(size=300)
+    with Studio(run="mine", workspace=tmp_path) as studio:
+        for count in (8, 300):
+            studio.step(prompts=prompts[:count], responses=["x"] * count, rewards=rewards[:count], gold=gold[:count])
+    lines = [
+        {"step": 1, "prompt": prompts[row], "response": "x", "reward": rewards[row], "gold": gold[row]}
+        for row in range(8)
+    ]  # fmt: skip
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ours = dict(only_run(tmp_path).metrics_since(0))
+    logged = dict(Workspace(tmp_path).reader(open_log(tmp_path / "log.jsonl", tmp_path).run_id).metrics_since(0))
+    shared = {name for name in logged[1] if name.startswith(("objective/scores", "gold/"))}
+    assert {"objective/scores_se", "gold/score_se"} < shared
+    assert {name: ours[1][name] for name in shared} == pytest.approx({name: logged[1][name] for name in shared}, rel=1e-6)
+    by_prompt = np.std(rewards.reshape(-1, 2).mean(axis=1), ddof=1) / np.sqrt(150)
+    assert ours[2]["objective/scores_se"] == pytest.approx(by_prompt, rel=1e-6)
+
+    own = [Response(prompt=prompts[row], score=rewards[row]) for row in range(8)]  # of the first of two processes, 8 responses each
+    for each, error in ((2, np.std(rewards[:16].reshape(-1, 2).mean(axis=1), ddof=1) / np.sqrt(8)), (3, None)):
+        both = _over_all(rewards[:16, None], ["reward"], each)
+        metrics = step_record(1, own, both, TokenTexts(None), most=8).metrics
+        assert metrics["objective/scores"] == pytest.approx(rewards[:16].mean())
+        assert metrics.get("objective/scores_se") == (None if error is None else pytest.approx(error))

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from rlhf_studio.analysis.logs import follow
+from rlhf_studio.analysis.logs.cutting import Tokens
 from rlhf_studio.analysis.logs.follow import Follower, follow_log
 from rlhf_studio.analysis.logs.forms import FORMS
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
@@ -335,3 +337,14 @@ def test_the_table_of_forms_in_the_documents_is_that_of_the_code() -> None:
     for form in FORMS:
         assert f"| {form.name} | {form.fields} |" in text, form.name
     assert text.count("\n| ", 0, text.index("## A response")) == len(FORMS) + 1
+
+
+def test_bytes_that_never_make_a_character_are_shown_once_each(tmp_path: Path) -> None:
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    coder = Tokenizer(models.BPE({letter: number for number, letter in enumerate(sorted(letters))}, []))
+    coder.pre_tokenizer, coder.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    coder.save(str(tmp_path / "tokenizer.json"))
+    half = coder.encode("\u00e9").ids[0]  # the first of two bytes
+    before, after = coder.encode(" a").ids, coder.encode(" b").ids
+    pieces = Tokens(str(tmp_path)).pieces([*before, *[half] * 5, *after])
+    assert "".join(pieces) == coder.decode([*before, *[half] * 5, *after]) == " a" + "\ufffd" * 5 + " b"

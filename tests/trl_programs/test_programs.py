@@ -68,7 +68,7 @@ def check_run(reader: RunReader, steps: int, parts: set[str]) -> None:
     rollout = reader.rollout(steps, 0)
     assert set(rollout.parts) == parts and rollout.tokens is not None and len(rollout.tokens.arrays["advantages"]) == rollout.length
     assert diagnose(reader).findings is not None
-    with pytest.raises(StoreError, match=r"was made by \w+\.py, which has its prompts and rewards: run \w+\.py again"):
+    with pytest.raises(StoreError, match=r"was made by \w+\.py, which has its prompts and rewards: run that again"):
         refuse_only_read(reader)
 
 

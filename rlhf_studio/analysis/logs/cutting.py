@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from rlhf_studio.analysis.logs.shape import LogFields
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.token_texts import GrowingText
 from rlhf_studio.visible import visible
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _WORD = re.compile(r"\s*\S+|\s+")
-PARTIAL = "\ufffd"  # a token that ends inside a character
 FILE = "tokenizer.json"
 
 
@@ -60,22 +60,12 @@ class Tokens:
         return {"response_tokens": pieces, "response_ids": coded.ids}
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """The text that each token adds: decoded behind the token before it, as alone it would lose its blank in front."""
-        pieces: list[str] = []
-        settled: list[int] = []
-        waiting: list[int] = []
-        for token in ids:
-            waiting.append(token)
-            before, after = self._decode(settled), self._decode([*settled, *waiting])
-            if after.endswith(PARTIAL) and len(waiting) < 4:
-                pieces.append(PARTIAL)
-                continue
-            pieces.append(after[len(before) :] if after.startswith(before) else self._decode(waiting))
-            settled, waiting = waiting, []
-        return pieces
+        """The text that each token adds."""
+        text = GrowingText(self._decode)
+        return [text.add(token) for token in ids]
 
-    def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
+    def _decode(self, ids: tuple[int, ...]) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
 def cutter_of(model: str) -> Words | Tokens:

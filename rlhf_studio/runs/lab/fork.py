@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio import __version__
-from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config.changes import STAYS, Change, changes_between, refusals
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, parse_config, with_values
 from rlhf_studio.runs import checkpoints, paths, rows, schema
@@ -30,7 +30,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
 
 MAX_NAME = 120
-OF_A_PROGRAM = "the prompts of "  # how data.prompts begins in a run that a program of somebody's own has made
 _WORTH_PACKING = 0.2  # share of a database's pages that are free
 
 
@@ -38,14 +37,15 @@ def refuse_only_read(reader: RunReader) -> None:
     """Raises StoreError for a recording, for a run whose records were read from a file, and for one that a program has made."""
     if paths.is_recording(reader.run_dir):
         raise OnlyRead()
-    if source := reader.origin().imported:
-        raise StoreError(f"The run {reader.run_dir.name} was read from {source}: there is no model to train. Start a new run.", "state")
-    settings = reader.config()
-    prompts = settings.data.prompts if isinstance(settings, RunConfig) else ""
-    if prompts.startswith(OF_A_PROGRAM):
-        program = prompts.removeprefix(OF_A_PROGRAM)
+    origin = reader.origin()
+    if origin.imported:
+        text = f"The run {reader.run_dir.name} was read from {origin.imported}: there is no model to train. Start a new run."
+        raise StoreError(text, "state")
+    if origin.program:
         raise StoreError(
-            f"The run {reader.run_dir.name} was made by {program}, which has its prompts and rewards: run {program} again.", "state"
+            f"The run {reader.run_dir.name} was made by {origin.program}, which has its prompts and rewards: run that again, "
+            "or start a new run from the policy in one of its checkpoints.",
+            "state",
         )
 
 

@@ -21,11 +21,11 @@ from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.stages.ppo import PPOStage
 from rlhf_studio.engine.types import NonFiniteError, Rollout, Samples, Scores, StepSoFar, UpdateStats
-from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.paths import new_run_id
-from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, Origin, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import Heartbeat, RunWriter
 from rlhf_studio.trl.program.settings import Settings
 from rlhf_studio.visible import say
@@ -60,7 +60,7 @@ class Recording:
         """Make the folder: ``run_dir``, or a new one in the workspace. Raises StoreError."""
         self.run_dir = Path(run_dir) if run_dir else Path(os.environ.get(WORKSPACE) or "workspace") / "runs" / new_run_id()
         config = settings.config
-        create_run(self.run_dir, config, name=config.name, state="loading")
+        create_run(self.run_dir, config, name=config.name, state="loading", origin=Origin(program=this_program()))
         self._lock = EngineLock(self.run_dir)
         self._lock.acquire()
         self._writer = RunWriter(self.run_dir)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import parse_ppo
-from rlhf_studio.runs.lab.fork import OF_A_PROGRAM
+from rlhf_studio.runs.create import this_program
 from rlhf_studio.trl.arguments import Arguments
 from rlhf_studio.trl.draft import Draft
 from rlhf_studio.trl.from_classic import convert_classic
@@ -76,17 +74,16 @@ def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], N
 
 def _of_program(name: str) -> dict[str, Any]:
     """What only the program knows: its prompts. Their name is no file, so that no other run takes them for its own."""
-    program = os.path.basename(sys.argv[0]) or program_name()
     return {
         "name": name or program_name(),
-        "data": {"prompts": f"{OF_A_PROGRAM}{program}", "eval": "", "eval_share": 0.0},
+        "data": {"prompts": f"the prompts of {this_program()}", "eval": "", "eval_share": 0.0},
         "engine": {"watch_prompts": 0, "probe_prompts": 0},
     }
 
 
 def scores_of_program() -> dict[str, Any]:
     """The rewards of a program that computes its scores by itself."""
-    program = os.path.basename(sys.argv[0]) or program_name()
+    program = this_program()
     return {"kind": "python", "name": f"scores of {program}", "file": f"the scores of {program}"}
 
 

@@ -177,6 +177,7 @@ def status_payload(
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
     that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file, or are another trainer's:
     it cannot be trained; ``controls`` what can be asked of another trainer, null for runs of our own;
+    ``program`` names the person's own program that trains it, empty for none;
     ``recording`` whether it came with the program: it is only read.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
@@ -202,13 +203,14 @@ def status_payload(
         "blamed": failed_field(status),
         "imported": bool(status.origin.imported),
         "controls": status.origin.controls,
+        "program": status.origin.program,
         "recording": status.recording,
         "queue_position": status.queue_position,
         "rating": status.state == "running" and status.phase.startswith(WAITING_FOR_RATINGS),
         "held": held,
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,
-        "may_force_stop": may_force_stop(status) and status.origin.controls is None,
+        "may_force_stop": may_force_stop(status),
         "step_seconds": finite(step_seconds(series)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],

@@ -110,21 +110,3 @@ def numbers_in(record: Record, but: set[str]) -> dict[str, float]:
         for name, value in record.items()
         if name not in but and is_number(value) and not (isinstance(value, float) and math.isnan(value))
     }
-
-
-def text_of(value: Any) -> Any:
-    """A text, or chat messages as one: a single message is its content alone, several are lines of role and content."""
-    if not isinstance(value, list) or not all(isinstance(message, dict) and "role" in message for message in value):
-        return value
-    if len(value) == 1:
-        return _content(value[0])
-    return "\n".join(f"{message['role']}: {_content(message)}" for message in value)
-
-
-def _content(message: Record) -> str:
-    """Of a message; parts that are no text, such as images, show what they are."""
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part if isinstance(part, dict) else {"text": str(part)} for part in content]
-        content = "".join(part["text"] if isinstance(part.get("text"), str) else f"[{part.get('type', 'part')}]" for part in parts)
-    return "" if content is None else str(content)

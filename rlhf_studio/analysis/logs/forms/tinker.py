@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, is_number, numbers_in, text_of
+from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.runs.messages import text_of
 
 NO_TEXTS = "The file has no texts of prompts and responses, only their lengths and rewards."
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in, text_of
+from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.runs.messages import text_of
 
 USED = {"step", "prompt", "completion", "advantage"}
 

@@ -152,7 +152,7 @@ function comparedLine({ step, stage }) {
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
   // Another trainer's run goes on there, if at all.
-  const how = operator && !status.imported ? [whatResumeDoes(status, saved)] : [];
+  const how = operator && !status.imported && !status.program ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
     case "queued":
       return {
@@ -257,6 +257,8 @@ function silentBanner(status, operator) {
       : `The engine has been silent for ${duration(silent)}`;
   const held = "It still holds its run; it may be waiting for the disk or for memory.";
   if (status.imported) return { tone: "paused", title, lines: [] };
+  if (status.program)
+    return { tone: "paused", title, lines: [`It is trained by ${status.program}: end it where you started it.`] };
   const way = force
     ? "Force stop ends it now, without a checkpoint."
     : asked
