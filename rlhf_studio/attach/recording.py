@@ -33,6 +33,14 @@ _KINDS: dict[str, Control] = {"stop": "stop", "discard": "stop", "checkpoint": "
 _log = logging.getLogger("rlhf_studio.attach")
 
 
+def words_of(error: BaseException) -> str:
+    """What an error says; the name of its type where it says nothing, or cannot."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - a class of somebody else's: its text may fail in any way
+        return type(error).__name__
+
+
 class Guard:
     """A block whose errors end the recording and go no further. Ctrl-C and the like pass."""
 
@@ -47,11 +55,13 @@ class Guard:
         if not isinstance(error, Exception):
             return False
         with self._first:
-            first, self.error = self.error is None, self.error or error
+            first = self.error is None
+            if first:
+                self.error = error
         if first:
             known = isinstance(error, StoreError | OSError)
             text = "RLHF Studio records no more of this run: %s. The training goes on."
-            _log.warning(text, str(error).rstrip(".") or type(error).__name__, exc_info=None if known else error)
+            _log.warning(text, words_of(error).rstrip("."), exc_info=None if known else error)
         return True
 
 
@@ -146,7 +156,7 @@ class Recording:
                 writer.set_state("running", device=self._device or None)
                 self._write(writer)
             if self.guard.error is not None:
-                text = f"The recording ended: {str(self.guard.error).rstrip('.')}. The training goes on without it."
+                text = f"The recording ended: {words_of(self.guard.error).rstrip('.')}. The training goes on without it."
                 writer.set_state("failed", cause=text)
 
     def _write(self, writer: RunWriter) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.attach.recording import Control, Guard, Recording
+from rlhf_studio.attach.recording import Control, Guard, Recording, words_of
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import Stage
@@ -130,5 +130,5 @@ class Session:
             if isinstance(error, KeyboardInterrupt):
                 state, cause = "stopped", "Stopped from the keyboard."
             elif error is not None:
-                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(str(error))[:500]}"
+                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(words_of(error))[:500]}"
             recording.close(state, cause)

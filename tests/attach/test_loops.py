@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rlhf_studio.analysis.doctor import diagnose
-from rlhf_studio.attach import Studio, recording
+from rlhf_studio.attach import Studio, recording, session
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
@@ -163,3 +163,21 @@ def test_a_kill_leaves_what_was_committed_and_torch_is_never_loaded(tmp_path: Pa
     reader = only_run(tmp_path)
     assert reader.status().state == "interrupted"
     assert [metrics["objective/scores"] for _, metrics in reader.metrics_since(0)][:3] == [1.0, 2.0, 3.0]
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Speechless), Studio(workspace=tmp_path) as studio:
+        studio.step(metrics={"lr": 1.0})
+        raise Speechless
+    assert only_run(tmp_path).status().cause == "The training ended with Speechless: Speechless"
+
+    def fail(*given: Any, **more: Any) -> None:
+        raise Speechless
+
+    monkeypatch.setattr(session, "create_run", fail)
+    Studio(workspace=tmp_path).step(metrics={"lr": 1.0})
