@@ -24,7 +24,7 @@ from rlhf_studio.runs.writer import Command, Heartbeat, RunWriter
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
-PATIENCE = 1.0  # seconds that a full queue may hold the training up, once; after that steps are dropped until there is room
+PATIENCE = 1.0  # seconds that a full queue may hold the training up, once until it is empty again; steps without room are dropped
 CLOSING_SECONDS = 60.0  # at the end, for the steps that still wait
 
 Control = Literal["stop", "checkpoint"]
@@ -78,7 +78,7 @@ class Recording:
         self._jobs: queue.Queue[Job | None] = queue.Queue(MOST_WAITING)
         self._open: dict[Control, list[Command]] = {}
         self._heard: set[int] = set()  # requests that are open, or whose answer waits to be written
-        self._was_full, self._dropped, self._closed = False, 0, False
+        self._was_full, self._dropped, self._closed = False, 0, False  # was full: and not empty since
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="rlhf-studio-recording", daemon=True)
         self._thread.start()
@@ -130,20 +130,21 @@ class Recording:
         """End the recording with the run's last state, after what still waits. None leaves the state open, as a killed process does."""
         if self._closed or os.getpid() != self._process:
             return
-        if state is not None:
-            self._put(lambda writer: writer.set_state(state, cause=cause))
-        self._closed = True
+        ended, self._closed = self.ended, True
         atexit.unregister(self.close)
         with contextlib.suppress(queue.Full):
+            if state is not None and not ended:
+                self._jobs.put(lambda writer: writer.set_state(state, cause=cause), timeout=CLOSING_SECONDS)
             self._jobs.put(None, timeout=CLOSING_SECONDS)
         self._thread.join(CLOSING_SECONDS)
 
     def _put(self, job: Job) -> None:
         if self.ended:
             return
+        if self._jobs.empty():
+            self._was_full = False  # a disk that is merely slow frees a slot now and then: no reason to wait for each
         try:
             self._jobs.put(job, timeout=0 if self._was_full else PATIENCE)
-            self._was_full = False
         except queue.Full:
             self._was_full = True
             self._dropped += 1
