@@ -218,3 +218,21 @@ def test_a_slow_disk_holds_the_training_up_once_and_the_runs_end_is_recorded(tmp
             studio.step(metrics={"lr": 1.0})
         turns.release(99)
     assert len(holds) == 1 and only_run(tmp_path).status().state == "finished"
+
+
+class Uncopied(Letters):
+    def __deepcopy__(self, memo: Any) -> None:
+        raise TypeError("cannot pickle 'module' object")
+
+
+def test_what_cannot_be_used_leaves_no_run_that_never_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Studio(workspace=tmp_path, tokenizer=Uncopied(), config={"ppo.kl_coef": "x", "ppo.cliprange": 0.1}) as studio:
+        studio.step(response_ids=IDS, rewards=[1.0, 2.0])
+        studio.step(response_tokens=[["a"]], rewards=[1.0])
+    reader = only_run(tmp_path)
+    assert (reader.status().state, reader.status().step) == ("finished", 2)
+    assert reader.origin().settings_given == ["ppo.cliprange"] and reader.rollout(1, 0).score == 1.0
+    (said,) = [event.text for event in reader.events_since(0) if event.level == "warning"]
+    assert "cannot be copied" in said and len(caplog.records) == 1
+    tokens = reader.rollout(2, 0).tokens
+    assert tokens is not None and np.isnan(tokens.kl_coef) and tokens.response_pieces == ["a"]
