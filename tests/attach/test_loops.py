@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.logs.open_log import open_log
-from rlhf_studio.attach import Studio, recording
+from rlhf_studio.attach import Studio, recording, session
 from rlhf_studio.attach.online import _over_all
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.runs import paths
@@ -26,6 +28,7 @@ from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.details import Details
 from tests.attach.stand_in import Letters
 from tests.waiting import wait_until
@@ -138,6 +141,7 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
 
 KILLED = """
 import sys
+import threading
 from rlhf_studio.attach import Studio
 assert not {"torch", "transformers", "gradio"} & sys.modules.keys()
 studio = Studio(workspace=sys.argv[1])
@@ -195,3 +199,72 @@ def test_errors_of_means_are_those_of_a_log_and_of_all_responses(tmp_path: Path)
         metrics = step_record(1, own, both, TokenTexts(None), most=8).metrics
         assert metrics["objective/scores"] == pytest.approx(rewards[:16].mean())
         assert metrics.get("objective/scores_se") == (None if error is None else pytest.approx(error))
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Speechless), Studio(workspace=tmp_path) as studio:
+        studio.step(metrics={"lr": 1.0})
+        raise Speechless
+    assert only_run(tmp_path).status().cause == "The training ended with Speechless: Speechless"
+
+    def fail(*given: Any, **more: Any) -> None:
+        raise Speechless
+
+    monkeypatch.setattr(session, "create_run", fail)
+    Studio(workspace=tmp_path).step(metrics={"lr": 1.0})
+
+
+def test_a_slow_disk_holds_the_training_up_once_and_the_runs_end_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, turns, holds = threading.Event(), threading.Semaphore(0), list[float]()
+    commit, put = RunWriter.commit_step, queue.Queue.put
+
+    def slow(writer: RunWriter, record: Any) -> None:
+        begun.set()
+        turns.acquire(timeout=10)
+        commit(writer, record)
+
+    def counted(self: Any, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if timeout == recording.PATIENCE and begun.is_set() and self.full():
+            holds.append(timeout)
+        put(self, item, block, timeout)
+
+    monkeypatch.setattr(recording, "MOST_WAITING", 4)
+    monkeypatch.setattr(recording, "PATIENCE", 0.001)
+    monkeypatch.setattr(RunWriter, "commit_step", slow)
+    monkeypatch.setattr(queue.Queue, "put", counted)
+    with Studio(workspace=tmp_path) as studio:
+        studio.step(metrics={"lr": 1.0})
+        assert begun.wait(10)
+        jobs = studio._session.recording._jobs  # type: ignore[union-attr]
+        for _ in range(6):
+            studio.step(metrics={"lr": 1.0})
+        for _ in range(3):  # a slot becomes free, is taken, and the next step has none
+            turns.release()
+            wait_until(lambda: not jobs.full())
+            studio.step(metrics={"lr": 1.0})
+            studio.step(metrics={"lr": 1.0})
+        turns.release(99)
+    assert len(holds) == 1 and only_run(tmp_path).status().state == "finished"
+
+
+class Uncopied(Letters):
+    def __deepcopy__(self, memo: Any) -> None:
+        raise TypeError("cannot pickle 'module' object")
+
+
+def test_what_cannot_be_used_leaves_no_run_that_never_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Studio(workspace=tmp_path, tokenizer=Uncopied(), config={"ppo.kl_coef": "x", "ppo.cliprange": 0.1}) as studio:
+        studio.step(response_ids=IDS, rewards=[1.0, 2.0])
+        studio.step(response_tokens=[["a"]], rewards=[1.0])
+    reader = only_run(tmp_path)
+    assert (reader.status().state, reader.status().step) == ("finished", 2)
+    assert reader.origin().settings_given == ["ppo.cliprange"] and reader.rollout(1, 0).score == 1.0
+    (said,) = [event.text for event in reader.events_since(0) if event.level == "warning"]
+    assert "cannot be copied" in said and len(caplog.records) == 1
+    tokens = reader.rollout(2, 0).tokens
+    assert tokens is not None and np.isnan(tokens.kl_coef) and tokens.response_pieces == ["a"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,6 +20,7 @@ from rlhf_studio.config.permissions import VARIABLE
 from rlhf_studio.engine.process import notify
 from rlhf_studio.engine.process.notify import Notifier
 from rlhf_studio.engine.process.worker import run_engine
+from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.inputs.checks.notified import notified_problems
 from rlhf_studio.runs.create import create_run
@@ -89,8 +93,34 @@ def test_what_does_not_arrive_is_said_once_without_the_address(tmp_path: Path, l
     told.ended("finished", "", 2, {})
     assert [event.kind for event in events] == ["notify"] * 4 and len(listener.heard) == 2
     texts = [event.text for event in events]
-    assert "status 500" in texts[0] and "ConnectError" in texts[1] and "no notify-send" in texts[3]
+    assert "status 500" in texts[0] and "it cannot be reached: Connection refused" in texts[1] and "no notify-send" in texts[3]
     assert not any("s3cret" in text or "127.0.0.1" in text for text in texts)
+
+
+def test_of_an_answer_the_status_alone_is_read_and_the_time_is_limited_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that never ends, and one whose head comes a byte at a time."""
+    sent = [0]
+
+    def serve(server: socket.socket, head: bytes, part: bytes) -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(head)
+            while sent[0] < 10_000_000:
+                connection.sendall(part)
+                sent[0] += len(part)
+                time.sleep(0.001)
+
+    monkeypatch.setattr(notify, "SECONDS", 0.2)
+    for head, part, arrives in ((b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536, True), (b"HTTP/1.1 200 OK\r\nx: ", b"x", False)):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(target=serve, args=(server, head, part), daemon=True)
+            thread.start()
+            with contextlib.nullcontext() if arrives else pytest.raises(ComponentError, match=r"did not answer within 0\.2 s"):
+                notify.post(f"http://127.0.0.1:{server.getsockname()[1]}/", {"text": "hello"})
+            thread.join(10)
+            assert not thread.is_alive()  # nobody reads any more
+    assert sent[0] < 10_000_000
 
 
 def test_the_desktop_gets_a_list_of_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import logging
 import platform
 import queue
 import shutil
@@ -22,6 +21,8 @@ from typing import Any
 import httpx
 
 from rlhf_studio.config import DESKTOP, Permissions, StageConfig
+from rlhf_studio.engine.rewards.errors import ComponentError
+from rlhf_studio.engine.rewards.outside.http_client import JsonClient
 from rlhf_studio.runs.records import EventRecord
 
 SECONDS = 10.0  # for one message
@@ -36,9 +37,16 @@ Post = Callable[[str, Json], None]
 
 
 def post(url: str, message: Json) -> None:
-    """Send a message. Raises OSError or httpx.HTTPError, whose texts may hold the address, where it does not arrive."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # below that it writes addresses
-    httpx.post(url, json=message, timeout=SECONDS, follow_redirects=False).raise_for_status()
+    """Send a message, within :data:`SECONDS` in all; of the answer nothing but its status is read.
+
+    Raises ComponentError, which says why it did not arrive; ValueError, ImportError or httpx.InvalidURL, whose texts may hold the address,
+    for an address or a proxy that cannot be used.
+    """
+    client = JsonClient(url, timeout=SECONDS, retries=0)
+    try:
+        client.tell(message)
+    finally:
+        client.close()
 
 
 def show(title: str, text: str) -> None:
@@ -117,14 +125,13 @@ class Notifier:
                         self._show("RLHF Studio", message["text"])
                     else:
                         self._post(self._urls[name], message)
-                except (OSError, httpx.HTTPError, httpx.InvalidURL, subprocess.SubprocessError, ValueError) as error:
+                except (ComponentError, OSError, ImportError, httpx.InvalidURL, subprocess.SubprocessError, ValueError) as error:
                     self._say_lost(name, error)
 
     def _say_lost(self, name: str, error: Exception) -> None:
         if name in self._failed:
             return
         self._failed.add(name)
-        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
         own = str(error) if name == DESKTOP and isinstance(error, OSError) else ""
-        why = f"it answered with status {status}" if status else own or type(error).__name__
+        why = f"it {error}" if isinstance(error, ComponentError) else own or type(error).__name__
         self._event(EventRecord("warning", "notify", f"{name} could not be told: {why}. It is tried again with the next message."))
