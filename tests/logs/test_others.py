@@ -247,6 +247,10 @@ def test_a_folder_of_two_runs_is_refused_and_a_half_line_at_the_end_left_out(tmp
         opened(tmp_path / "logs", tmp_path / "w")
 
 
+def line(step: Any, response: str) -> str:
+    return json.dumps({"prompt": "p", "response": response, "reward": 1.0, "step": step}) + "\n"
+
+
 def test_following_survives_half_lines_wrong_lines_and_late_ones(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     follower = Follower(path, tmp_path / "w")
@@ -255,9 +259,6 @@ def test_following_survives_half_lines_wrong_lines_and_late_ones(tmp_path: Path)
         with path.open("a") as file:
             file.write(text)
         return follower.poll(now)
-
-    def line(step: Any, response: str) -> str:
-        return json.dumps({"prompt": "p", "response": response, "reward": 1.0, "step": step}) + "\n"
 
     assert add(line(1, "a"), 0) == [] and add(line(2, "b")[:15], 1) == [] and add(line(2, "b")[15:], 2) == [1]
     assert add(line("three", "x") + "not JSON\n", 3) == [] and add("", 8) == [2]
@@ -285,6 +286,26 @@ def test_a_file_that_is_written_anew_changes_no_step_that_is_stored(tmp_path: Pa
     reader = RunReader(follower.run_dir)
     assert [step for step, _ in records(reader)] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
     assert any("a file was written anew" in event.text for event in reader.events_since(0))
+
+
+def test_a_file_that_is_written_anew_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Neither smaller nor another inode: what lies before the place where reading went on tells."""
+    path = tmp_path / "data.jsonl"
+    for step, first in ((1, 1), (2, 2)):  # step 2 still waits when it is written anew
+        path.write_text(line(1, "old") + line(step, "old"))
+        follower = Follower(path, tmp_path / "w")
+        follower.poll(0)
+        inode = path.stat().st_ino
+        path.write_text("".join(line(number, "new") for number in range(first, 5)))
+        assert path.stat().st_ino == inode
+        follower.poll(1)
+        assert follower.poll(20, last=True)[-1:] == [4]
+        follower.close()
+        assert follower.run_dir is not None
+        reader = RunReader(follower.run_dir)
+        texts = [(number, row.response) for number, row in records(reader) if number > 1]
+        assert texts == [(2, "new"), (3, "new"), (4, "new")]
+        assert any("The file was written anew while it was followed" in event.text for event in reader.events_since(0))
 
 
 def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ What is read of a file is remembered, so that asking again gives what is new. A 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ PARQUET_MARK = b"PAR1"
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 PICKLED = b"\x80"  # the first byte of a pickle of protocol 2 or later; torch.save writes a zip
 BATCH, BATCH_BYTES = 512, 8_000_000  # records and bytes that are read at once
+WINDOW = 16_384  # bytes before the place where reading goes on, by which a file that was written anew is known
 MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 8
 MOST_DEPTH = 200  # of lists and objects inside each other in others' records
 
@@ -46,6 +48,7 @@ class GrowingFile:
         half: the bytes behind the last full line, when it was read last.
         unended: the last line that was read had no end yet.
         restarts: how often it was written anew.
+        mark: a hash of the last bytes that were read, see :data:`WINDOW`.
     """
 
     path: Path
@@ -54,9 +57,11 @@ class GrowingFile:
     count: int = 0
     size: int = -1
     inode: int = 0
+    changed_at: int = 0
     half: int = 0
     unended: bool = False
     restarts: int = 0
+    mark: bytes = b""
     unit: str = "line"
 
     def place(self, number: int) -> str:
@@ -67,11 +72,25 @@ class GrowingFile:
         """Whether the file has changed since it was read last. A file that was written anew is read from its beginning."""
         found = os.stat(self.path)
         if self.size >= 0 and (found.st_ino != self.inode or found.st_size < self.size):
-            self.offset = self.count = 0
-            self.restarts += 1
-        changed = found.st_size != self.size or found.st_ino != self.inode
-        self.size, self.inode = found.st_size, found.st_ino
+            self._restart()
+        state = (found.st_size, found.st_ino, found.st_mtime_ns)
+        changed = state != (self.size, self.inode, self.changed_at)
+        self.size, self.inode, self.changed_at = state
         return changed
+
+    def _restart(self) -> None:
+        self.offset = self.count = 0
+        self.unended = False
+        self.restarts += 1
+
+    def _before(self, file: BinaryIO) -> bytes:
+        """The last bytes that were read. A file that has others there was written anew in its place, and is read from its beginning."""
+        size = min(WINDOW, self.offset)
+        before = os.pread(file.fileno(), size, self.offset - size)
+        if self.offset == 0 or _mark_of(before) == self.mark:
+            return before
+        self._restart()
+        return b""
 
     def batches(self, last: bool) -> Iterator[list[Row]]:
         """What is new, in batches. ``last``: nothing more is written to it, so that a last line without an end counts.
@@ -85,6 +104,7 @@ class GrowingFile:
                 yield from self._lines(file, last)
 
     def _lines(self, file: BinaryIO, last: bool) -> Iterator[list[Row]]:
+        before = self._before(file)
         file.seek(self.offset)
         batch: list[Row] = []
         used = self.half = 0
@@ -97,13 +117,16 @@ class GrowingFile:
                 self.half = len(data)  # the beginning of an object is never an object itself
                 break
             self.offset += len(data)
+            before = (before + data)[-WINDOW:]
             self.count += not (self.unended and not data.strip())
             self.unended = not ends
             used += len(data)
             batch += [] if row is None else [row]
             if len(batch) >= BATCH or used >= BATCH_BYTES:
+                self.mark = _mark_of(before)
                 yield batch
                 batch, used = [], 0
+        self.mark = _mark_of(before)
         if batch:
             yield batch
 
@@ -121,6 +144,7 @@ class GrowingFile:
         import pyarrow
         from pyarrow.parquet import ParquetFile
 
+        self._before(file)
         self.half, self.unit = 0, "row"
         if self.count:
             return
@@ -129,11 +153,18 @@ class GrowingFile:
                 records = batch.to_pylist()
                 yield [Row(self.count + number, record) for number, record in enumerate(records, 1)]
                 self.count += len(records)
+            self.offset = os.fstat(file.fileno()).st_size
+            size = min(WINDOW, self.offset)
+            self.mark = _mark_of(os.pread(file.fileno(), size, self.offset - size))
         except (pyarrow.ArrowException, OSError) as error:
             self.half = 1
             if last and not self.name:
                 why = str(error).splitlines()[0][:120]
                 raise ConfigError([Problem("", f"{self.path} is no whole Parquet file ({why}); open it when it is written")]) from error
+
+
+def _mark_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def open_file(path: Path, name: str = "") -> BinaryIO:

@@ -182,7 +182,11 @@ class Places:
 
     def of(self, number: int) -> str:
         """The place of a line, numbers from 1."""
-        return self._files[self._file_of[number - 1]].place(self._numbers[number - 1])
+        return self.file_of(number).place(self._numbers[number - 1])
+
+    def file_of(self, number: int) -> GrowingFile:
+        """The file of a line, numbers from 1."""
+        return self._files[self._file_of[number - 1]]
 
     def in_their_words(self, error: ConfigError) -> ConfigError:
         """The same error with the places and the names of fields that the log has."""
