@@ -7,6 +7,8 @@ import math
 import re
 import threading
 import tracemalloc
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +308,53 @@ def test_a_file_that_is_written_anew_in_its_place_is_read_from_its_beginning(tmp
         texts = [(number, row.response) for number, row in records(reader) if number > 1]
         assert texts == [(2, "new"), (3, "new"), (4, "new")]
         assert any("The file was written anew while it was followed" in event.text for event in reader.events_since(0))
+
+
+def tables() -> dict[str, tuple[dict[str, Any], str]]:
+    """Columns of a Parquet file that JSON has no words for, and what is said; nothing where they can be read."""
+    import pyarrow
+
+    buffers = [pyarrow.py_buffer(data) for data in (b"\0\0\0\0\1\0\0\0\2\0\0\0", b"\xff\xfe")]
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, *buffers])
+    zone = pyarrow.timestamp("us", tz="No/Where")
+    return {
+        "letters": ({"completion": text}, "row 1: its column completion cannot be read"),
+        "calendar": ({"when": pyarrow.array([2**62, 1], pyarrow.timestamp("us"))}, "row 1: its column when cannot be read"),
+        "zone": ({"when": pyarrow.array([1, 1], zone)}, "row 1: its column when cannot be read"),
+        "date": ({"step": [datetime(2020, 1, 1)] * 2}, "row 1, step: '2020-01-01T00:00:00' is not a whole number"),
+        "bytes": ({"step": [b"\xff", b"2"]}, "row 1: a value in it is neither a text nor a number"),
+        "decimal": ({"step": [Decimal(1)] * 2}, ""),
+        "image": ({"image": [b"\xff", b"2"]}, ""),
+    }
+
+
+def test_a_table_with_values_that_json_has_not_is_refused_in_a_sentence_or_left_out(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    good: dict[str, Any] = {"step": [1, 1], "prompt": ["p", "p"], "completion": ["a", "b"], "advantage": [1.0, -1.0], "right": [1.0, 0.0]}
+    log = tmp_path / "log"
+    log.mkdir()
+    write_table(pyarrow.table(good), log / "0.parquet")
+    follower = Follower(log, tmp_path / "w")
+    follower.poll(0)
+    for name, (columns, sentence) in tables().items():
+        path = log / f"{name}.parquet" if sentence else tmp_path / "read.parquet"
+        write_table(pyarrow.table({**good, **columns}), path)
+        if sentence:
+            with pytest.raises(ConfigError, match=re.escape(sentence)):
+                open_log(path, tmp_path / "w")
+        else:
+            assert open_log(path, tmp_path / "w").rollouts == 2, name
+    (log / "circle.jsonl").symlink_to("circle.jsonl")
+    assert follower.poll(1, last=True) == [1]
+    follower.close()
+    assert follower.run_dir is not None
+    reader = RunReader(follower.run_dir)
+    diary = " ".join(event.text for event in reader.events_since(0))
+    assert len(records(reader)) == 2 and reader.status().state == "finished"
+    assert "passed over: calendar.parquet, letters.parquet, zone.parquet" in diary
+    assert "Left out: bytes.parquet, row 1: a value" in diary and "Left out: date.parquet, row 1, step" in diary
 
 
 def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

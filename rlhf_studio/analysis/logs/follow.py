@@ -160,8 +160,8 @@ class Follower:
             self._begin_anew(new.file, self._places)
         self._places.add(new)
         self._count += 1
-        data = encoded(new.fields)
         try:
+            data = encoded(new)
             line = LogLine(self._count, data)
             self._index.add(line, 0, 0)
         except ConfigError as error:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rlhf_studio.analysis.logs.line import read_object
+from rlhf_studio.analysis.logs.rows import Row, rows_of
 from rlhf_studio.analysis.logs.shape import MARK, MOST_LINE_BYTES, MOST_LINES
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.regular import UnfitFile, open_regular
@@ -28,15 +29,6 @@ BATCH, BATCH_BYTES = 512, 8_000_000  # records and bytes that are read at once
 WINDOW = 16_384  # bytes before the place where reading goes on, by which a file that was written anew is known
 MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 8
 MOST_DEPTH = 200  # of lists and objects inside each other in others' records
-
-
-@dataclass(frozen=True)
-class Row:
-    """A record, and its number in its file: ``fields`` None where it could not be read, and then ``problem`` says why."""
-
-    number: int
-    fields: dict[str, Any] | None
-    problem: str = ""
 
 
 @dataclass
@@ -150,9 +142,9 @@ class GrowingFile:
             return
         try:
             for batch in ParquetFile(file).iter_batches(batch_size=BATCH):
-                records = batch.to_pylist()
-                yield [Row(self.count + number, record) for number, record in enumerate(records, 1)]
-                self.count += len(records)
+                rows = rows_of(batch, self.count + 1)
+                yield rows
+                self.count += len(rows)
             self.offset = os.fstat(file.fileno()).st_size
             size = min(WINDOW, self.offset)
             self.mark = _mark_of(os.pread(file.fileno(), size, self.offset - size))
@@ -192,7 +184,12 @@ def files_of(path: Path) -> list[GrowingFile]:
     """
     if not path.is_dir():
         return [GrowingFile(path)]
-    names = list(_names(path, "", 0))
+    try:
+        names = list(_names(path, "", 0))
+    except FileNotFoundError:  # a folder that is being removed
+        names = []
+    except OSError as error:
+        raise ConfigError([Problem("", f"the folder {error.filename or path} cannot be read: {error.strerror or error}")]) from error
     if len(names) > MOST_FILES:
         raise ConfigError([Problem("", f"{path} has more than {MOST_FILES:,} files; give the folder of the rollouts")])
     return [GrowingFile(path / name, visible(name, lines=False)) for name in sorted(names, key=_in_order)]
@@ -206,8 +203,16 @@ def _names(folder: Path, before: str, deep: int) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if deep < MOST_FOLDERS_DEEP:
                     yield from _names(folder / entry.name, f"{before}{entry.name}/", deep + 1)
-            elif entry.name.endswith((*LINES, PARQUET)) and entry.is_file():
+            elif entry.name.endswith((*LINES, PARQUET)) and _is_file(entry):
                 yield before + entry.name
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one. One whose links go round in a circle is none."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _in_order(name: str) -> list[tuple[int, int, str]]:
