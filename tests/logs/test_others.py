@@ -366,6 +366,8 @@ def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, mon
     )
     status = Workspace(tmp_path / "w").status(result.run_id)
     assert (result.steps, status.step, status.state, status.origin.imported) == (2, 2, "finished", "log")  # from 0 in the file
+    with pytest.raises(ConfigError, match=r"had no response in 0 minutes; it is no longer followed"):
+        follow_log(tmp_path / "nowhere", tmp_path / "w", stop=threading.Event(), patience=0.0)
     told = threading.Event()
     told.set()
     with pytest.raises(ConfigError, match="nowhere is not there"):

@@ -7,6 +7,7 @@ cannot be read: others' mistakes do not end the following.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -311,19 +312,22 @@ def follow_log(
     tokenizer: str = "",
     *,
     stop: threading.Event,
+    patience: float = math.inf,
     begun: Callable[[Path], None] = lambda run_dir: None,
     waiting: Callable[[str], None] = lambda why: None,
 ) -> Opened:
     """Follow a log until ``stop`` is set or somebody stops the run.
 
     Args:
+        patience: the seconds in which the first response must come.
         begun: hears the run's folder when there is one.
         waiting: hears once why the files that are there are not read, while none is.
 
-    Raises ConfigError for a log of no form, or when it has ended before anything came; StoreError when the run cannot be written.
+    Raises ConfigError for a log of no form, or when it has ended or patience is over before anything came; StoreError when the run cannot
+    be written.
     """
     follower = Follower(path, workspace, name, tokenizer)
-    heard, said = False, ""
+    heard, said, deadline = False, "", time.monotonic() + patience
     try:
         while not stop.is_set() and not follower.told_to_end():
             follower.poll(time.monotonic())
@@ -333,6 +337,10 @@ def follow_log(
             if (why := follower.why_nothing()) and not said:
                 said = why
                 waiting(why)
+            if follower.run_dir is None and time.monotonic() >= deadline:
+                raise ConfigError(
+                    [Problem("", f"{path} had no response in {patience / 60:g} minutes; it is no longer followed. {why}".strip())]
+                )
             stop.wait(POLL_SECONDS)
         follower.poll(time.monotonic(), last=True)
         if follower.run_dir is not None and not heard:
