@@ -59,7 +59,9 @@ def _minutes(text: str) -> float:
 
 def _follow(options: argparse.Namespace, name: str) -> int:
     from rlhf_studio.analysis.logs.follow import follow_log
+    from rlhf_studio.inputs.helper import limit_own_memory
 
+    limit_own_memory()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

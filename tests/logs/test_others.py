@@ -19,9 +19,11 @@ from rlhf_studio.analysis.logs import follow
 from rlhf_studio.analysis.logs.follow import Follower, follow_log
 from rlhf_studio.analysis.logs.forms import FORMS
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
+from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Translation
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -398,6 +400,32 @@ def test_memory_does_not_grow_with_the_log_that_is_translated(tmp_path: Path) ->
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 800 and path.stat().st_size > 8_000_000 and peak < 30_000_000, peak
+
+
+def test_a_table_that_repeats_a_long_text_is_unpacked_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 128, pyarrow.int32()), ["r" * 1_000_000])
+    numbers = {"step": [1] * 128, "prompt": ["p"] * 128, "advantage": [0.0] * 128, "right": [1.0] * 128}
+    path = tmp_path / "completions.parquet"
+    write_table(pyarrow.table({**numbers, "completion": texts}), path, store_schema=False)
+    assert path.stat().st_size < 200_000
+    usual = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(usual)
+    pyarrow.set_memory_pool(pool)
+    try:
+        sizes = [len(rows) for rows in GrowingFile(path).batches(last=True)]
+    finally:
+        pyarrow.set_memory_pool(usual)
+    assert sum(sizes) == 128 and max(sizes) <= 9 and pool.max_memory() < 60_000_000, (sizes, pool.max_memory())
+
+    def poll(*_: Any, **__: Any) -> list[int]:
+        raise MemoryError
+
+    monkeypatch.setattr(Follower, "poll", poll)
+    with pytest.raises(StoreError, match="it needed too much memory"):
+        follow_log(path, tmp_path / "w", stop=threading.Event())
 
 
 def test_the_table_of_forms_in_the_documents_is_that_of_the_code() -> None:

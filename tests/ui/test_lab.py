@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.inputs.helper import MEMORY_VARIABLE
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
@@ -410,7 +412,14 @@ def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_a
     monkeypatch.setattr(following, "LOOKS", 1)
     monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
     started: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(following.subprocess, "Popen", lambda *_, **__: started.append(sleeper()) or started[-1])
+    limits: list[str] = []
+
+    def begin(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.Popen[bytes]:
+        limits.append(env[MEMORY_VARIABLE])
+        started.append(sleeper())
+        return started[-1]
+
+    monkeypatch.setattr(following.subprocess, "Popen", begin)
     data = {"path": str(tmp_path), "follow": True}
 
     def alive() -> list[bool]:
@@ -424,7 +433,7 @@ def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_a
         follows.start(tmp_path, "", "", closing)
     assert alive() == [False, True, False]
     desk.close()
-    assert alive() == [False] * 3
+    assert alive() == [False] * 3 and limits == [str(MEMORY_BYTES)] * 3  # as a log that is opened
 
 
 def sleeper(begin: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> subprocess.Popen[bytes]:

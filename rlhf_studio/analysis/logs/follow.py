@@ -349,6 +349,10 @@ def follow_log(
         if not isinstance(error, RunGone):
             follower.close(f"The log could not be followed any further: {error}")
         raise
+    except MemoryError as error:
+        message = "The log could not be followed any further: it needed too much memory."
+        follower.close(message)
+        raise StoreError(message) from error
     follower.close()
     opened = follower.opened()
     if opened is None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from rlhf_studio.analysis.logs.shape import MOST_LINE_BYTES
 from rlhf_studio.visible import visible
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyarrow.parquet import ParquetFile
 
 MOST_NAME = 60  # characters
+UNPACKED_ROWS, UNPACKED_BYTES = 16, 1_000_000_000  # of what pyarrow unpacks at once
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,32 @@ class Row:
     problem: str = ""
 
 
+def batches_of(table: ParquetFile, most_rows: int, most_bytes: int) -> Iterator[list[Row]]:
+    """The rows in batches that end at ``most_rows`` rows or ``most_bytes`` bytes.
+
+    A column that says one long text again and again is small in the file and large here, so few rows are unpacked at once.
+    """
+    groups = [table.metadata.row_group(number).total_byte_size for number in range(table.num_row_groups)]
+    at_once = max(1, min(UNPACKED_ROWS, UNPACKED_BYTES // max([1, *groups])))
+    rows: list[Row] = []
+    number, used = 1, 0
+    for unpacked in table.iter_batches(batch_size=at_once, use_threads=False):
+        whole = unpacked.nbytes <= most_bytes
+        for batch in [unpacked] if whole else [unpacked.slice(index, 1) for index in range(unpacked.num_rows)]:
+            rows += rows_of(batch, number)
+            number, used = number + batch.num_rows, used + batch.nbytes
+            if len(rows) >= most_rows or used >= most_bytes:
+                yield rows
+                rows, used = [], 0
+    if rows:
+        yield rows
+
+
 def rows_of(batch: pyarrow.RecordBatch, first: int) -> list[Row]:
     """The rows of a batch, whose first one has the number ``first``."""
     names = batch.schema.names
+    if batch.num_rows == 1 and batch.nbytes > MOST_LINE_BYTES:
+        return [Row(first, None, f"the file is too long here: a row of at most {MOST_LINE_BYTES:,} bytes is read")]
     if twice := next((name for name in names if names.count(name) > 1), None):
         problem = f"the column {_short(twice)} stands twice in the file"
         return [Row(first + index, None, problem) for index in range(batch.num_rows)]

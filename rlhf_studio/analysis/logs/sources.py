@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rlhf_studio.analysis.logs.line import read_object
-from rlhf_studio.analysis.logs.rows import Row, rows_of
+from rlhf_studio.analysis.logs.rows import Row, batches_of
 from rlhf_studio.analysis.logs.shape import MARK, MOST_LINE_BYTES, MOST_LINES
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.regular import UnfitFile, open_regular
@@ -141,13 +141,14 @@ class GrowingFile:
         if self.count:
             return
         try:
-            for batch in ParquetFile(file).iter_batches(batch_size=BATCH):
-                rows = rows_of(batch, self.count + 1)
+            for rows in batches_of(ParquetFile(file), BATCH, BATCH_BYTES):
                 yield rows
                 self.count += len(rows)
             self.offset = os.fstat(file.fileno()).st_size
             size = min(WINDOW, self.offset)
             self.mark = _mark_of(os.pread(file.fileno(), size, self.offset - size))
+        except MemoryError:
+            raise
         except (pyarrow.ArrowException, OSError) as error:
             self.half = 1
             if last and not self.name:

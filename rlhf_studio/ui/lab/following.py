@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.inputs.helper import MEMORY_VARIABLE, SMALL
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 
@@ -114,7 +116,7 @@ class Following:
         command += ["--workspace", root]
         command += [f"--name={name}"] if name else []
         command += [f"--tokenizer={tokenizer}"] if tokenizer else []
-        environment = child_environment(os.environ)
+        environment = {**child_environment(os.environ), **SMALL, MEMORY_VARIABLE: str(MEMORY_BYTES)}
         with ExitStack() as stack:
             said = stack.enter_context(tempfile.TemporaryFile())
             process = subprocess.Popen(
