@@ -7,6 +7,8 @@ import math
 import re
 import threading
 import tracemalloc
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from rlhf_studio.analysis.logs.cutting import Tokens
 from rlhf_studio.analysis.logs.follow import Follower, follow_log
 from rlhf_studio.analysis.logs.forms import FORMS
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
+from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Translation
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -251,6 +255,10 @@ def test_a_folder_of_two_runs_is_refused_and_a_half_line_at_the_end_left_out(tmp
         opened(tmp_path / "logs", tmp_path / "w")
 
 
+def line(step: Any, response: str) -> str:
+    return json.dumps({"prompt": "p", "response": response, "reward": 1.0, "step": step}) + "\n"
+
+
 def test_following_survives_half_lines_wrong_lines_and_late_ones(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     follower = Follower(path, tmp_path / "w")
@@ -259,9 +267,6 @@ def test_following_survives_half_lines_wrong_lines_and_late_ones(tmp_path: Path)
         with path.open("a") as file:
             file.write(text)
         return follower.poll(now)
-
-    def line(step: Any, response: str) -> str:
-        return json.dumps({"prompt": "p", "response": response, "reward": 1.0, "step": step}) + "\n"
 
     assert add(line(1, "a"), 0) == [] and add(line(2, "b")[:15], 1) == [] and add(line(2, "b")[15:], 2) == [1]
     assert add(line("three", "x") + "not JSON\n", 3) == [] and add("", 8) == [2]
@@ -291,6 +296,73 @@ def test_a_file_that_is_written_anew_changes_no_step_that_is_stored(tmp_path: Pa
     assert any("a file was written anew" in event.text for event in reader.events_since(0))
 
 
+def test_a_file_that_is_written_anew_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Neither smaller nor another inode: what lies before the place where reading went on tells."""
+    path = tmp_path / "data.jsonl"
+    for step, first in ((1, 1), (2, 2)):  # step 2 still waits when it is written anew
+        path.write_text(line(1, "old") + line(step, "old"))
+        follower = Follower(path, tmp_path / "w")
+        follower.poll(0)
+        inode = path.stat().st_ino
+        path.write_text("".join(line(number, "new") for number in range(first, 5)))
+        assert path.stat().st_ino == inode
+        follower.poll(1)
+        assert follower.poll(20, last=True)[-1:] == [4]
+        follower.close()
+        assert follower.run_dir is not None
+        reader = RunReader(follower.run_dir)
+        texts = [(number, row.response) for number, row in records(reader) if number > 1]
+        assert texts == [(2, "new"), (3, "new"), (4, "new")]
+        assert any("The file was written anew while it was followed" in event.text for event in reader.events_since(0))
+
+
+def tables() -> dict[str, tuple[dict[str, Any], str]]:
+    """Columns of a Parquet file that JSON has no words for, and what is said; nothing where they can be read."""
+    import pyarrow
+
+    buffers = [pyarrow.py_buffer(data) for data in (b"\0\0\0\0\1\0\0\0\2\0\0\0", b"\xff\xfe")]
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, *buffers])
+    zone = pyarrow.timestamp("us", tz="No/Where")
+    return {
+        "letters": ({"completion": text}, "row 1: its column completion cannot be read"),
+        "calendar": ({"when": pyarrow.array([2**62, 1], pyarrow.timestamp("us"))}, "row 1: its column when cannot be read"),
+        "zone": ({"when": pyarrow.array([1, 1], zone)}, "row 1: its column when cannot be read"),
+        "date": ({"step": [datetime(2020, 1, 1)] * 2}, "row 1, step: '2020-01-01T00:00:00' is not a whole number"),
+        "bytes": ({"step": [b"\xff", b"2"]}, "row 1: a value in it is neither a text nor a number"),
+        "decimal": ({"step": [Decimal(1)] * 2}, ""),
+        "image": ({"image": [b"\xff", b"2"]}, ""),
+    }
+
+
+def test_a_table_with_values_that_json_has_not_is_refused_in_a_sentence_or_left_out(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    good: dict[str, Any] = {"step": [1, 1], "prompt": ["p", "p"], "completion": ["a", "b"], "advantage": [1.0, -1.0], "right": [1.0, 0.0]}
+    log = tmp_path / "log"
+    log.mkdir()
+    write_table(pyarrow.table(good), log / "0.parquet")
+    follower = Follower(log, tmp_path / "w")
+    follower.poll(0)
+    for name, (columns, sentence) in tables().items():
+        path = log / f"{name}.parquet" if sentence else tmp_path / "read.parquet"
+        write_table(pyarrow.table({**good, **columns}), path)
+        if sentence:
+            with pytest.raises(ConfigError, match=re.escape(sentence)):
+                open_log(path, tmp_path / "w")
+        else:
+            assert open_log(path, tmp_path / "w").rollouts == 2, name
+    (log / "circle.jsonl").symlink_to("circle.jsonl")
+    assert follower.poll(1, last=True) == [1]
+    follower.close()
+    assert follower.run_dir is not None
+    reader = RunReader(follower.run_dir)
+    diary = " ".join(event.text for event in reader.events_since(0))
+    assert len(records(reader)) == 2 and reader.status().state == "finished"
+    assert "passed over: calendar.parquet, letters.parquet, zone.parquet" in diary
+    assert "Left out: bytes.parquet, row 1: a value" in diary and "Left out: date.parquet, row 1, step" in diary
+
+
 def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(follow, "SETTLED_SECONDS", 0.0)
@@ -300,6 +372,8 @@ def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, mon
     )
     status = Workspace(tmp_path / "w").status(result.run_id)
     assert (result.steps, status.step, status.state, status.origin.imported) == (2, 2, "finished", "log")  # from 0 in the file
+    with pytest.raises(ConfigError, match=r"had no response in 0 minutes; it is no longer followed"):
+        follow_log(tmp_path / "nowhere", tmp_path / "w", stop=threading.Event(), patience=0.0)
     told = threading.Event()
     told.set()
     with pytest.raises(ConfigError, match="nowhere is not there"):
@@ -330,6 +404,32 @@ def test_memory_does_not_grow_with_the_log_that_is_translated(tmp_path: Path) ->
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 800 and path.stat().st_size > 8_000_000 and peak < 30_000_000, peak
+
+
+def test_a_table_that_repeats_a_long_text_is_unpacked_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 128, pyarrow.int32()), ["r" * 1_000_000])
+    numbers = {"step": [1] * 128, "prompt": ["p"] * 128, "advantage": [0.0] * 128, "right": [1.0] * 128}
+    path = tmp_path / "completions.parquet"
+    write_table(pyarrow.table({**numbers, "completion": texts}), path, store_schema=False)
+    assert path.stat().st_size < 200_000
+    usual = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(usual)
+    pyarrow.set_memory_pool(pool)
+    try:
+        sizes = [len(rows) for rows in GrowingFile(path).batches(last=True)]
+    finally:
+        pyarrow.set_memory_pool(usual)
+    assert sum(sizes) == 128 and max(sizes) <= 9 and pool.max_memory() < 60_000_000, (sizes, pool.max_memory())
+
+    def poll(*_: Any, **__: Any) -> list[int]:
+        raise MemoryError
+
+    monkeypatch.setattr(Follower, "poll", poll)
+    with pytest.raises(StoreError, match="it needed too much memory"):
+        follow_log(path, tmp_path / "w", stop=threading.Event())
 
 
 def test_the_table_of_forms_in_the_documents_is_that_of_the_code() -> None:

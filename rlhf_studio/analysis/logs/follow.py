@@ -7,10 +7,11 @@ cannot be read: others' mistakes do not end the following.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from rlhf_studio.analysis.logs.index import OF_STEPS, TRAINED, LogIndex
 from rlhf_studio.analysis.logs.line import LogLine
 from rlhf_studio.analysis.logs.open_log import Opened, StepLines, notes_of, settings_of, title_of
 from rlhf_studio.analysis.logs.shape import MOST_STEP_BYTES
+from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Places, TranslatedLine, Translation, encoded
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.runs import paths
@@ -45,6 +47,20 @@ class _Waiting:
     lines: list[LogLine]
     heard: float  # when its last line came
     size: int = 0
+    sizes: list[int] = field(default_factory=list)
+
+    def add(self, line: LogLine, size: int) -> None:
+        self.lines.append(line)
+        self.sizes.append(size)
+        self.size += size
+
+    def without(self, leaves: Callable[[LogLine], bool]) -> _Waiting:
+        """The same without some lines."""
+        rest = _Waiting([], self.heard)
+        for line, size in zip(self.lines, self.sizes, strict=True):
+            if not leaves(line):
+                rest.add(line, size)
+        return rest
 
 
 class Follower:
@@ -71,6 +87,7 @@ class Follower:
         self._computed: set[str] = set()
         self._late = self._warnings = self._bytes = 0
         self._said: dict[str, Level] = {}
+        self._restarts: dict[int, int] = {}  # of each file that was written anew, by its id
         self._origin = Origin()
         self._writer: RunWriter | None = None
         self._lock: EngineLock | None = None
@@ -140,10 +157,12 @@ class Follower:
         if new.fields is None or self._places is None:
             self._warn(f"{new.file.place(new.number)}: {new.problem}")
             return
+        if new.file.restarts > self._restarts.get(id(new.file), 0):
+            self._begin_anew(new.file, self._places)
         self._places.add(new)
         self._count += 1
-        data = encoded(new.fields)
         try:
+            data = encoded(new)
             line = LogLine(self._count, data)
             self._index.add(line, 0, 0)
         except ConfigError as error:
@@ -151,6 +170,18 @@ class Follower:
             return
         if line.kind in OF_STEPS:
             self._keep(records.step_of(line), line, len(data), now, again=new.file.restarts > 0)
+
+    def _begin_anew(self, file: GrowingFile, places: Places) -> None:
+        """A file was written anew: what it held before is replaced, as far as it is not stored."""
+        self._restarts[id(file)] = file.restarts
+        self._say(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings.", "warning")
+        for step, waiting in list(self._waiting.items()):
+            rest = waiting.without(lambda line: places.file_of(line.number) is file)
+            self._bytes += rest.size - waiting.size
+            if rest.lines:
+                self._waiting[step] = rest
+            else:
+                del self._waiting[step]
 
     def _keep(self, step: int, line: LogLine, size: int, now: float, again: bool) -> None:
         """Let a line wait with those of its step. ``again``: its file was written anew, so that it may be stored already."""
@@ -163,8 +194,8 @@ class Follower:
             self._waiting[step] = self._last[1]
             self._bytes += self._last[1].size
         waiting = self._waiting.setdefault(step, _Waiting([], now))
-        waiting.lines.append(line)
-        waiting.heard, waiting.size = now, waiting.size + size
+        waiting.add(line, size)
+        waiting.heard = now
         self._bytes += size
         if waiting.size > MOST_STEP_BYTES:
             raise ConfigError([Problem("", f"the lines of step {step} have more than {MOST_STEP_BYTES:,} bytes together")])
@@ -281,19 +312,22 @@ def follow_log(
     tokenizer: str = "",
     *,
     stop: threading.Event,
+    patience: float = math.inf,
     begun: Callable[[Path], None] = lambda run_dir: None,
     waiting: Callable[[str], None] = lambda why: None,
 ) -> Opened:
     """Follow a log until ``stop`` is set or somebody stops the run.
 
     Args:
+        patience: the seconds in which the first response must come.
         begun: hears the run's folder when there is one.
         waiting: hears once why the files that are there are not read, while none is.
 
-    Raises ConfigError for a log of no form, or when it has ended before anything came; StoreError when the run cannot be written.
+    Raises ConfigError for a log of no form, or when it has ended or patience is over before anything came; StoreError when the run cannot
+    be written.
     """
     follower = Follower(path, workspace, name, tokenizer)
-    heard, said = False, ""
+    heard, said, deadline = False, "", time.monotonic() + patience
     try:
         while not stop.is_set() and not follower.told_to_end():
             follower.poll(time.monotonic())
@@ -303,6 +337,10 @@ def follow_log(
             if (why := follower.why_nothing()) and not said:
                 said = why
                 waiting(why)
+            if follower.run_dir is None and time.monotonic() >= deadline:
+                raise ConfigError(
+                    [Problem("", f"{path} had no response in {patience / 60:g} minutes; it is no longer followed. {why}".strip())]
+                )
             stop.wait(POLL_SECONDS)
         follower.poll(time.monotonic(), last=True)
         if follower.run_dir is not None and not heard:
@@ -311,6 +349,10 @@ def follow_log(
         if not isinstance(error, RunGone):
             follower.close(f"The log could not be followed any further: {error}")
         raise
+    except MemoryError as error:
+        message = "The log could not be followed any further: it needed too much memory."
+        follower.close(message)
+        raise StoreError(message) from error
     follower.close()
     opened = follower.opened()
     if opened is None:

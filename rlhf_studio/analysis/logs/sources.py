@@ -5,14 +5,16 @@ What is read of a file is remembered, so that asking again gives what is new. A 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rlhf_studio.analysis.logs.line import read_object
+from rlhf_studio.analysis.logs.rows import Row, batches_of
 from rlhf_studio.analysis.logs.shape import MARK, MOST_LINE_BYTES, MOST_LINES
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.regular import UnfitFile, open_regular
@@ -24,17 +26,9 @@ PARQUET_MARK = b"PAR1"
 PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 PICKLED = b"\x80"  # the first byte of a pickle of protocol 2 or later; torch.save writes a zip
 BATCH, BATCH_BYTES = 512, 8_000_000  # records and bytes that are read at once
+WINDOW = 16_384  # bytes before the place where reading goes on, by which a file that was written anew is known
 MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 8
 MOST_DEPTH = 200  # of lists and objects inside each other in others' records
-
-
-@dataclass(frozen=True)
-class Row:
-    """A record, and its number in its file: ``fields`` None where it could not be read, and then ``problem`` says why."""
-
-    number: int
-    fields: dict[str, Any] | None
-    problem: str = ""
 
 
 @dataclass
@@ -46,6 +40,7 @@ class GrowingFile:
         half: the bytes behind the last full line, when it was read last.
         unended: the last line that was read had no end yet.
         restarts: how often it was written anew.
+        mark: a hash of the last bytes that were read, see :data:`WINDOW`.
     """
 
     path: Path
@@ -54,9 +49,11 @@ class GrowingFile:
     count: int = 0
     size: int = -1
     inode: int = 0
+    changed_at: int = 0
     half: int = 0
     unended: bool = False
     restarts: int = 0
+    mark: bytes = b""
     unit: str = "line"
 
     def place(self, number: int) -> str:
@@ -67,11 +64,25 @@ class GrowingFile:
         """Whether the file has changed since it was read last. A file that was written anew is read from its beginning."""
         found = os.stat(self.path)
         if self.size >= 0 and (found.st_ino != self.inode or found.st_size < self.size):
-            self.offset = self.count = 0
-            self.restarts += 1
-        changed = found.st_size != self.size or found.st_ino != self.inode
-        self.size, self.inode = found.st_size, found.st_ino
+            self._restart()
+        state = (found.st_size, found.st_ino, found.st_mtime_ns)
+        changed = state != (self.size, self.inode, self.changed_at)
+        self.size, self.inode, self.changed_at = state
         return changed
+
+    def _restart(self) -> None:
+        self.offset = self.count = 0
+        self.unended = False
+        self.restarts += 1
+
+    def _before(self, file: BinaryIO) -> bytes:
+        """The last bytes that were read. A file that has others there was written anew in its place, and is read from its beginning."""
+        size = min(WINDOW, self.offset)
+        before = os.pread(file.fileno(), size, self.offset - size)
+        if self.offset == 0 or _mark_of(before) == self.mark:
+            return before
+        self._restart()
+        return b""
 
     def batches(self, last: bool) -> Iterator[list[Row]]:
         """What is new, in batches. ``last``: nothing more is written to it, so that a last line without an end counts.
@@ -85,6 +96,7 @@ class GrowingFile:
                 yield from self._lines(file, last)
 
     def _lines(self, file: BinaryIO, last: bool) -> Iterator[list[Row]]:
+        before = self._before(file)
         file.seek(self.offset)
         batch: list[Row] = []
         used = self.half = 0
@@ -97,13 +109,16 @@ class GrowingFile:
                 self.half = len(data)  # the beginning of an object is never an object itself
                 break
             self.offset += len(data)
+            before = (before + data)[-WINDOW:]
             self.count += not (self.unended and not data.strip())
             self.unended = not ends
             used += len(data)
             batch += [] if row is None else [row]
             if len(batch) >= BATCH or used >= BATCH_BYTES:
+                self.mark = _mark_of(before)
                 yield batch
                 batch, used = [], 0
+        self.mark = _mark_of(before)
         if batch:
             yield batch
 
@@ -121,19 +136,28 @@ class GrowingFile:
         import pyarrow
         from pyarrow.parquet import ParquetFile
 
+        self._before(file)
         self.half, self.unit = 0, "row"
         if self.count:
             return
         try:
-            for batch in ParquetFile(file).iter_batches(batch_size=BATCH):
-                records = batch.to_pylist()
-                yield [Row(self.count + number, record) for number, record in enumerate(records, 1)]
-                self.count += len(records)
+            for rows in batches_of(ParquetFile(file), BATCH, BATCH_BYTES):
+                yield rows
+                self.count += len(rows)
+            self.offset = os.fstat(file.fileno()).st_size
+            size = min(WINDOW, self.offset)
+            self.mark = _mark_of(os.pread(file.fileno(), size, self.offset - size))
+        except MemoryError:
+            raise
         except (pyarrow.ArrowException, OSError) as error:
             self.half = 1
             if last and not self.name:
                 why = str(error).splitlines()[0][:120]
                 raise ConfigError([Problem("", f"{self.path} is no whole Parquet file ({why}); open it when it is written")]) from error
+
+
+def _mark_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def open_file(path: Path, name: str = "") -> BinaryIO:
@@ -161,7 +185,12 @@ def files_of(path: Path) -> list[GrowingFile]:
     """
     if not path.is_dir():
         return [GrowingFile(path)]
-    names = list(_names(path, "", 0))
+    try:
+        names = list(_names(path, "", 0))
+    except FileNotFoundError:  # a folder that is being removed
+        names = []
+    except OSError as error:
+        raise ConfigError([Problem("", f"the folder {error.filename or path} cannot be read: {error.strerror or error}")]) from error
     if len(names) > MOST_FILES:
         raise ConfigError([Problem("", f"{path} has more than {MOST_FILES:,} files; give the folder of the rollouts")])
     return [GrowingFile(path / name, visible(name, lines=False)) for name in sorted(names, key=_in_order)]
@@ -175,8 +204,16 @@ def _names(folder: Path, before: str, deep: int) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if deep < MOST_FOLDERS_DEEP:
                     yield from _names(folder / entry.name, f"{before}{entry.name}/", deep + 1)
-            elif entry.name.endswith((*LINES, PARQUET)) and entry.is_file():
+            elif entry.name.endswith((*LINES, PARQUET)) and _is_file(entry):
                 yield before + entry.name
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one. One whose links go round in a circle is none."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _in_order(name: str) -> list[tuple[int, int, str]]:

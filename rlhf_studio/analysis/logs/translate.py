@@ -14,8 +14,9 @@ from rlhf_studio.analysis.logs.cutting import cutter_of
 from rlhf_studio.analysis.logs.forms.form import Form, Reading
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
+from rlhf_studio.analysis.logs.rows import Row
 from rlhf_studio.analysis.logs.shape import LogFields
-from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, Row, files_of
+from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, files_of
 from rlhf_studio.config.io import ConfigError, Problem
 
 MOST_SHOWN = 5  # names of files
@@ -103,7 +104,8 @@ class Translation:
     def _takes(self, file: GrowingFile, first: Row) -> bool:
         """Whether a file belongs to the log; the first one that has a form decides which."""
         if first.fields is None:
-            return self._pass(file, unreadable(_start_of(file.path), first.problem), first.number)
+            why = first.problem if file.unit == "row" else unreadable(_start_of(file.path), first.problem)
+            return self._pass(file, why, first.number)
         form = form_of(first.fields)
         if form is None or self.form not in (None, form):
             return self._pass(file, what_is_wrong(first.fields), first.number)
@@ -182,7 +184,11 @@ class Places:
 
     def of(self, number: int) -> str:
         """The place of a line, numbers from 1."""
-        return self._files[self._file_of[number - 1]].place(self._numbers[number - 1])
+        return self.file_of(number).place(self._numbers[number - 1])
+
+    def file_of(self, number: int) -> GrowingFile:
+        """The file of a line, numbers from 1."""
+        return self._files[self._file_of[number - 1]]
 
     def in_their_words(self, error: ConfigError) -> ConfigError:
         """The same error with the places and the names of fields that the log has."""
@@ -206,12 +212,15 @@ def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None])
             assert translation.form is not None
             places = Places(translation.form)
         places.add(line)
-        file.write(encoded(line.fields))
+        file.write(encoded(line))
     if places is None:
         raise ConfigError([Problem("", "the file holds no training step: no response and no metrics")])
     return places
 
 
-def encoded(fields: LogFields) -> bytes:
-    """A line as bytes; NaN as Python writes it."""
-    return json.dumps(fields, separators=(",", ":")).encode("ascii") + b"\n"
+def encoded(line: TranslatedLine) -> bytes:
+    """A line as bytes; NaN as Python writes it. Raises ConfigError for a value that is neither text nor number."""
+    try:
+        return json.dumps(line.fields, separators=(",", ":")).encode("ascii") + b"\n"
+    except TypeError as error:
+        raise ConfigError([Problem(line.file.place(line.number), f"a value in it is neither a text nor a number ({error})")]) from error

@@ -57,9 +57,10 @@ class Opening:
             return {"problem": str(error)}
 
     def close(self) -> None:
-        """Take no more files, and end what is being opened."""
+        """Take no more files, and end what is being opened, or followed without a run yet."""
         self._closing.set()
         self._work.close()
+        self._following.close()
 
     def _tick(self) -> None:
         if self._closing.is_set():
