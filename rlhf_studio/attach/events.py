@@ -45,6 +45,7 @@ class TrainerWatch:
         self._metrics: dict[str, float] = {}
         self._events: list[EventRecord] = []
         self._at = 0  # the optimizer step that the metrics are of
+        self._after: int | None = None  # the last step before this training
         self._ranks: Ranks | None = None
         self._trainings = 0
         self._first = True
@@ -111,6 +112,7 @@ class TrainerWatch:
             self._first = bool(state.is_world_process_zero)
             self._ranks, self._metrics, self._events, self._at = Ranks(self._trainings), {}, [], 0
             self._trainings += 1
+            self._after = int(state.global_step or 0)
             if not self._first:
                 self._ranks.follow()
             elif self._trainer is not None:
@@ -143,6 +145,7 @@ class TrainerWatch:
             controls=() if kind in WITHOUT_CONTROLS else ("stop", "checkpoint"),
             total=total,
             device=str(getattr(args, "device", "")),
+            after=0 if self._online is not None else self._after,
         )
 
     def step_begin(self) -> None:

@@ -40,7 +40,7 @@ class Session:
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
         self._k3 = False
-        self._episodes, self._began, self._last = 0, 0.0, math.nan
+        self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
     @property
     def active(self) -> bool:
@@ -58,7 +58,7 @@ class Session:
         controls: Sequence[Control],
         total: int = 0,
         device: str = "",
-        from_beginning: bool = True,
+        after: int | None = 0,
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -67,7 +67,7 @@ class Session:
             given: the training's settings by our dotted names; ``base`` is what has to be set for them to fit.
             facts: its own settings as they are, for people to look at.
             controls: the requests that it carries out.
-            from_beginning: whether its first step begins now; else that step has been made, and nobody knows how long it took.
+            after: the last step that was made before now; None where the first one has been made too, and nobody knows how long it took.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
@@ -86,7 +86,8 @@ class Session:
         )
         self._k3 = base.get("ppo.kl_estimator") == "k3"
         self._began = time.monotonic()
-        self._last = self._began if from_beginning else math.nan
+        self._last = math.nan if after is None else self._began
+        self._last_step = after or 0
 
     def record(
         self,
@@ -97,12 +98,13 @@ class Session:
     ) -> None:
         """Hand over a step. ``make`` gives its responses and what follows from them; it is called in the recording's thread.
 
-        ``metrics`` have the last word over those.
+        ``metrics`` have the last word over those. Time since the step that was recorded last is shared equally by the steps since then.
         """
         if self.recording is None:
             return
         now = time.monotonic()
-        seconds, elapsed, self._last = now - self._last, now - self._began, now
+        seconds, elapsed = (now - self._last) / max(1, step - self._last_step), now - self._began
+        self._last, self._last_step = now, step
 
         def record() -> Any:
             responses, own = make()
