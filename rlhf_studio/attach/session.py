@@ -84,6 +84,9 @@ class Session:
         self.recording.event(
             EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")
         )
+        if left := [visible(str(setting)) for setting in given if setting not in own]:
+            text = f"Not among the run's settings, which show a default there: {', '.join(left)}. RLHF Studio takes no such value or name."
+            self.recording.event(EventRecord("info", "attach", text[:1000]))
         self._k3 = base.get("ppo.kl_estimator") == "k3"
         self._began = time.monotonic()
         self._last = math.nan if after is None else self._began
