@@ -47,6 +47,11 @@ class Session:
         """Whether anything is recorded now."""
         return self.recording is not None and not self.recording.ended
 
+    @staticmethod
+    def now() -> float:
+        """Seconds by a clock that only counts forward."""
+        return time.monotonic()
+
     def begin(
         self,
         source: str,
@@ -59,6 +64,7 @@ class Session:
         total: int = 0,
         device: str = "",
         after: int | None = 0,
+        began: float | None = None,
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -68,6 +74,7 @@ class Session:
             facts: its own settings as they are, for people to look at.
             controls: the requests that it carries out.
             after: the last step that was made before now; None where the first one has been made too, and nobody knows how long it took.
+            began: when the training began, by :meth:`now`; None for now.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
@@ -88,7 +95,7 @@ class Session:
             text = f"Not among the run's settings, which show a default there: {', '.join(left)}. RLHF Studio takes no such value or name."
             self.recording.event(EventRecord("info", "attach", text[:1000]))
         self._k3 = base.get("ppo.kl_estimator") == "k3"
-        self._began = time.monotonic()
+        self._began = self.now() if began is None else began
         self._last = math.nan if after is None else self._began
         self._last_step = after or 0
 
@@ -98,14 +105,16 @@ class Session:
         make: Callable[[], tuple[list[Response], dict[str, float]]],
         metrics: Mapping[str, float],
         events: Sequence[EventRecord] = (),
+        made: float | None = None,
     ) -> None:
         """Hand over a step. ``make`` gives its responses and what follows from them; it is called in the recording's thread.
 
         ``metrics`` have the last word over those. Time since the step that was recorded last is shared equally by the steps since then.
+        ``made`` is when the step was complete, by :meth:`now`; None for now.
         """
         if self.recording is None:
             return
-        now = time.monotonic()
+        now = self.now() if made is None else made
         seconds, elapsed = (now - self._last) / max(1, step - self._last_step), now - self._began
         self._last, self._last_step = now, step
 
