@@ -24,13 +24,21 @@ from rlhf_studio.runs.writer import Command, Heartbeat, RunWriter
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
-PATIENCE = 1.0  # seconds that a full queue may hold the training up, once; after that steps are dropped until there is room
+PATIENCE = 1.0  # seconds that a full queue may hold the training up, once until it is empty again; steps without room are dropped
 CLOSING_SECONDS = 60.0  # at the end, for the steps that still wait
 
 Control = Literal["stop", "checkpoint"]
 Job = Callable[[RunWriter], None]
 _KINDS: dict[str, Control] = {"stop": "stop", "discard": "stop", "checkpoint": "checkpoint"}
 _log = logging.getLogger("rlhf_studio.attach")
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says; the name of its type where it says nothing, or cannot."""
+    try:
+        return str(error) or type(error).__name__
+    except Exception:  # noqa: BLE001 - a class of somebody else's: its text may fail in any way
+        return type(error).__name__
 
 
 class Guard:
@@ -47,11 +55,13 @@ class Guard:
         if not isinstance(error, Exception):
             return False
         with self._first:
-            first, self.error = self.error is None, self.error or error
+            first = self.error is None
+            if first:
+                self.error = error
         if first:
             known = isinstance(error, StoreError | OSError)
             text = "RLHF Studio records no more of this run: %s. The training goes on."
-            _log.warning(text, str(error).rstrip(".") or type(error).__name__, exc_info=None if known else error)
+            _log.warning(text, words_of(error).rstrip("."), exc_info=None if known else error)
         return True
 
 
@@ -68,7 +78,7 @@ class Recording:
         self._jobs: queue.Queue[Job | None] = queue.Queue(MOST_WAITING)
         self._open: dict[Control, list[Command]] = {}
         self._heard: set[int] = set()  # requests that are open, or whose answer waits to be written
-        self._was_full, self._dropped, self._closed = False, 0, False
+        self._was_full, self._dropped, self._closed = False, 0, False  # was full: and not empty since
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="rlhf-studio-recording", daemon=True)
         self._thread.start()
@@ -120,20 +130,21 @@ class Recording:
         """End the recording with the run's last state, after what still waits. None leaves the state open, as a killed process does."""
         if self._closed or os.getpid() != self._process:
             return
-        if state is not None:
-            self._put(lambda writer: writer.set_state(state, cause=cause))
-        self._closed = True
+        ended, self._closed = self.ended, True
         atexit.unregister(self.close)
         with contextlib.suppress(queue.Full):
+            if state is not None and not ended:
+                self._jobs.put(lambda writer: writer.set_state(state, cause=cause), timeout=CLOSING_SECONDS)
             self._jobs.put(None, timeout=CLOSING_SECONDS)
         self._thread.join(CLOSING_SECONDS)
 
     def _put(self, job: Job) -> None:
         if self.ended:
             return
+        if self._jobs.empty():
+            self._was_full = False  # a disk that is merely slow frees a slot now and then: no reason to wait for each
         try:
             self._jobs.put(job, timeout=0 if self._was_full else PATIENCE)
-            self._was_full = False
         except queue.Full:
             self._was_full = True
             self._dropped += 1
@@ -146,7 +157,7 @@ class Recording:
                 writer.set_state("running", device=self._device or None)
                 self._write(writer)
             if self.guard.error is not None:
-                text = f"The recording ended: {str(self.guard.error).rstrip('.')}. The training goes on without it."
+                text = f"The recording ended: {words_of(self.guard.error).rstrip('.')}. The training goes on without it."
                 writer.set_state("failed", cause=text)
 
     def _write(self, writer: RunWriter) -> None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.attach.recording import Control, Guard, Recording
+from rlhf_studio.attach.recording import Control, Guard, Recording, words_of
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
-from rlhf_studio.config import Stage
+from rlhf_studio.config import RunConfig, Stage
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
 from rlhf_studio.visible import visible
+
+_log = logging.getLogger("rlhf_studio.attach")
 
 
 class Session:
@@ -79,22 +82,25 @@ class Session:
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
         config, own = config_of(stage, given, self._name or source, total, base)
+        # The fast tokenizers refuse to be used in two threads at once: the recording has its own.
+        tokenizer, why = _own_copy(getattr(self.tokenizer, "tokenizer", self.tokenizer))
+        self._texts = TokenTexts(tokenizer)
+        self._kl_coef = float(config.ppo.kl_coef) if isinstance(config, RunConfig) and "ppo.kl_coef" in own else math.nan
+        self._k3 = base.get("ppo.kl_estimator") == "k3"
+        self.stopping, self._episodes = False, 0
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
         create_run(folder, config, name=self._name or source, origin=origin, files={paths.TRAINER: as_json(facts)})
-        # The fast tokenizers refuse to be used in two threads at once: the recording has its own.
-        self._texts = TokenTexts(copy.deepcopy(getattr(self.tokenizer, "tokenizer", self.tokenizer)))
-        self._kl_coef = float(given.get("ppo.kl_coef", math.nan))
-        self.stopping, self._episodes = False, 0
         self.recording = Recording(folder, self.guard, controls, device)
         self.recording.plan(max(0, total))
         self.recording.event(
             EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")
         )
+        if why:
+            self.recording.event(EventRecord("warning", "attach", why))
         if left := [visible(str(setting)) for setting in given if setting not in own]:
             text = f"Not among the run's settings, which show a default there: {', '.join(left)}. RLHF Studio takes no such value or name."
             self.recording.event(EventRecord("info", "attach", text[:1000]))
-        self._k3 = base.get("ppo.kl_estimator") == "k3"
         self._began = self.now() if began is None else began
         self._last = math.nan if after is None else self._began
         self._last_step = after or 0
@@ -144,5 +150,15 @@ class Session:
             if isinstance(error, KeyboardInterrupt):
                 state, cause = "stopped", "Stopped from the keyboard."
             elif error is not None:
-                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(str(error))[:500]}"
+                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(words_of(error))[:500]}"
             recording.close(state, cause)
+
+
+def _own_copy(tokenizer: Any) -> tuple[Any | None, str]:
+    """A copy for another thread, and nothing; of a tokenizer that cannot be copied None, and a sentence that says so."""
+    try:
+        return copy.deepcopy(tokenizer), ""
+    except Exception as error:  # noqa: BLE001 - of a class of somebody else's
+        why = f"the tokenizer cannot be copied ({type(error).__name__}), so texts of tokens are not recorded"
+        _log.warning("RLHF Studio goes on without some texts: %s.", why)
+        return None, f"Incomplete: {why}. Give Studio another tokenizer that can be copied, or the texts themselves."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,13 @@ from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.visible import visible
 
 UNKNOWN = "unknown"
-_SECRETS = ("token", "key", "password", "secret")
+_ALWAYS_SECRET = re.compile(r"password|passwd|passphrase|secret|credential|authorization|bearer|cookie")
+_SECRET_AT_THE_END = re.compile(r"(token|key|auth)$")
+_SECRET_TEXT = re.compile(r"(token|key|auth)s?(_|$)")
+_OF_A_VOCABULARY = re.compile(r"(^|_)(bos|eos|pad|unk|sep|cls|mask|image|video|audio|special|stop)_tokens?$")
+_NEW_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAMED_IN_TEXT = re.compile(r"""([\w-]+)(["']?\s*[:=]\s*)(["'])(?:(?!\3).)*\3""")  # of an object's repr, or of JSON
+_DEEPEST = 10
 
 _SECTION: dict[Stage, str] = {"ppo": "ppo", "sft": "sft", "reward_model": "reward_model", "dpo": "dpo"}
 _OPTIMISATION = {
@@ -99,19 +107,37 @@ def _parsed(stage: Stage, dotted: Mapping[str, Any], name: str) -> StageConfig:
 
 
 def as_json(settings: Mapping[str, Any]) -> bytes:
-    """Settings for people to read: what JSON cannot hold stands as text, and what looks like a key or a password is left out."""
-    kept = {str(name): _told(value) for name, value in settings.items() if not any(word in str(name).lower() for word in _SECRETS)}
-    return (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode("utf-8")
+    """Settings for people to read: what JSON cannot hold stands as text; keys, passwords and tokens are left out at any depth."""
+    return (json.dumps(_told(settings), indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def _told(value: Any) -> Any:
+def _told(value: Any, depth: int = 0) -> Any:
     value = _plain(value)
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if depth > _DEEPEST:
+        return "…"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value) if field.repr}
     if isinstance(value, Mapping):
-        return {str(name): _told(inner) for name, inner in value.items()}
+        return {str(name): _told(inner, depth + 1) for name, inner in value.items() if not _is_secret(str(name), inner)}
     if isinstance(value, list | tuple):
-        return [_told(inner) for inner in value]
-    return visible(str(value))[:1000]
+        return [_told(inner, depth + 1) for inner in value]
+    return visible(_NAMED_IN_TEXT.sub(_without_secret, str(value)))[:1000]
+
+
+def _without_secret(pair: re.Match[str]) -> str:
+    return f"{pair[1]}{pair[2]}…" if _is_secret(pair[1], pair[0]) else pair[0]
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """Whether a setting of this name is a key, a password or the like. A switch such as ``use_auth_token=True`` is none."""
+    if value is None or isinstance(value, bool):
+        return False
+    plain = re.sub(r"\W", "_", _NEW_WORD.sub("_", name)).lower()
+    if _ALWAYS_SECRET.search(plain):
+        return True
+    secret = _SECRET_AT_THE_END if isinstance(value, int | float) else _SECRET_TEXT  # max_tokens=512 is a number of tokens
+    return bool(secret.search(plain)) and not _OF_A_VOCABULARY.search(plain)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ import pytest
 import torch
 
 from rlhf_studio.analysis.doctor import diagnose
-from rlhf_studio.attach import Studio, recording
+from rlhf_studio.attach import Studio, recording, session
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.details import Details
 from tests.attach.stand_in import Letters
 from tests.waiting import wait_until
@@ -134,6 +137,7 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
 
 KILLED = """
 import sys
+import threading
 from rlhf_studio.attach import Studio
 assert not {"torch", "transformers", "gradio"} & sys.modules.keys()
 studio = Studio(workspace=sys.argv[1])
@@ -163,3 +167,72 @@ def test_a_kill_leaves_what_was_committed_and_torch_is_never_loaded(tmp_path: Pa
     reader = only_run(tmp_path)
     assert reader.status().state == "interrupted"
     assert [metrics["objective/scores"] for _, metrics in reader.metrics_since(0)][:3] == [1.0, 2.0, 3.0]
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Speechless), Studio(workspace=tmp_path) as studio:
+        studio.step(metrics={"lr": 1.0})
+        raise Speechless
+    assert only_run(tmp_path).status().cause == "The training ended with Speechless: Speechless"
+
+    def fail(*given: Any, **more: Any) -> None:
+        raise Speechless
+
+    monkeypatch.setattr(session, "create_run", fail)
+    Studio(workspace=tmp_path).step(metrics={"lr": 1.0})
+
+
+def test_a_slow_disk_holds_the_training_up_once_and_the_runs_end_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, turns, holds = threading.Event(), threading.Semaphore(0), list[float]()
+    commit, put = RunWriter.commit_step, queue.Queue.put
+
+    def slow(writer: RunWriter, record: Any) -> None:
+        begun.set()
+        turns.acquire(timeout=10)
+        commit(writer, record)
+
+    def counted(self: Any, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if timeout == recording.PATIENCE and begun.is_set() and self.full():
+            holds.append(timeout)
+        put(self, item, block, timeout)
+
+    monkeypatch.setattr(recording, "MOST_WAITING", 4)
+    monkeypatch.setattr(recording, "PATIENCE", 0.001)
+    monkeypatch.setattr(RunWriter, "commit_step", slow)
+    monkeypatch.setattr(queue.Queue, "put", counted)
+    with Studio(workspace=tmp_path) as studio:
+        studio.step(metrics={"lr": 1.0})
+        assert begun.wait(10)
+        jobs = studio._session.recording._jobs  # type: ignore[union-attr]
+        for _ in range(6):
+            studio.step(metrics={"lr": 1.0})
+        for _ in range(3):  # a slot becomes free, is taken, and the next step has none
+            turns.release()
+            wait_until(lambda: not jobs.full())
+            studio.step(metrics={"lr": 1.0})
+            studio.step(metrics={"lr": 1.0})
+        turns.release(99)
+    assert len(holds) == 1 and only_run(tmp_path).status().state == "finished"
+
+
+class Uncopied(Letters):
+    def __deepcopy__(self, memo: Any) -> None:
+        raise TypeError("cannot pickle 'module' object")
+
+
+def test_what_cannot_be_used_leaves_no_run_that_never_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Studio(workspace=tmp_path, tokenizer=Uncopied(), config={"ppo.kl_coef": "x", "ppo.cliprange": 0.1}) as studio:
+        studio.step(response_ids=IDS, rewards=[1.0, 2.0])
+        studio.step(response_tokens=[["a"]], rewards=[1.0])
+    reader = only_run(tmp_path)
+    assert (reader.status().state, reader.status().step) == ("finished", 2)
+    assert reader.origin().settings_given == ["ppo.cliprange"] and reader.rollout(1, 0).score == 1.0
+    (said,) = [event.text for event in reader.events_since(0) if event.level == "warning"]
+    assert "cannot be copied" in said and len(caplog.records) == 1
+    tokens = reader.rollout(2, 0).tokens
+    assert tokens is not None and np.isnan(tokens.kl_coef) and tokens.response_pieces == ["a"]

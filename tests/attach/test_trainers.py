@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,3 +138,18 @@ def test_an_error_of_the_training_is_the_runs_cause(tmp_path: Path) -> None:
         watched.train()
     status = only_run(tmp_path).status()
     assert status.state == "failed" and "TypeError" in status.cause
+
+
+def test_no_secret_of_a_trainer_is_stored_at_any_depth(tmp_path: Path) -> None:
+    watched = trainer(tmp_path / "out", steps=1)
+    secrets = {"token": "s3cret", "quantization": {"apiKey": "s3cret", "bits": 4}, "headers": [{"Authorization": "Bearer s3cret"}]}
+    own = {"model_init_kwargs": secrets, "api_key": "s3cret", "db_passwords": ["s3cret"], "hub": SimpleNamespace(hub_token="s3cret", n=7)}
+    left = {"eos_token": "<end>", "max_tokens": 512, "add_special_tokens": False, "tokenizer_name": "letters"}
+    watched.args.to_dict = lambda: {**own, **left}
+    Studio(workspace=tmp_path).watch(watched)
+    watched.train()
+    text = (only_run(tmp_path).run_dir / paths.TRAINER).read_text()
+    args = json.loads(text)["args"]
+    assert "s3cret" not in text
+    assert args["model_init_kwargs"]["quantization"] == {"bits": 4} and "n=7" in args["hub"]
+    assert {name: args[name] for name in left} == left
