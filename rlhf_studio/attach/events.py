@@ -45,6 +45,9 @@ class TrainerWatch:
         self._metrics: dict[str, float] = {}
         self._events: list[EventRecord] = []
         self._at = 0  # the optimizer step that the metrics are of
+        self._after: int | None = None  # the last step before this training
+        self._began: float | None = None
+        self._logged: float | None = None  # when the metrics were: a trainer with a loop of its own says no step's beginning
         self._ranks: Ranks | None = None
         self._trainings = 0
         self._first = True
@@ -111,6 +114,7 @@ class TrainerWatch:
             self._first = bool(state.is_world_process_zero)
             self._ranks, self._metrics, self._events, self._at = Ranks(self._trainings), {}, [], 0
             self._trainings += 1
+            self._after, self._began = int(state.global_step or 0), self._session.now()
             if not self._first:
                 self._ranks.follow()
             elif self._trainer is not None:
@@ -143,6 +147,8 @@ class TrainerWatch:
             controls=() if kind in WITHOUT_CONTROLS else ("stop", "checkpoint"),
             total=total,
             device=str(getattr(args, "device", "")),
+            after=0 if self._online is not None else self._after,
+            began=self._began,
         )
 
     def step_begin(self) -> None:
@@ -160,7 +166,7 @@ class TrainerWatch:
             if self._online is None and self._metrics and int(state.global_step) != self._at:
                 self._flush()
             self._metrics |= metrics_of_log(self._stage, logs)
-            self._at = int(state.global_step)
+            self._at, self._logged = int(state.global_step), self._session.now()
 
     def train_end(self) -> None:
         """The training is over."""
@@ -177,7 +183,7 @@ class TrainerWatch:
             elif self._metrics and self._at > 0:
                 metrics, events = self._metrics, self._events
                 self._metrics, self._events = {}, []
-                self._session.record(self._at, lambda: ([], {}), metrics, events)
+                self._session.record(self._at, lambda: ([], {}), metrics, events, self._logged)
 
     def _deliver(self, step: int, make: Callable[[], Any], note: str) -> None:
         """A generation batch is complete: with the numbers that were logged since the last one."""

@@ -43,12 +43,17 @@ class Session:
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
         self._k3 = False
-        self._episodes, self._began, self._last = 0, 0.0, math.nan
+        self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
     @property
     def active(self) -> bool:
         """Whether anything is recorded now."""
         return self.recording is not None and not self.recording.ended
+
+    @staticmethod
+    def now() -> float:
+        """Seconds by a clock that only counts forward."""
+        return time.monotonic()
 
     def begin(
         self,
@@ -61,7 +66,8 @@ class Session:
         controls: Sequence[Control],
         total: int = 0,
         device: str = "",
-        from_beginning: bool = True,
+        after: int | None = 0,
+        began: float | None = None,
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -70,7 +76,8 @@ class Session:
             given: the training's settings by our dotted names; ``base`` is what has to be set for them to fit.
             facts: its own settings as they are, for people to look at.
             controls: the requests that it carries out.
-            from_beginning: whether its first step begins now; else that step has been made, and nobody knows how long it took.
+            after: the last step that was made before now; None where the first one has been made too, and nobody knows how long it took.
+            began: when the training began, by :meth:`now`; None for now.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
@@ -91,8 +98,12 @@ class Session:
         )
         if why:
             self.recording.event(EventRecord("warning", "attach", why))
-        self._began = time.monotonic()
-        self._last = self._began if from_beginning else math.nan
+        if left := [visible(str(setting)) for setting in given if setting not in own]:
+            text = f"Not among the run's settings, which show a default there: {', '.join(left)}. RLHF Studio takes no such value or name."
+            self.recording.event(EventRecord("info", "attach", text[:1000]))
+        self._began = self.now() if began is None else began
+        self._last = math.nan if after is None else self._began
+        self._last_step = after or 0
 
     def record(
         self,
@@ -100,15 +111,18 @@ class Session:
         make: Callable[[], tuple[list[Response], dict[str, float]]],
         metrics: Mapping[str, float],
         events: Sequence[EventRecord] = (),
+        made: float | None = None,
     ) -> None:
         """Hand over a step. ``make`` gives its responses and what follows from them; it is called in the recording's thread.
 
-        ``metrics`` have the last word over those.
+        ``metrics`` have the last word over those. Time since the step that was recorded last is shared equally by the steps since then.
+        ``made`` is when the step was complete, by :meth:`now`; None for now.
         """
         if self.recording is None:
             return
-        now = time.monotonic()
-        seconds, elapsed, self._last = now - self._last, now - self._began, now
+        now = self.now() if made is None else made
+        seconds, elapsed = (now - self._last) / max(1, step - self._last_step), now - self._began
+        self._last, self._last_step = now, step
 
         def record() -> Any:
             responses, own = make()

@@ -65,22 +65,37 @@ def config_of(stage: Stage, given: Mapping[str, Any], name: str, steps: int, bas
     """The run's configuration, and the dotted names of the settings in it that are the trainer's.
 
     A value that ours does not take (a temperature of 0, a schedule that we do not have) is left out, so its place shows a default; it
-    still stands in the file of the trainer's own settings. ``base``: what has to be set for the others to fit, by dotted name.
+    still stands in the file of the trainer's own settings. ``base``: what has to be set for the others to fit, by dotted name. The order
+    of ``given`` does not matter: settings that only fit together are taken together.
     """
     wanted = {"model.policy": UNKNOWN, **base}
     if stage == "ppo":
         wanted = {"data.prompts": UNKNOWN, "ppo.steps": max(1, steps), **wanted}
     elif steps > 0:
         wanted[STAGES[stage].steps_setting] = steps
-    config, own = _parsed(stage, wanted, name), list[str]()
-    for setting, value in given.items():
-        trial = {**wanted, setting: value}
+    config, own = _fitting_together(stage, wanted, given, name)
+    fits = True
+    while fits:
+        fits = False
+        for setting in [setting for setting in given if setting not in own]:
+            try:
+                config = _parsed(stage, {**wanted, **{key: given[key] for key in own}, setting: given[setting]}, name)
+            except ConfigError:
+                continue
+            own, fits = [*own, setting], True
+    return config, [setting for setting in given if setting in own]
+
+
+def _fitting_together(stage: Stage, base: Mapping[str, Any], given: Mapping[str, Any], name: str) -> tuple[StageConfig, list[str]]:
+    """All of ``given`` but the settings that the errors name; none of it where an error names no setting of it."""
+    rest = dict(given)
+    while rest:
         try:
-            config = _parsed(stage, trial, name)
-        except ConfigError:
-            continue
-        wanted, own = trial, [*own, setting]
-    return config, own
+            return _parsed(stage, {**base, **rest}, name), list(rest)
+        except ConfigError as error:
+            bad = {problem.field for problem in error.problems} & rest.keys()
+            rest = {setting: value for setting, value in rest.items() if setting not in bad} if bad else {}
+    return _parsed(stage, base, name), []
 
 
 def _parsed(stage: Stage, dotted: Mapping[str, Any], name: str) -> StageConfig:

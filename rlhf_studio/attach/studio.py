@@ -195,7 +195,7 @@ class Studio:
         without = {"ppo.advantage": "rloo", "ppo.responses_per_prompt": 2}
         base = {} if has_critic or "ppo.advantage" in self._config else without
         known: dict[str, Any] = {"facts": self._config, "controls": self._controls, "total": self._total}
-        self._session.begin("a loop of one's own", "ppo", self._config, base, **known, from_beginning=False)
+        self._session.begin("a loop of one's own", "ppo", self._config, base, **known, after=None)
 
     def asked(self, control: Control) -> bool:
         """Whether a person has asked for it on the page: ``stop`` (end your loop then), or ``checkpoint``, which is true once.
