@@ -17,14 +17,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.create import RESERVE
+from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
 from rlhf_studio.runs.writer import Command, Heartbeat, RunWriter
+from rlhf_studio.visible import visible
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
 PATIENCE = 1.0  # seconds that a full queue may hold the training up, once until it is empty again; steps without room are dropped
+MOST_WORDS = 220  # characters of an error: of a log's last line 300 are read
 CLOSING_SECONDS = 60.0  # at the end, for the steps that still wait
 
 Control = Literal["stop", "checkpoint"]
@@ -152,13 +156,30 @@ class Recording:
     # --- the thread's side ---------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        stored = False
         with self.guard, EngineLock(self.run_dir), RunWriter(self.run_dir, wait_for_disk=False) as writer:
             with self.guard, Heartbeat(self.run_dir):
                 writer.set_state("running", device=self._device or None)
                 self._write(writer)
             if self.guard.error is not None:
-                text = f"The recording ended: {words_of(self.guard.error).rstrip('.')}. The training goes on without it."
-                writer.set_state("failed", cause=text)
+                writer.set_state("failed", cause=self._why_ended(self.guard.error))
+            stored = True
+        if not stored and self.guard.error is not None and not isinstance(self.guard.error, RunGone):
+            self._log_end(self._why_ended(self.guard.error))
+
+    def _why_ended(self, error: Exception) -> str:
+        words = visible(words_of(error), lines=False).rstrip(".")[:MOST_WORDS]
+        return f"{RECORDING_ENDED}: {words}. The training goes on without it."
+
+    def _log_end(self, text: str) -> None:
+        """Say in the run's log what could not be stored, in one write: where the disk is full, what was set aside for it makes room."""
+        with contextlib.suppress(OSError):
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
+            log = os.open(self.run_dir / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.write(log, f"{text}\n".encode())
+            finally:
+                os.close(log)
 
     def _write(self, writer: RunWriter) -> None:
         next_look = 0.0

@@ -90,7 +90,9 @@ class Session:
         self.stopping, self._episodes = False, 0
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
-        create_run(folder, config, name=self._name or source, origin=origin, files={paths.TRAINER: as_json(facts)})
+        # The log is there from the start: its block holds another line when the disk is full.
+        files = {paths.TRAINER: as_json(facts), paths.LOG: f"Recorded from {visible(source, lines=False)}.\n".encode()}
+        create_run(folder, config, name=self._name or source, origin=origin, files=files)
         self.recording = Recording(folder, self.guard, controls, device)
         self.recording.plan(max(0, total))
         self.recording.event(

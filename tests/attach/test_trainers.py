@@ -153,3 +153,22 @@ def test_no_secret_of_a_trainer_is_stored_at_any_depth(tmp_path: Path) -> None:
     assert "s3cret" not in text
     assert args["model_init_kwargs"]["quantization"] == {"bits": 4} and "n=7" in args["hub"]
     assert {name: args[name] for name in left} == left
+
+
+def test_a_full_disk_is_named_also_where_the_runs_state_cannot_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_state = RunWriter.set_state
+
+    def full(self: RunWriter, *given: Any, **more: Any) -> None:
+        raise StoreError("The disk is full.", "full")
+
+    def full_at_the_end(self: RunWriter, state: Any, *given: Any, **more: Any) -> None:
+        (full if state == "failed" else set_state)(self, state, *given, **more)
+
+    for name, patched in (("at a step", full_at_the_end), ("at once", full)):
+        monkeypatch.setattr(RunWriter, "set_state", patched)
+        monkeypatch.setattr(RunWriter, "commit_step", full)
+        with Studio(workspace=tmp_path / name) as studio:
+            studio.step(metrics={"lr": 1.0})
+        status = only_run(tmp_path / name).status()
+        assert status.state == "interrupted", name
+        assert status.cause == "The recording ended: The disk is full. The training goes on without it.", name
