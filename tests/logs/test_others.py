@@ -432,6 +432,23 @@ def test_a_table_that_repeats_a_long_text_is_unpacked_few_rows_at_a_time(tmp_pat
         follow_log(path, tmp_path / "w", stop=threading.Event())
 
 
+def test_lines_of_steps_that_are_not_trained_wait_within_a_bound_and_are_stored_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "MOST_WAITING_BYTES", 20_000)
+    path = tmp_path / "log.jsonl"
+    events = [json.dumps({"kind": "event", "step": 3 + number, "text": f"{number} " + "x" * 1500}) + "\n" for number in range(50)]
+    path.write_text(line(1, "a") + "".join(events) + line(2, "b") + line(4, "c"))
+    follower = Follower(path, tmp_path / "w")
+    assert follower.poll(0) == [] and follower.poll(1) == [1, 2] and follower.poll(2, last=True) == [4]
+    follower.close()
+    assert follower.run_dir is not None
+    texts = [event.text for event in RunReader(follower.run_dir).events_since(0)]
+    numbers = [int(text.split()[0]) for text in texts if text.endswith("x")]
+    assert sorted(numbers) == list(range(len(numbers))) and 5 < len(numbers) < 15
+    assert any("steps that were not trained yet were left out: more than 20,000 bytes" in text for text in texts)
+
+
 def test_the_table_of_forms_in_the_documents_is_that_of_the_code() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "logs.md").read_text(encoding="utf-8")
     for form in FORMS:

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +19,10 @@ from rlhf_studio.analysis.logs import records
 from rlhf_studio.analysis.logs.index import OF_STEPS, TRAINED, LogIndex
 from rlhf_studio.analysis.logs.line import LogLine
 from rlhf_studio.analysis.logs.open_log import Opened, StepLines, notes_of, settings_of, title_of
-from rlhf_studio.analysis.logs.shape import MOST_STEP_BYTES
+from rlhf_studio.analysis.logs.shape import MOST_STEP_BYTES, MOST_STEPS
 from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Places, TranslatedLine, Translation, encoded
+from rlhf_studio.analysis.logs.waiting import Waiting, WaitingSteps
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
@@ -40,29 +41,6 @@ STOPS = ("stop", "discard")
 """Commands that end the following: there is nothing to save or to discard."""
 
 
-@dataclass
-class _Waiting:
-    """The lines of a step that is not stored yet."""
-
-    lines: list[LogLine]
-    heard: float  # when its last line came
-    size: int = 0
-    sizes: list[int] = field(default_factory=list)
-
-    def add(self, line: LogLine, size: int) -> None:
-        self.lines.append(line)
-        self.sizes.append(size)
-        self.size += size
-
-    def without(self, leaves: Callable[[LogLine], bool]) -> _Waiting:
-        """The same without some lines."""
-        rest = _Waiting([], self.heard)
-        for line, size in zip(self.lines, self.sizes, strict=True):
-            if not leaves(line):
-                rest.add(line, size)
-        return rest
-
-
 class Follower:
     """Follows one log. The run appears with its first response.
 
@@ -79,13 +57,13 @@ class Follower:
         self._title = title_of(self._path, name)
         self._translation = Translation(self._path, tokenizer)
         self._places: Places | None = None
-        self._index, self._count = LogIndex(), 0
-        self._waiting: dict[int, _Waiting] = {}
-        self._last: tuple[int, _Waiting] | None = None  # the last step that was stored
+        self._index = LogIndex()
+        self._waiting = WaitingSteps()
+        self._last: tuple[int, Waiting] | None = None  # the last step that was stored
         self._steps: list[int] = []
         self._without_metrics: set[int] = set()
         self._computed: set[str] = set()
-        self._late = self._warnings = self._bytes = 0
+        self._late = self._warnings = self._count = 0
         self._said: dict[str, Level] = {}
         self._restarts: dict[int, int] = {}  # of each file that was written anew, by its id
         self._origin = Origin()
@@ -105,7 +83,7 @@ class Follower:
             raise ConfigError([Problem("", f"{self._path} is not there")])
         for line in self._translation.lines(last) if there else ():
             self._take(line, now)
-            if self._bytes > MOST_WAITING_BYTES:
+            if self._waiting.trained_weight > MOST_WAITING_BYTES:
                 stored += self._store(now, all_but_last=True)
         stored += self._store(now, everything=last)
         self._say_notes()
@@ -175,13 +153,7 @@ class Follower:
         """A file was written anew: what it held before is replaced, as far as it is not stored."""
         self._restarts[id(file)] = file.restarts
         self._say(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings.", "warning")
-        for step, waiting in list(self._waiting.items()):
-            rest = waiting.without(lambda line: places.file_of(line.number) is file)
-            self._bytes += rest.size - waiting.size
-            if rest.lines:
-                self._waiting[step] = rest
-            else:
-                del self._waiting[step]
+        self._waiting.leave_out(lambda line: places.file_of(line.number) is file)
 
     def _keep(self, step: int, line: LogLine, size: int, now: float, again: bool) -> None:
         """Let a line wait with those of its step. ``again``: its file was written anew, so that it may be stored already."""
@@ -191,12 +163,12 @@ class Follower:
                 anew = ": a file was written anew" if again else ""
                 self._say(f"Some lines came after their step had been stored{anew}. The diary counts them at the end.", "warning")
                 return
-            self._waiting[step] = self._last[1]
-            self._bytes += self._last[1].size
-        waiting = self._waiting.setdefault(step, _Waiting([], now))
-        waiting.add(line, size)
-        waiting.heard = now
-        self._bytes += size
+            self._waiting.put(step, self._last[1])
+        if line.kind not in TRAINED and self._waiting.untrained_weight > MOST_WAITING_BYTES:
+            most = f"{MOST_WAITING_BYTES:,} bytes of them"
+            self._say(f"Some lines of steps that were not trained yet were left out: more than {most} would wait.", "warning")
+            return
+        waiting = self._waiting.add(step, line, size, now)
         if waiting.size > MOST_STEP_BYTES:
             raise ConfigError([Problem("", f"the lines of step {step} have more than {MOST_STEP_BYTES:,} bytes together")])
 
@@ -205,21 +177,22 @@ class Follower:
     def _store(self, now: float, everything: bool = False, all_but_last: bool = False) -> list[int]:
         """Store the waiting steps that are whole, in order."""
         stored = []
-        trained = sorted(step for step, waiting in self._waiting.items() if any(line.kind in TRAINED for line in waiting.lines))
+        trained = self._waiting.trained()
         for step in trained:
-            later, heard = step < trained[-1], self._waiting[step].heard
+            later, heard = step < trained[-1], self._waiting.heard(step)
             if not (everything or (later and all_but_last) or (later and now > heard) or now - heard >= SETTLED_SECONDS):
                 break
             stored.append(self._store_step(step))
-        for step in [step for step in self._waiting if step not in trained and self._last is not None and step <= self._last[0]]:
-            self._store_rest(step)
+        if self._last is not None:
+            for step in self._waiting.untrained_until(MOST_STEPS if everything else self._last[0]):
+                self._store_rest(step)
         return stored
 
     def _store_rest(self, step: int) -> None:
         """Answers and diary lines of a step that has neither metrics nor responses."""
         assert self._writer is not None
         lines, at = StepLines(), step + self._index.shift if step else 0
-        for line in self._no_longer_waiting(step).lines:
+        for line in self._waiting.pop(step).lines:
             lines.add(line, self._index.probes)
         if lines.watched:
             self._writer.watched(at, lines.watched)
@@ -230,7 +203,7 @@ class Follower:
         if self._writer is None:
             self._begin(step)
         assert self._writer is not None
-        waiting, lines, shift = self._no_longer_waiting(step), StepLines(), self._index.shift
+        waiting, lines, shift = self._waiting.pop(step), StepLines(), self._index.shift
         for line in waiting.lines:
             lines.add(line, self._index.probes)
         if not lines.metrics:
@@ -247,11 +220,6 @@ class Follower:
         self._writer.commit_step(record)
         self._last = (step, waiting)
         return step + shift
-
-    def _no_longer_waiting(self, step: int) -> _Waiting:
-        waiting = self._waiting.pop(step)
-        self._bytes -= waiting.size
-        return waiting
 
     def _begin(self, first: int) -> None:
         """Make the run."""
