@@ -61,7 +61,8 @@ const BUTTONS = [
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
           "the last checkpoint that there is.",
         theirs:
-          "A trainer that is watched is asked to end after its present step; a log that is followed is read no further.",
+          "A trainer that is watched is asked to end after its present step; " +
+          "a log that is followed is read no further.",
       },
       {
         event: "force_stop_run",

@@ -20,8 +20,8 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, imported, program, recording, critic, verdict} of the run that
-   *                  is shown
+   * @param run       gives {run, name, state, total, checkpoints, imported, program, recording, critic, verdict} of
+   *                  the run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
