@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import COLLAPSED_RUN
 from rlhf_studio.notebook import OpenRun, open_run
 from rlhf_studio.notebook.figures import colours
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.charts import page_data
 from tests.engine.conftest import small_config
@@ -83,8 +82,16 @@ def test_every_chart_of_the_live_page_is_a_figure(run: OpenRun) -> None:
             run.figure(*wrong)  # type: ignore[arg-type]
 
 
-def test_the_diagnosis_is_the_doctors(run: OpenRun) -> None:
-    assert run.diagnosis == diagnose(RunReader(run.folder)) and run.diagnosis.findings
+def test_the_diagnosis_names_what_the_recording_was_made_with(run: OpenRun) -> None:
+    """It was made to collapse, at 20 times the learning rate of its recipe; its last responses are of one token."""
+    diagnosis, frame = run.diagnosis, run.metrics
+    findings = {finding.check: finding for finding in diagnosis.findings}
+    assert diagnosis.verdict.kind == "collapsed" and diagnosis.step == frame.index[-1]
+    assert isinstance(run.config, RunConfig) and run.config.ppo.learning_rate == 0.04
+    assert findings["settings-learning-rate"].changes == {"ppo.learning_rate": 0.002}
+    at_once, lengths = findings["ends-at-once"], frame["tokens/response_length"]
+    assert at_once.until is None and (lengths.loc[at_once.since :] < 3).all()
+    assert at_once.evidence[0].text.startswith(f"{lengths.loc[at_once.since]:.2f} tokens")
 
 
 def test_its_picture_is_small_and_safe(run: OpenRun, tmp_path: Path) -> None:

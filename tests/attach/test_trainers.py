@@ -20,6 +20,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
 from tests.attach.stand_in import trainer, weights
+from tests.waiting import wait_until
 
 
 def only_run(workspace: Path) -> RunReader:
@@ -84,8 +85,8 @@ class AskAt(TrainerCallback):
             own = self.studio._session.recording
             assert own is not None
             send_command(own.run_dir, self.kind)
-            while not own.asked("stop" if self.kind == "discard" else self.kind):
-                pass
+            kind = "stop" if self.kind == "discard" else self.kind
+            wait_until(lambda: own.asked(kind))
 
 
 def test_stop_and_checkpoint_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from rlhf_studio.attach import Studio, recording
 from rlhf_studio.runs.commands import send_command
 from tests.attach.stand_in import trainer
+from tests.waiting import wait_until
 
 
 class StopAt(TrainerCallback):
@@ -24,8 +25,7 @@ class StopAt(TrainerCallback):
         own = self.studio._session.recording
         if state.global_step == 1 and own is not None:
             send_command(own.run_dir, "stop")
-            while not own.asked("stop"):
-                pass
+            wait_until(lambda: own.asked("stop"))
 
 
 def main(folder: Path) -> None:
