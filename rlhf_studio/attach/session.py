@@ -42,7 +42,7 @@ class Session:
         self.recording: Recording | None = None
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
-        self._k3 = False
+        self._estimator = "k1"
         self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
     @property
@@ -86,7 +86,7 @@ class Session:
         tokenizer, why = _own_copy(getattr(self.tokenizer, "tokenizer", self.tokenizer))
         self._texts = TokenTexts(tokenizer)
         self._kl_coef = float(config.ppo.kl_coef) if isinstance(config, RunConfig) and "ppo.kl_coef" in own else math.nan
-        self._k3 = base.get("ppo.kl_estimator") == "k3"
+        self._estimator = config.ppo.kl_estimator if isinstance(config, RunConfig) else "k1"
         self.stopping, self._episodes = False, 0
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
@@ -136,7 +136,7 @@ class Session:
                 if seconds > 0 and None not in lengths:
                     times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
             every = {**times, **own, **metrics}
-            extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "k3": self._k3}
+            extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "estimator": self._estimator}
             return step_record(step, responses, every, self._texts, events=events, **extra)
 
         self.recording.commit(record)

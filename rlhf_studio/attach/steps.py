@@ -90,23 +90,23 @@ def step_record(
     *,
     most: int,
     kl_coef: float = math.nan,
-    k3: bool = False,
+    estimator: str = "k1",
     events: Sequence[EventRecord] = (),
 ) -> StepRecord:
     """A step's record: the first ``most`` responses with every token's numbers, and metrics over all of them.
 
-    ``k3``: the KL of tokens is r - 1 - log r with r = π_ref / π (http://joschu.net/blog/kl-approx.html), else log π - log π_ref.
+    ``estimator``: of the KL of tokens, by the names of ``ppo.kl_estimator``. "full" needs whole distributions, so then there is none.
     What ``metrics`` gives has the last word over what follows from the responses; beside a mean of its own stands no error of ours.
     """
-    rollouts = [_rollout(row, response, texts, kl_coef, k3) for row, response in enumerate(responses[:most])]
+    rollouts = [_rollout(row, response, texts, kl_coef, estimator) for row, response in enumerate(responses[:most])]
     ours = metrics_of(responses)
     for name in ERRORS.keys() & metrics.keys():
         ours.pop(ERRORS[name], None)
     return StepRecord(step, {**ours, **metrics}, rollouts, events=list(events))
 
 
-def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> RolloutRecord:
-    tokens = _tokens(response, texts, kl_coef, k3)
+def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, estimator: str) -> RolloutRecord:
+    tokens = _tokens(response, texts, kl_coef, estimator)
     prompt, text = response.prompt, response.response
     if prompt is None:
         prompt = texts.text(_listed(response.prompt_ids)) or "".join(tokens.prompt_pieces if tokens else [])
@@ -131,7 +131,7 @@ def _listed(ids: np.ndarray | None) -> list[int]:
     return [] if ids is None else ids.tolist()
 
 
-def _tokens(response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> TokenRecord | None:
+def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: str) -> TokenRecord | None:
     """The tokens with their numbers; None where no text of a token is known."""
     count = response.length
     if count is None:
@@ -143,8 +143,8 @@ def _tokens(response: Response, texts: TokenTexts, kl_coef: float, k3: bool) -> 
         own, pieces = texts.pieces(_listed(response.prompt_ids), _listed(response.response_ids))
         prompt_pieces = own if prompt_pieces is None else prompt_pieces
     arrays = dict(response.arrays)
-    if {"logprobs", "ref_logprobs"} <= arrays.keys():
-        arrays.setdefault("kl", _k3(arrays) if k3 else arrays["logprobs"] - arrays["ref_logprobs"])
+    if {"logprobs", "ref_logprobs"} <= arrays.keys() and estimator in _ESTIMATORS:
+        arrays.setdefault("kl", _ESTIMATORS[estimator](arrays).astype(np.float32))
     if {"logprobs", "new_logprobs"} <= arrays.keys():
         arrays.setdefault("ratio", np.exp(np.clip(arrays["new_logprobs"] - arrays["logprobs"], -80, 80)))
     prompt_pieces = prompt_pieces or []
@@ -211,10 +211,24 @@ def _prompt_of(response: Response) -> Hashable | None:
     return None if response.prompt_pieces is None else "".join(response.prompt_pieces)
 
 
+def _difference(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    own: np.ndarray = arrays["logprobs"].astype(np.float64) - arrays["ref_logprobs"].astype(np.float64)
+    return own
+
+
 def _k3(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    difference = np.clip(arrays["logprobs"].astype(np.float64) - arrays["ref_logprobs"].astype(np.float64), -80, 80)
+    difference = np.clip(_difference(arrays), -80, 80)
     own: np.ndarray = np.expm1(-difference) + difference
     return own.astype(np.float32)
+
+
+_ESTIMATORS: dict[str, Callable[[Mapping[str, np.ndarray]], np.ndarray]] = {
+    "k1": _difference,
+    "k2": lambda arrays: _difference(arrays) ** 2 / 2,
+    "k3": _k3,
+    "abs": lambda arrays: np.abs(_difference(arrays)),
+}
+"""Of log π - log π_ref at a sampled token (http://joschu.net/blog/kl-approx.html), as :mod:`rlhf_studio.ppo.kl` has them for tensors."""
 
 
 def _mean(values: np.ndarray) -> float:

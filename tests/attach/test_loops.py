@@ -21,6 +21,7 @@ from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.attach import Studio, recording, session
 from rlhf_studio.attach.online import _over_all
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
+from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
@@ -79,6 +80,22 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert "numbers that they need are not recorded" in missing
     shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
     assert shown == {"ppo.kl_coef": 0.2, "trainer.ppo.kl_coef": 0.2}  # no default that nobody chose
+
+
+def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
+    logprobs, reference = np.array([[-1.0, -2.0, -0.5]], np.float32), np.array([[-1.5, -1.0, -0.5]], np.float32)
+    for estimator in ("k1", "k2", "k3", "abs", "full"):
+        with Studio(workspace=tmp_path, config={"ppo.kl_estimator": estimator}) as studio:
+            studio.step(response_tokens=[["a", "b", "c"]], logprobs=logprobs, ref_logprobs=reference)
+            folder = studio.run_dir
+        assert folder is not None
+        tokens = RunReader(folder).rollout(1, 0).tokens
+        assert tokens is not None
+        if estimator == "full":  # nobody has the whole distributions
+            assert "kl" not in tokens.arrays
+        else:
+            expected = kl_per_token(torch.tensor(logprobs), torch.tensor(reference), estimator)[0].tolist()
+            assert tokens.arrays["kl"].tolist() == pytest.approx(expected), estimator
 
 
 @pytest.mark.parametrize(
