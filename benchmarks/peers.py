@@ -1,8 +1,10 @@
-"""The trainers that ours is measured against, each in a virtual environment of its own.
+"""The trainers that ours is measured against or hands its settings to, and what cannot be installed beside it: an environment for each.
 
-    python -m benchmarks.peers                  # make them all; about 3 GB
+    python -m benchmarks.peers                  # make them all; about 5 GB
     python -m benchmarks.peers trl-1.12         # only this one
     python -m benchmarks.peers --list           # where they are, and what is in them
+
+``mcp`` is Gradio with its extra for MCP, which needs an older pydantic; all else comes from the Python that makes it.
 
 They lie in .peers/ of the repository, or where RLHF_STUDIO_PEERS says. On a machine without a GPU,
 PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu with a torch pinned as 2.13.0 saves the CUDA libraries.
@@ -14,16 +16,27 @@ import argparse
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
 PINS = {
+    # Trains with GRPO, which rlhf_studio.attach watches; pydantic and PyYAML are what the recording needs beside it.
+    "trl-1.16": (
+        *("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "datasets==5.2.0"),
+        *("pydantic>=2.11", "pyyaml>=6", "pytest>=8"),
+    ),
     "trl-1.12": ("trl==1.12.0", "torch==2.13.0", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "datasets==5.2.0"),
     "trl-0.11": (
         *("trl==0.11.0", "torch==2.13.0", "transformers==4.45.2", "peft==0.13.2", "accelerate==1.0.1", "datasets==3.1.0"),
         *("numpy<2", "pyarrow<19", "rich"),  # newer ones want numpy 2; TRL imports rich without asking for it
     ),
+    "mcp": ("gradio[mcp]==6.31.0",),
+    "verl-0.9": ("verl==0.9.1", "torch==2.13.0"),
+    "openrlhf-0.11": ("--no-deps", "openrlhf==0.11.2"),  # its parser needs none of them; flash-attn and vLLM need a GPU
 }
+WITH_OURS = ("mcp",)
+"""Environments that find the packages of the Python that makes them, behind their own."""
 
 
 def folder() -> Path:
@@ -44,11 +57,16 @@ def make(name: str) -> None:
     target = folder() / name
     venv.create(target, with_pip=True, clear=False)
     subprocess.run([target / "bin" / "python", "-m", "pip", "install", "--quiet", *PINS[name]], check=True)
+    if name in WITH_OURS:
+        ask = [target / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        packages = Path(subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip())
+        (packages / "ours.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
 
 
 def installed(name: str) -> str:
     """The versions that are really there."""
-    code = "from importlib.metadata import version; print(*(f'{n} {version(n)}' for n in ('trl', 'torch', 'transformers')), sep=', ')"
+    packages = [pin.partition("==")[0] for pin in PINS[name] if "==" in pin][:3]
+    code = f"from importlib.metadata import version; print(*(f'{{n}} {{version(n)}}' for n in {packages}), sep=', ')"
     return subprocess.run([interpreter(name), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 

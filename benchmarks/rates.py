@@ -57,13 +57,20 @@ def main() -> int:
     stage = load_recipe(options.recipe).stage
     with tempfile.TemporaryDirectory() as folder:
         fitted = fitted_rate(options.recipe, overrides)
-        outcomes = [tried(options.recipe, stage, given, fitted * times, options.minutes, Path(folder)) for times in options.times]
+        outcomes: list[Outcome] = []
+        for times in options.times:
+            outcomes.append(tried(options.recipe, stage, given, fitted * times, options.minutes, Path(folder)))
+            if options.json:  # after each rate: a sweep that is cut off leaves what it has measured
+                options.json.write_text(as_json(fitted, outcomes), encoding="utf-8")
     best = max(outcomes, key=lambda outcome: outcome.result)
     holds = max(best.rate / fitted, fitted / best.rate) <= FAR
     print(f"best {best.rate:g}, fitted {fitted:g}: {'holds' if holds else 'DOES NOT HOLD'}")
-    if options.json:
-        options.json.write_text(json.dumps({"fitted": fitted, "outcomes": [asdict(one) for one in outcomes]}, indent=1), encoding="utf-8")
     return 0 if holds else 1
+
+
+def as_json(fitted: float, outcomes: list[Outcome]) -> str:
+    """The file of ``--json``."""
+    return json.dumps({"fitted": fitted, "outcomes": [asdict(one) for one in outcomes]}, indent=1)
 
 
 def fitted_rate(name: str, overrides: dict[str, str]) -> float:
@@ -92,9 +99,12 @@ def tried(recipe: str, stage: str, given: list[str], rate: float, minutes: float
 
 
 def outcome_of(reader: RunReader, stage: str, rate: float) -> Outcome:
-    """The result of a run, as the docstring of this module says."""
+    """The result of a run, as the docstring of this module says. Raises SystemExit for a run that was stopped before it had one."""
     names = ["objective/rlhf_reward", "objective/kl"] if stage == "ppo" else [f"{stage}/eval_loss"]
     steps, columns = reader.columns(names)
+    if missing := [name for name in names if not np.isfinite(columns[name]).any()]:
+        longer = "give more --minutes" if stage == "ppo" else f"give more --minutes, or a smaller --{stage}.eval_every"
+        raise SystemExit(f"with the rate {rate:g} the run was stopped after {len(steps)} steps, before its first {missing[0]}: {longer}")
     first, *others = (columns[name][np.isfinite(columns[name])] for name in names)
     if stage != "ppo":
         return Outcome(rate, len(steps), -float(first[-1]), None)

@@ -1,6 +1,8 @@
-"""Shares and numbers of bytes as people read them, bytes in powers of 1000. Imports nothing of ours: every room may import it."""
+"""Shares, counts, times and bytes as people read them, bytes in powers of 1000. Imports nothing of ours: every room may import it."""
 
 from __future__ import annotations
+
+from math import isfinite
 
 
 def format_bytes(count: float) -> str:
@@ -24,3 +26,27 @@ def format_byte_range(low: float, high: float) -> str:
 def percent(share: float, digits: int = 0) -> str:
     """``0.8`` -> "80 %"; with ``digits`` after the point."""
     return f"{share:.{digits}%}".replace("%", " %")
+
+
+def short_count(count: int) -> str:
+    """``1_150_000`` -> "1.1 M", ``134_515_008`` -> "135 M", ``1200`` -> "1.2 k"."""
+    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            value = count / scale
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    return str(count)
+
+
+def duration(seconds: float) -> str:
+    """``0.42`` -> "0.42 s", ``21`` -> "21 s", ``204`` -> "3.4 minutes", ``12000`` -> "3.3 hours"."""
+    if not isfinite(seconds):
+        return "an unknown time"
+    for unit, length, least in (("hours", 3600, 5400), ("minutes", 60, 60)):
+        if seconds >= least:
+            text = _two_digits(seconds / length)
+            return f"1 {unit[:-1]}" if text == "1" else f"{text} {unit}"
+    return f"{_two_digits(seconds)} s"
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"

@@ -22,12 +22,15 @@ config:
 exit_codes:
 ppo:
 regular:
+token_texts:
 units:
 visible:
 child_process: config
 runs: child_process config exit_codes
 inputs: child_process config runs
 trl: config
+trl/program: config engine inputs ppo runs trl
+attach: config runs
 analysis: config inputs.fitted inputs.helper runs
 engine: config inputs ppo
 engine/compute: config inputs
@@ -49,8 +52,10 @@ lessons: analysis child_process config engine inputs ppo runs trl
 jobs: analysis child_process config engine exit_codes inputs ppo runs
 ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
     trl.table
-cli: analysis child_process config engine exit_codes inputs jobs lessons runs trl ui
-library: config engine inputs trl.table
+cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
+handover: config inputs
+notebook: analysis config runs ui.live.charts ui.live.payloads
+library: config engine inputs runs trl.table
 __main__: cli
 __init__:
 """
@@ -62,6 +67,9 @@ NEVER_LOADED = {
     "config": {"torch", "transformers", "gradio", "numpy"},
     "analysis": {"torch", "transformers", "gradio"},
     "inputs": {"torch", "transformers", "gradio"},
+    "handover": {"torch", "gradio"},
+    "notebook": {"torch", "gradio"},
+    "attach": {"torch", "transformers", "trl", "gradio", "accelerate"},
 }
 NOT_INSTALLED = {"tools", "tests", "benchmarks"}
 FORBIDDEN = ("pickle", "torch.load", "eval", "exec", "os.system")
@@ -144,7 +152,7 @@ def uses_no_private_name(path: Path) -> None:
 
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
-    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "units", "visible"}
+    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "token_texts", "units", "visible"}
     if layer.startswith("engine"):
         allowed = allowed | {f"engine.{path.stem}" for path in (PACKAGE / "engine").glob("*.py")}
     for name in imports(path):

@@ -97,6 +97,12 @@ def test_settings_that_are_wrong_start_nothing(settings: Path, tmp_path: Path, c
         assert not run_dir.exists()
 
 
+def test_a_settings_file_goes_behind_config(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "plan", "try"):
+        assert main([command, str(settings), "--ppo.steps", "2"]) == 2
+        assert f"behind --config: --config {settings}\n" in capsys.readouterr().err
+
+
 def test_what_only_loading_finds_leaves_no_run_folder(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run that another program prepared keeps its folder, with the cause."""
     run_dir = tmp_path / "run"

@@ -65,11 +65,16 @@ def test_an_evaluation_takes_over_what_the_run_was_trained_with(tmp_path: Path, 
     assert ([part.model for part in other.reward.components], other.generation.temperature) == (["rm"], 0.5)
 
 
-def test_a_model_without_a_run_needs_prompts_and_a_reward() -> None:
+def test_a_model_without_a_run_needs_prompts_and_may_have_any_reward() -> None:
     with pytest.raises(ConfigError, match="--prompts: name a file of prompts"):
         parsed("org/model")
-    with pytest.raises(ConfigError, match="--reward: name a reward model"):
-        parsed("org/model", "--prompts", "p.txt")
+    assert parsed("org/model", "--prompts", "p.txt").reward.components == []  # KL, perplexity and lengths alone
+    for reward, kind in (("lexicon", "lexicon"), ("./mine.py", "python"), ("{kind: keywords, words: good}", "keywords")):
+        named = parsed("org/model", "--prompts", "p.txt", "--reward", reward, "--judge", reward)
+        assert named.reward.components[0].kind == kind and named.evaluation.judge == reward
+    for wrong in ("", "{kind: ["):
+        with pytest.raises(ConfigError, match="--reward: "):
+            parsed("org/model", "--prompts", "p.txt", "--reward", wrong)
     config = parsed("org/model", "--prompts", "p.txt", "--reward", "org/rm")
     assert (config.model.policy, config.reward.gold, config.evaluation.policies) == ("org/model", "none", "org/model")
     assert parsed("bundled/world-policy").reward.gold == "world"

@@ -127,7 +127,8 @@ def outside(field: FieldInfo) -> Iterator[tuple[Any, str]]:
     limits = {key: getattr(rule, key) for rule in field.metadata for key in RULES if getattr(rule, key, None) is not None}
     yield object, "should be"
     if get_origin(field.annotation) is list:
-        yield [], "needs a value"
+        if "min_length" in limits:
+            yield [], "needs a value"
         yield [{"kind": "length"}] * 21, "should have at most 20 items, not 21"
         yield "length", "should be a list"
     elif choices := get_args(field.annotation):

@@ -13,30 +13,9 @@ import pytest
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, mapping_from_yaml, parse_config
-from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.trl.convert import Conversion, convert
 from rlhf_studio.trl.table import options
 
-NOTEBOOK = """
-from trl import PPOTrainer, PPOConfig, AutoModelForCausalLMWithValueHead
-from trl.core import LengthSampler
-
-config = PPOConfig(model_name="lvwerra/gpt2-imdb", learning_rate=1.41e-5, log_with="wandb")
-sent_kwargs = {"top_k": None, "function_to_apply": "none", "batch_size": 16}
-
-def build_dataset(config, dataset_name="stanfordnlp/imdb", input_min_text_length=2, input_max_text_length=8):
-    tokenizer = AutoTokenizer.from_pretrained(config.model_name)
-    ds = load_dataset(dataset_name, split="train")
-    input_size = LengthSampler(input_min_text_length, input_max_text_length)
-
-sentiment_pipe = pipeline("sentiment-analysis", model="lvwerra/distilbert-imdb", device=device)
-output_min_length = 4
-output_max_length = 16
-output_length_sampler = LengthSampler(output_min_length, output_max_length)
-generation_kwargs = {"min_length": -1, "top_k": 0.0, "top_p": 1.0, "do_sample": True, "pad_token_id": tokenizer.eos_token_id}
-for epoch, batch in enumerate(tqdm(ppo_trainer.dataloader)):
-    generation_kwargs["max_new_tokens"] = output_length_sampler()
-"""
 CLASSIC_PPO = {
     **{"batch_size": 128, "mini_batch_size": 128, "micro_batch_size": 0, "ppo_epochs": 4, "learning_rate": 1.41e-5},
     **{"lr_schedule": "constant", "weight_decay": 0.0, "adam_epsilon": 1e-8, "max_grad_norm": 0.0, "ratio_threshold": 10.0},
@@ -72,40 +51,13 @@ def config(done: Conversion) -> RunConfig:
     return parse_config(data)
 
 
-def refusal(text: str, name: str = "x.py", release: str = "") -> str:
+def refusal(text: str, name: str, release: str = "") -> str:
     with pytest.raises(ConfigError) as caught:
         convert(text, name, release)
     return str(caught.value)
 
 
 # --- published settings, against what they are by hand -----------------------------------------------------------------------
-
-
-def test_the_sentiment_notebook() -> None:
-    done = convert(NOTEBOOK, "gpt2-sentiment.py")
-    assert config(done) == parse_config(
-        {
-            "model": {"policy": "lvwerra/gpt2-imdb", "dtype": "float32"},
-            "data": {"prompts": "stanfordnlp/imdb", "query_tokens_min": 2, "query_tokens_max": 7, "eval_share": 0.0},
-            "reward": {
-                "components": [{"kind": "reward_model", "model": "lvwerra/distilbert-imdb", "output": "logit", "batch_size": 16}],
-            },
-            "ppo": CLASSIC_PPO,
-            "generation": {"response_length_min": 4, "response_length": 15},
-            "engine": {"seed": 0, "report_to": "wandb"},
-        }
-    )
-    expected = {"data.column", "reward.components.0.label", "ppo.steps"}  # what the notebook says in its loop only
-    assert {line.split(": ")[1] for line in done.lines if line.startswith("decide: ")} == expected
-    recipe = load_recipe("gpt2-imdb").config
-    assert config(done).ppo.model_copy(update={"steps": recipe.ppo.steps}) == recipe.ppo
-    assert config(done).generation == recipe.generation
-
-
-def test_a_notebook_file() -> None:
-    cells = [{"cell_type": "markdown", "source": ["# PPO"]}, {"cell_type": "code", "source": ["%pip install trl\n", "!ls\n", NOTEBOOK]}]
-    assert convert(json.dumps({"cells": cells}), "a.ipynb") == convert(NOTEBOOK, "a.py")
-    assert "is not a notebook" in refusal("{}", "a.ipynb")
 
 
 def test_the_summaries_script() -> None:
@@ -131,7 +83,7 @@ def test_the_summaries_script() -> None:
     assert any(line.startswith("left out: output_dir: ") for line in done.lines)
     assert not any("engine.processes" in line for line in done.lines)
     alone = convert(TLDR.replace("--num_processes 8", ""), "run.sh")
-    assert config(alone).ppo.batch_size == 64 and any("say with --processes" in line for line in alone.lines)
+    assert config(alone).ppo.batch_size == 64
     assert config(convert(TLDR.replace("--num_processes 8", ""), "run.sh", processes=8)) == config(done)
 
 
@@ -146,105 +98,27 @@ def test_held_out_prompts_and_rows_that_are_sampled_together() -> None:
 
 # --- nothing that the file says is lost --------------------------------------------------------------------------------------
 
-CLASSIC = "from trl.core import LengthSampler\nconfig = PPOConfig(model_name='m', ppo_epochs=1)\n"
-
-
-AROUND: list[tuple[str, str, Any]] = [
-    ("generation_kwargs = {'eos_token_id': -1}", "generation.stop_token", "none"),
-    ("generation_kwargs = {'eos_token_id': 7}", "generation.stop_token", "7"),
-    ("generation_kwargs = {'eos_token_id': [1, 2]}", "generation.stop_token", "1, 2"),
-    ("generation_kwargs = {'eos_token_id': tokenizer.eos_token_id}", "generation.stop_token", "eos"),
-    ("generation_kwargs = {}\ngeneration_kwargs['max_new_tokens'] = 9", "generation.response_length", 9),
-    ("trainer.generate(query, max_new_tokens=11, eos_token_id=-1)", "generation.response_length", 11),
-    ("load_dataset('json', data_files='a/b.jsonl', split='train')", "data.prompts", "a/b.jsonl"),
-    ("load_dataset('csv', data_files={'train': 'a.csv', 'test': 'b.csv'}, split='test')", "data.prompts", "b.csv"),
-    ("load_dataset('json', data_files=['a.jsonl'])", "data.prompts", "a.jsonl"),
-    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.subset", "plain"),
-    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.split", "validation"),
-    ("load_dataset('a/b', 'plain', split='validation', revision='v2')", "data.revision", "v2"),
-    ("load_dataset('a/b', split='train[:100]')", "data.split", "train"),
-]
-
-
-def test_what_stood_around_the_trainer() -> None:
-    for source, setting, value in AROUND:
-        section, name = setting.split(".")
-        assert getattr(getattr(config(convert(CLASSIC + source, "x.py")), section), name) == value, source
-
-
-NO_COUNTERPART: list[tuple[str, str]] = [
-    ("generation_kwargs = {'repetition_penalty': 1.3}", "left out: generation_kwargs.repetition_penalty: 1.3; "),
-    ("generation_kwargs = {'num_beams': 4}", "left out: generation_kwargs.num_beams: 4; "),
-    ("generation_kwargs = {'do_sample': False}", "left out: generation_kwargs.do_sample: False; Responses are always sampled"),
-    ("generation_kwargs = {'min_new_tokens': 8}", "differs: generation_kwargs.min_new_tokens: 8 there; "),
-    ("generation_kwargs = {'min_length': 8}", "differs: generation_kwargs.min_length: 8 there; "),
-    ("generation_kwargs = {'max_length': 40}", "decide: generation.response_length: max_length 40 counted the prompt too"),
-    ("generation_kwargs = {'top_p': P}", "decide: generation_kwargs.top_p: 'P' is not a literal; write its value"),
-    ("generation_kwargs = {'eos_token_id': [1, -2]}", "decide: generation.stop_token: eos_token_id was [1, -2]; "),
-    ("generation_kwargs = {'bad_words_ids': words}", "left out: generation_kwargs.bad_words_ids: words; "),
-    ("out = LengthSampler(4, 16)\ngeneration_kwargs = {'max_new_tokens': 9}", "left out: generation_kwargs.max_new_tokens: 9; "),
-    ("sent_kwargs = {'truncation': True}\npipeline('sentiment-analysis', model='m')", "left out: sent_kwargs.truncation: True; "),
-    ("load_dataset('json', data_files=['a', 'b'])", "decide: data.prompts: load_dataset('json') read ['a', 'b']; name one file"),
-    ("load_dataset('json', data_files=FILES)", "decide: data.prompts: load_dataset('json') read FILES; name one file"),
-    ("load_dataset('a/b', data_dir='c')", "decide: load_dataset('a/b'): data_dir 'c' was left out"),
-    ("load_dataset('a/b', split='train[:100]')", "decide: data.split: 'train[:100]' was a part of the rows; "),
-    ("load_dataset('a/b', **more())", "decide: load_dataset(**more()): these arguments are not literals; write them"),
-    ("LoraConfig(**lora)", "decide: LoraConfig(**lora): these arguments are not literals; write them"),
-    ("generation_kwargs = make()", "decide: generation_kwargs: 'make()' is not a literal; write its values"),
-    ("load_dataset('a/b')\nload_dataset('c/d')", "decide: load_dataset('c/d'): a/b was taken as the prompts"),
+NO_COUNTERPART: list[tuple[dict[str, Any], str]] = [
+    ({"generation_kwargs": {"repetition_penalty": 1.3}}, "left out: generation_kwargs.repetition_penalty: 1.3; "),
+    ({"generation_kwargs": {"do_sample": False}}, "left out: generation_kwargs.do_sample: False; Responses are always sampled"),
+    ({"generation_kwargs": {"min_new_tokens": 8}}, "differs: generation_kwargs.min_new_tokens: 8 there; "),
+    ({"generation_kwargs": {"max_length": 40}}, "decide: generation.response_length: max_length 40 counted the prompt too"),
+    ({"generation_kwargs": {"eos_token_id": [1, -2]}}, "decide: generation.stop_token: eos_token_id was [1, -2]; "),
+    ({"reward_model": "m", "sent_kwargs": {"truncation": True}}, "left out: sent_kwargs.truncation: True; "),
 ]
 
 
 def test_what_has_no_counterpart_is_named() -> None:
-    for source, line in NO_COUNTERPART:
-        done = convert(CLASSIC + source, "x.py")
-        assert len([text for text in done.lines if text.startswith(line)]) == 1, (source, done.lines)
-
-
-def test_what_does_the_same_here_needs_no_line() -> None:
-    plain, kwargs = CLASSIC + "generation_kwargs = {'top_k': 0.0, ", "'min_length': -1, 'do_sample': True, 'repetition_penalty': 1.0}"
-    assert convert(plain + kwargs, "x.py").lines == convert(plain + "}", "x.py").lines
-    assert "generation_kwargs.top_k: TRL's option should be a number, not 'many'" in refusal(f"{CLASSIC}gen_kwargs = {{'top_k': 'many'}}")
-
-
-@pytest.mark.parametrize(
-    ("cell", "skipped"),
-    [
-        ("%%bash\npip install trl && nvidia-smi\n", "'%%bash'"),
-        ("%%time\nx = 1\n", ""),
-        ("PPOConfig?\n", ""),
-        ("?PPOConfig\n", ""),
-        ("out = !ls\n", ""),
-        ("try:\n    import trl\nexcept ImportError:\n    !pip install \\\n      trl\n", ""),
-        ("%matplotlib inline\n", ""),
-        ("await something()\n", ""),
-        ("this is no Python\n", "'this is no Python'"),
-    ],
-)
-def test_a_cell_that_is_not_plain_python_costs_no_other(cell: str, skipped: str) -> None:
-    def notebook(*sources: str) -> str:
-        cells = [{"cell_type": "markdown", "source": []}, *({"cell_type": "code", "source": [source]} for source in sources)]
-        return json.dumps({"cells": cells})
-
-    expected, done = convert(NOTEBOOK, "a.py"), convert(notebook(cell, NOTEBOOK), "a.ipynb")
-    assert config(done) == config(expected)
-    assert [line for line in done.lines if line not in expected.lines] == (
-        [f"left out: cell 2 is no Python and was not read: {skipped}"] if skipped else []
-    )
-    if skipped:
-        assert f"cell 2 is no Python and was not read: {skipped}" in refusal(notebook(cell, "x = 1"), "a.ipynb")
-    else:
-        assert config(convert(cell + NOTEBOOK, "a.py")) == config(expected)  # pasted into a file
-
-
-def test_text_that_looks_like_a_magic_stays() -> None:
-    text = 'a = """\n%matplotlib\n!ls\n"""\nPPOConfig(model_name=a, ppo_epochs=1)'
-    assert config(convert(text, "x.py")).model.policy == "\n%matplotlib\n!ls\n"
+    for given, line in NO_COUNTERPART:
+        done = convert(json.dumps({"ppo_epochs": 1, **given}), "x.json")
+        assert len([text for text in done.lines if text.startswith(line)]) == 1, (given, done.lines)
+    wrong = json.dumps({"ppo_epochs": 1, "generation_kwargs": {"top_k": "many"}})
+    assert "generation_kwargs.top_k: TRL's option should be a number, not 'many'" in refusal(wrong, "x.json")
 
 
 def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, run_dir = tmp_path / "run.yaml", tmp_path / "run"
-    file.write_text(convert("PPOConfig(ppo_epochs=1)", "x.py").yaml)
+    file.write_text(convert("ppo_epochs: 1", "x.yaml").yaml)
     start = ["train", "--config", str(file), "--run-dir", str(run_dir)]
     assert main(start) == 2
     errors = capsys.readouterr().err
@@ -257,9 +131,7 @@ def test_what_is_left_to_a_person_is_refused_until_it_is_given(tmp_path: Path, c
 
 
 def test_defaults_of_trls_scripts_are_no_choice_of_anyone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A loop of one's own names its models to PPOTrainer, where the converter does not look."""
-    source = "MODEL = 'support-model'\nPPOConfig(num_ppo_epochs=2)\nPPOTrainer(model=AutoModelForCausalLM.from_pretrained(MODEL))"
-    done = convert(source, "x.py")
+    done = convert("num_ppo_epochs: 2", "x.yaml")
     data = mapping_from_yaml(done.yaml)
     assert (data["model"]["policy"], data["reward"]["components"][0]["model"]) == ("", "")
     decide = [line for line in done.lines if "only TRL's own script would take EleutherAI/pythia-160m" in line]
@@ -287,10 +159,6 @@ SAME = {
     "json.json": '{"learning_rate": 2e-6, "num_ppo_epochs": 2, "per_device_train_batch_size": 4, "total_episodes": 100}',
     "yaml.yaml": "learning_rate: 2e-6\nnum_ppo_epochs: 2\nper_device_train_batch_size: 4\ntotal_episodes: 100\nstop_token: null\n",
     "sections.yaml": "ppo_config: {learning_rate: 2e-6, num_ppo_epochs: 2, per_device_train_batch_size: 4}\nargs: {total_episodes: 100}",
-    "call.py": "N = 25\nPPOConfig(learning_rate=2e-6, num_ppo_epochs=2, per_device_train_batch_size=4, total_episodes=4 * N)",
-    "spread.py": "a = dict(learning_rate=2e-6, num_ppo_epochs=2)\nPPOConfig(**a, per_device_train_batch_size=4, total_episodes=100)",
-    "dict.txt": "{'learning_rate': 2e-6, 'num_ppo_epochs': 2, 'per_device_train_batch_size': 4, 'total_episodes': 100, 'stop_token': None}",
-    "assigned.py": "config = dict(learning_rate=2e-6, num_ppo_epochs=2, per_device_train_batch_size=4, total_episodes=100)",
     "command.sh": "python ppo.py --learning-rate=2e-6 --num_ppo_epochs 2 \\\n --per_device_train_batch_size 4 --total_episodes 100 # so",
     "README.md": "It's so:\n\n  $ ppo.py --learning_rate 2e-6 --num_ppo_epochs 2 --per_device_train_batch_size 4 --total_episodes 100\n",
     "options": "--learning_rate 2e-6 --num_ppo_epochs 2 --per_device_train_batch_size 4 --total_episodes 100 --stop_token none",
@@ -302,20 +170,6 @@ def test_every_form_says_the_same() -> None:
         ppo = config(convert(text, name)).ppo
         assert (ppo.learning_rate, ppo.ppo_epochs, ppo.batch_size, ppo.steps) == (2e-6, 2, 4, 25), name
         assert config(convert(text, name)) == config(convert(SAME["json.json"], "json.json")), name
-
-
-def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
-    trace = tmp_path / "was-run"
-    source = f"""
-import os
-os.system("touch {trace}")
-config = PPOConfig(model_name="m", learning_rate=__import__("os").system("touch {trace}") or 1e-5, seed=open("{trace}", "w").fileno())
-"""
-    done = convert(source, "x.py")
-    assert not trace.exists()
-    assert config(done).ppo.learning_rate == 1.41e-5
-    unread = [line for line in done.lines if "is not a literal" in line]
-    assert [line.split(": ")[1] for line in unread] == ["learning_rate", "seed"]
 
 
 def test_text_from_the_file_stays_in_its_comment() -> None:
@@ -431,26 +285,27 @@ def test_values_of_1_12() -> None:
         assert getattr(getattr(done, section), name) == value, given
 
 
-OLD_VALUES: list[tuple[str, str, Any]] = [
-    ("PPOConfig(ppo_epochs=1, kl_penalty='mse')", "ppo.kl_estimator", "k2"),
-    ("PPOConfig(adap_kl_ctrl=False)", "ppo.kl_controller", "fixed"),
-    ("PPOConfig(ppo_epochs=1, early_stopping=True, target_kl=0.5)", "ppo.target_kl", 0.5),
-    ("PPOConfig(ppo_epochs=1, target_kl=0.5)", "ppo.target_kl", 0.0),
-    ("PPOConfig(ppo_epochs=1, max_grad_norm=0.5)", "ppo.max_grad_norm", 0.5),
-    ("PPOConfig(use_score_scaling=True)", "reward.scaling", "scale"),
-    ("PPOConfig(use_score_scaling=True, use_score_norm=True, score_clip=3)", "reward.scaling", "normalise"),
-    ("PPOConfig(steps=1000, batch_size=64, mini_batch_size=64)", "ppo.steps", 16),
-    ("PPOConfig(horizon=5000.0)", "ppo.kl_horizon", 5000),
-    ("PPOConfig(ppo_epochs=1)\ngeneration_kwargs = {'max_new_tokens': 20}", "generation.response_length", 20),
-    ("PPOConfig(ppo_epochs=1)\nlora = LoraConfig(lora_alpha=32, target_modules=['c_attn'])", "lora.r", 8),
-    ("PPOConfig(ppo_epochs=1)\nout_len = LengthSampler(min_value=4, max_value=16)", "generation.response_length", 15),
+OLD_VALUES: list[tuple[dict[str, Any], str, Any]] = [
+    ({"kl_penalty": "mse"}, "ppo.kl_estimator", "k2"),
+    ({"adap_kl_ctrl": False}, "ppo.kl_controller", "fixed"),
+    ({"early_stopping": True, "target_kl": 0.5}, "ppo.target_kl", 0.5),
+    ({"target_kl": 0.5}, "ppo.target_kl", 0.0),
+    ({"max_grad_norm": 0.5}, "ppo.max_grad_norm", 0.5),
+    ({"use_score_scaling": True}, "reward.scaling", "scale"),
+    ({"use_score_scaling": True, "use_score_norm": True, "score_clip": 3}, "reward.scaling", "normalise"),
+    ({"steps": 1000, "batch_size": 64, "mini_batch_size": 64}, "ppo.steps", 16),
+    ({"horizon": 5000.0}, "ppo.kl_horizon", 5000),
+    ({"generation_kwargs": {"max_new_tokens": 20}}, "generation.response_length", 20),
+    ({"generation_kwargs": {"eos_token_id": -1}}, "generation.stop_token", "none"),
+    ({"generation_kwargs": {"eos_token_id": [1, 2]}}, "generation.stop_token", "1, 2"),
 ]
 
 
 def test_values_of_0_11() -> None:
-    for source, setting, value in OLD_VALUES:
+    for given, setting, value in OLD_VALUES:
         section, name = setting.split(".")
-        assert getattr(getattr(config(convert(source, "x.py")), section), name) == value, source
+        done = config(convert(json.dumps({"ppo_epochs": 1, **given}), "x.json"))
+        assert getattr(getattr(done, section), name) == value, given
 
 
 # --- completeness, against TRL itself ----------------------------------------------------------------------------------------
@@ -488,25 +343,21 @@ def test_which_release_it_is() -> None:
     assert config(convert('{"learning_rate": 1e-5}', "x.json", "0.11")).ppo.adam_epsilon == 1e-8
     mixed = convert('{"ppo_epochs": 1, "num_ppo_epochs": 2}', "x.json", "1.12")
     assert config(mixed).ppo.ppo_epochs == 2 and "left out: ppo_epochs: TRL 1.12 has no such option for PPO" in mixed.lines
-    imported = "from trl.experimental.ppo import PPOConfig\nPPOConfig(learning_rate=1e-5)"
-    assert config(convert(imported, "x.py")).critic.kind == "separate"
 
 
 BAD: list[tuple[str, str, str]] = [
-    ("", "x.txt", "holds no arguments of TRL's PPO"),
-    ("print('hello')", "x.py", "holds no arguments of TRL's PPO"),
-    ("a: 1", "x.yaml", "holds no arguments of TRL's PPO"),
+    ("", "x.txt", "holds no settings of TRL's PPO"),
+    ("a: 1", "x.yaml", "holds no settings of TRL's PPO"),
     ("a: [", "x.yaml", "not valid YAML"),
-    ("PPOConfig(seed=1)\nPPOConfig(seed=2)", "x.py", "there are 2 calls of PPOConfig (lines 1 and 2)"),
-    ("PPOConfig('a', 1)", "x.py", "line 1: give the arguments of PPOConfig by name"),
-    ("a = {'ppo_epochs': 1}\nb = {'ppo_epochs': 2}", "x.py", "there are 2 dictionaries"),
+    ("print('hello')", "ppo.py", "ppo.py is a program: write rlhf_studio.trl for trl in its import lines and run it"),
+    ('{"cells": []}', "a.ipynb", "a.ipynb is a program"),
+    ("from trl import PPOConfig\nc = PPOConfig(ppo_epochs=1)", "-", "- is a program"),
     ("python a.py --num_ppo_epochs 1\npython a.py --num_ppo_epochs 2", "x.sh", "there are 2 commands"),
     ('{"num_ppo_epochs": "two"}', "x.json", "num_ppo_epochs: TRL's option should be a number, not 'two'"),
     ('{"num_ppo_epochs": 1.5}', "x.json", "should be a whole number of at least 1, not 1.5"),
     ('{"num_ppo_epochs": 1, "whiten_rewards": 3}', "x.json", "whiten_rewards: TRL's option should be true or false, not 3"),
     ('{"num_ppo_epochs": 1, "sft_model_path": 3}', "x.json", "sft_model_path: TRL's option should be text, not 3"),
     ('{"batch_size": 100}', "x.json", "ppo.mini_batch_size: 128 is larger than batch_size 100"),
-    ("PPOConfig(" * 300, "x.py", "holds no arguments"),
 ]
 
 

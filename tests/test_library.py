@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlhf_studio.config.io import ConfigError
@@ -20,7 +21,13 @@ from rlhf_studio.engine.loop.build import build_trainer as build_from_settings
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.library import PPOTrainer, _FunctionReward, build_trainer
+from rlhf_studio.inputs.preflight import check_run
+from rlhf_studio.inputs.prompts import read_prompts
+from rlhf_studio.library import PPOTrainer, RunEnded, build_trainer
+from rlhf_studio.library.given import FunctionReward, prompts_from
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import RunExists
+from rlhf_studio.runs.reader import RunReader
 from tests.engine.conftest import PROMPTS, small_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -176,7 +183,7 @@ def test_a_model_with_an_adapter_is_refused(folder: Path) -> None:
 )
 def test_a_reward_that_gives_no_scores(give: Callable[[list[str]], Any], said: str) -> None:
     """Also when it emptied the list that it was given: the run's own stays whole."""
-    component = Component("mine", 1.0, _FunctionReward(lambda prompts, responses: give(responses)))
+    component = Component("mine", 1.0, FunctionReward(lambda prompts, responses: give(responses)))
     episodes = Episodes(list("abcdefgh"), list("ijklmnop"), [True] * 8, [1] * 8)
     with pytest.raises(RewardError, match=f"^reward component mine: {said}") as caught:
         component.answer(episodes)
@@ -207,6 +214,86 @@ def python(*arguments: str, cwd: Path) -> str:
     done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_prompts_of_a_dataset(folder: Path) -> None:
+    """Its column by name; of a table the same. What is wrong is said before the model is touched."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    data = Dataset.from_dict({"query": PROMPTS, "other": list(range(len(PROMPTS)))})
+    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu"}}
+    trainer = build_trainer(model, tokenizer, data, column="query", settings=settings)
+    assert set(trainer.sample().prompts.texts) <= set(PROMPTS)
+    assert prompts_from(data.to_pandas(), "query").texts == prompts_from(data.to_iterable_dataset(), "query").texts == PROMPTS
+    wrong = [
+        (data, ValueError, "no column 'prompt'; it has query, other: name one with column="),
+        ({"train": data}, TypeError, r"has the parts train; give one of them, such as prompts\['train'\]"),
+        ([{"prompt": "w1"}], TypeError, "prompt 1 is a dict, not a string; give a dataset, and name its column"),
+        (data.rename_column("other", "prompt"), TypeError, "prompt 1 is a int, not a string"),
+        (7, TypeError, "prompts is a int; give strings, or a dataset"),
+    ]
+    for given, error, message in wrong:
+        with pytest.raises(error, match=message):
+            build_trainer(model, tokenizer, given, settings=settings)
+
+
+def test_scores_may_be_a_function(folder: Path) -> None:
+    by_function, by_numbers = build(folder, None), build(folder, None)
+    rollout, same = by_function.sample(), by_numbers.sample()
+    stats = by_function.step(rollout, by_length)
+    assert stats["objective/scores"] == by_numbers.step(same, by_length([], same.responses))["objective/scores"]
+    with pytest.raises(ValueError, match="the scores function failed: gave 1 scores for 8 responses"):
+        by_function.step(by_function.sample(), lambda prompts, responses: [1.0])
+
+
+def test_a_recorded_run_is_one_of_the_app(folder: Path, tmp_path: Path) -> None:
+    """It trains what it trains without a folder, to the last bit, and the store has what the program saw."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu"}}
+    run_dir = tmp_path / "runs" / "mine"
+    trainer = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=run_dir, name="mine")
+    reader = RunReader(run_dir)
+    assert reader.status().state == "running" and reader.status().total_steps == 2
+    stats = list(trainer.train())
+    plain = build(folder)
+    assert [step["objective/kl"] for step in plain.train()] == [step["objective/kl"] for step in stats]
+    ours, theirs = weights(trainer), weights(plain)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    status = reader.status()
+    assert (status.state, status.step, status.name) == ("finished", 2, "mine") and len(reader.checkpoints()) == 1
+    assert [values["objective/scores"] for _, values in reader.metrics_since(0)] == [step["objective/scores"] for step in stats]
+    assert reader.rollouts(2) and reader.watched() and reader.config().data.column == "prompt"  # type: ignore[attr-defined]
+    assert read_prompts(reader.config().data).texts == PROMPTS  # type: ignore[attr-defined]
+    assert [problem.field for problem in check_run(reader.config(), tmp_path)] == ["reward.components.0.file"]  # what is missing to go on
+    assert reader.origin().program in (Path(sys.argv[0]).name, "a Python program") and reader.origin().trained_by
+    with pytest.raises(RunExists, match="is there already"):
+        build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=run_dir)
+
+
+def test_a_stop_on_the_page_stops_the_program(folder: Path, tmp_path: Path) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings = {"ppo": {**PPO, "steps": 9}, "generation": {"response_length": 6}, "engine": {"device": "cpu"}}
+    trainer = build_trainer(model, tokenizer, PROMPTS, settings=settings, run_dir=tmp_path / "run")
+    trainer.step(trainer.sample(), by_length)
+    send_command(tmp_path / "run", "stop")
+    with pytest.raises(RunEnded, match="the checkpoint of step 1 is in"):
+        trainer.step(trainer.sample(), by_length)
+    assert RunReader(tmp_path / "run").status().state == "stopped"
+    with pytest.raises(RunEnded, match="has ended"):
+        trainer.step(trainer.sample(), by_length)
+
+
+def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu", "watch_prompts": 0}}
+    trainer = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=tmp_path / "left")
+    next(trainer.train())
+    del trainer
+    assert RunReader(tmp_path / "left").status().state == "stopped"
+    fails = build_trainer(model, tokenizer, PROMPTS, lambda p, r: 1 / 0, settings=settings, run_dir=tmp_path / "failed")  # type: ignore[arg-type, return-value]
+    with pytest.raises(RewardError, match="ZeroDivisionError"):
+        next(fails.train())
+    status = RunReader(tmp_path / "failed").status()
+    assert status.state == "failed" and "ZeroDivisionError" in status.cause
 
 
 @pytest.mark.long

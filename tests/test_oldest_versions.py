@@ -35,8 +35,10 @@ def run(*command: str | Path, **environment: str) -> str:
 @pytest.mark.long
 def test_the_oldest_versions_that_are_allowed_work(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    oldest = [re.sub(r">=([\d.]+)(,<\d+)?", r"==\1", one) for one in project["project"]["dependencies"]]
-    wanted = [*project["project"]["optional-dependencies"]["test"], *project["build-system"]["requires"]]
+    extras = project["project"]["optional-dependencies"]
+    needed = dict.fromkeys([*project["project"]["dependencies"], *extras["train"], *extras["app"]])
+    oldest = [re.sub(r">=([\d.]+)(,<\d+)?", r"==\1", one) for one in needed]
+    wanted = [*extras["test"], *project["build-system"]["requires"]]
     tools = [one for one in wanted if one.startswith(NEEDED) and not one.startswith("pytest-")]
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"

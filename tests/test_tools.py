@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import re
 import textwrap
-import tomllib
 from pathlib import Path
 
 import yaml
@@ -25,8 +24,8 @@ def examples(page: str, language: str) -> list[str]:
 
 
 def test_only_the_package_itself_is_installed() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    found = find_packages(str(ROOT), include=setuptools["packages"]["find"]["include"])
+    (include,) = re.findall(r"find_packages\(include=\[\"(.+?)\"\]\)", (ROOT / "setup.py").read_text(encoding="utf-8"))
+    found = find_packages(str(ROOT), include=[include])
     assert {name.split(".")[0] for name in found} == {"rlhf_studio"}
     assert {"rlhf_studio.config.metrics", "rlhf_studio.trl", "rlhf_studio.config.recipes"} <= set(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlhf_studio.units import format_byte_range, format_bytes, percent
+from rlhf_studio.units import duration, format_byte_range, format_bytes, percent, short_count
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,16 @@ def test_ranges(low: int, high: int, text: str) -> None:
 def test_shares_have_a_space_before_their_sign() -> None:
     """As in every text that is written by hand."""
     assert (percent(0.8), percent(0.1234, 1), percent(-0.05), percent(2)) == ("80 %", "12.3 %", "-5 %", "200 %")
+
+
+@pytest.mark.parametrize(("count", "text"), [(7, "7"), (1200, "1.2 k"), (134_515_008, "135 M"), (6_900_000_000, "6.9 B")])
+def test_counts(count: int, text: str) -> None:
+    assert short_count(count) == text
+
+
+DURATIONS = {0.42: "0.42 s", 21: "21 s", 60: "1 minute", 204: "3.4 minutes", 3300: "55 minutes", 5400: "1.5 hours", 1e5: "28 hours"}
+
+
+@pytest.mark.parametrize("seconds", DURATIONS)
+def test_durations(seconds: float) -> None:
+    assert duration(seconds) == DURATIONS[seconds]

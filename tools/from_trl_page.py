@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlhf_studio.trl.table import SECTIONS, Option, OptionSection, options
+from rlhf_studio.trl.table import SECTIONS, Option, OptionSection, options, otherwise
 
 PAGE = Path(__file__).parents[1] / "docs" / "from-trl.md"
 BEGIN, END = "<!-- made by python -m tools.from_trl_page -->", "<!-- end -->"
@@ -19,7 +19,7 @@ def document() -> str:
     """The whole page, with the lists made anew."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n" + "\n".join(line for section in SECTIONS for line in _list(section)) + f"\n{END}{after}"
+    return f"{before}{BEGIN}\n" + "\n".join([*(line for section in SECTIONS for line in _list(section)), *_otherwise()]) + f"\n{END}{after}"
 
 
 def _list(section: OptionSection) -> Iterator[str]:
@@ -31,6 +31,13 @@ def _list(section: OptionSection) -> Iterator[str]:
     for option in rows:
         if not _is_same(option):
             yield f"- `{option.name}`: {', '.join(f'`{name}`' for name in option.ours)}{'. ' if option.note else ''}{option.note}"
+
+
+def _otherwise() -> Iterator[str]:
+    for form, release in (("classic", "0.11"), ("later", "1.12")):
+        yield from ("", f"## What is computed otherwise than in TRL {release}", "")
+        for row in otherwise(form):
+            yield f"- {row.there}. Here: {row.here}." + (f" In a program: {row.program}." if row.program else "")
 
 
 def _is_same(option: Option) -> bool:

@@ -81,7 +81,8 @@ SENTENCES = {
     "rloo": "the reward of the whole response, less the mean reward of the other responses to its prompt.",
     "grpo": "its score less the mean score of the responses to its prompt, over their standard deviation.",
     "waiting": "Advantages are not computed yet: the step waits before that phase.",
-    "missing": "A number of this token is missing or not finite, so nothing can be added up.",
+    "unknown": "The advantage of this token is not recorded.",
+    "missing": "What this token's advantage was added up from is not recorded, or not finite.",
     "last": "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0.",
 }
 
@@ -184,7 +185,7 @@ def card(tokens: TokenRecord, score: float, ppo: PPOConfig) -> dict[str, Any]:
         "moves": _moves(arrays),
         "whitened": ppo.has_critic and ppo.whiten_advantages,
         "compared": "" if ppo.has_critic else ppo.advantage,
-        "missing": "missing" if "advantages" in arrays else "waiting",
+        "missing": "missing" if "advantages" in arrays else "waiting" if np.isfinite(tokens.gamma) else "unknown",
     }
 
 

@@ -28,6 +28,11 @@ POLICY_HELP = (
     "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start, if "
     "that was no random weights. The folder of a finished evaluation shows its table again."
 )
+REWARD_HELP = (
+    "what scores the answers: a rule such as lexicon, FILE.py, or a reward model (default: the first run's rewards; without any, answers "
+    "have no score)"
+)
+JUDGE_HELP = "a second opinion, named as for --reward, that no policy learned from; for win rates"
 REFERENCE_HELP = "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"
 
 
@@ -45,8 +50,8 @@ def add_commands(commands: Subcommands) -> None:
     evaluate.add_argument("--samples", type=int, metavar="N", help="answers per prompt and policy (default: 1)")
     evaluate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one")
     evaluate.add_argument("--seed", type=int, metavar="S", help="of the answers (default: 0)")
-    evaluate.add_argument("--reward", metavar="MODEL", help="a reward model that scores the answers (default: the first run's rewards)")
-    evaluate.add_argument("--judge", metavar="MODEL", help="a second reward model, not used in training, for win rates")
+    evaluate.add_argument("--reward", metavar="KIND|MODEL", help=REWARD_HELP)
+    evaluate.add_argument("--judge", metavar="KIND|MODEL", help=JUDGE_HELP)
     evaluate.add_argument("--reference", metavar="MODEL", help=REFERENCE_HELP)
     evaluate.add_argument("--text", metavar="FILE", help="texts whose perplexity shows what a policy has forgotten")
     evaluate.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")

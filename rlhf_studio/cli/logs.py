@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
+import signal
+import threading
 from pathlib import Path
 
 from rlhf_studio.cli.options import Subcommands, default_workspace
@@ -15,11 +18,14 @@ def add_commands(commands: Subcommands) -> None:
     """Add the command. ``--name`` is taken out of the arguments before, as a setting is."""
     opening = commands.add_parser(
         "open-log",
-        help="open another program's log (JSON Lines of responses and token numbers) as a read-only run",
-        usage="%(prog)s FILE [--name NAME] [--workspace DIR]",
+        help="open another program's rollouts (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF) as a read-only run, also while they grow",
+        usage="%(prog)s PATH [--follow [--patience MINUTES]] [--tokenizer MODEL] [--name NAME] [--workspace DIR]",
         allow_abbrev=False,
     )
-    opening.add_argument("file", type=Path, metavar="FILE", help="one JSON object in a line; docs/logs.md says what it may hold")
+    opening.add_argument("file", type=Path, metavar="PATH", help="a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
+    opening.add_argument("--follow", action="store_true", help="go on reading while the log grows, until Ctrl-C or a stop of the run")
+    opening.add_argument("--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="how long --follow waits for a response")
+    opening.add_argument("--tokenizer", default="", metavar="MODEL", help="cut texts with the tokenizer of this folder or model of the hub")
     opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the run is put")
     opening.set_defaults(run=_open_log)
 
@@ -30,9 +36,46 @@ def _open_log(options: argparse.Namespace) -> int:
     others = options.overrides.keys() - {"name"}
     if others:
         raise ConfigError([Problem("", f"open-log takes no settings such as --{min(others)}")])
-    opened = open_log(options.file, options.workspace, options.overrides.get("name", ""))
+    name = options.overrides.get("name", "")
+    if options.follow:
+        return _follow(options, name)
+    opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer)
     say(f"run: {options.workspace / 'runs' / opened.run_id}")
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     for note in opened.notes:
         say(note)
+    return DONE
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes above 0")
+    return minutes
+
+
+def _follow(options: argparse.Namespace, name: str) -> int:
+    from rlhf_studio.analysis.logs.follow import follow_log
+    from rlhf_studio.inputs.helper import limit_own_memory
+
+    limit_own_memory()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    say(f"Following {options.file}; Ctrl-C ends it.")
+
+    def begun(run_dir: Path) -> None:
+        say(f"run: {options.workspace / 'runs' / run_dir.name}")
+
+    def waiting(why: str) -> None:
+        say(f"No rollouts yet. {why}")
+
+    patience = 60 * options.patience
+    opened = follow_log(
+        options.file, options.workspace, name, options.tokenizer, stop=stop, patience=patience, begun=begun, waiting=waiting
+    )
+    say(f"{opened.steps} steps, {opened.rollouts} responses")
     return DONE

@@ -18,6 +18,7 @@ from rlhf_studio.cli import (
     evaluate,
     export,
     fork,
+    hand_over,
     lessons,
     logs,
     measure_reward,
@@ -31,14 +32,14 @@ from rlhf_studio.cli import (
     trial,
 )
 from rlhf_studio.cli.job_server import job_server
-from rlhf_studio.cli.options import Subcommands, folder_of_run
+from rlhf_studio.cli.options import Subcommands, behind_config, folder_of_run
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.visible import say
 
-TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road")
+TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road", "hand-over")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.overrides and options.command not in TAKE_SETTINGS:
             raise ConfigError([Problem("", f"{options.command} takes no settings such as --{next(iter(options.overrides))}")])
         if getattr(options, "folder", None) is not None:
+            if options.command == "train" and (wrong := behind_config([str(options.folder)])):
+                raise ConfigError(wrong)
             options.folder = folder_of_run(options.folder)
         code: int = options.run(options)
         sys.stdout.flush()
@@ -80,7 +83,10 @@ class _Parser(argparse.ArgumentParser):
     """Bad arguments end like every other bad input: one line, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(prepare.names_of_trl(message) or [Problem("", f"{message}; see '{self.prog} --help'")])
+        _, _, unknown = message.partition("unrecognized arguments: ")
+        raise ConfigError(
+            prepare.names_of_trl(message) or behind_config(unknown.split()) or [Problem("", f"{message}; see '{self.prog} --help'")]
+        )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -111,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     logs.add_commands(commands)
     prepare.add_commands(commands)
     road.add_commands(commands)
+    hand_over.add_commands(commands)
     return parser
 
 

@@ -17,7 +17,7 @@ from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config import NOTHING_ALLOWED, PairsConfig, RewardModelReward, RewardModelRunConfig, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config, parse_ppo
 from rlhf_studio.exit_codes import DONE, FAILED
-from rlhf_studio.inputs.checks.evaluation import judge_settings
+from rlhf_studio.inputs.checks.evaluation import reward_model_settings
 from rlhf_studio.inputs.checks.rewards import check_component
 from rlhf_studio.inputs.examples import Pair, PromptsError, read_pairs
 from rlhf_studio.inputs.examples.held_out import same_contents, same_source
@@ -117,7 +117,7 @@ def request_of(model: str, pairs: str, overrides: Mapping[str, str]) -> Request:
     given = {section: {name: raw for name, raw in overrides.items() if name.split(".")[0] == section} for section in SECTIONS}
     name = run_in_full(model, default_workspace() / paths.RUNS)
     try:
-        (component,) = judge_settings(name).components
+        (component,) = reward_model_settings(name).components
     except ModelError as error:
         raise ConfigError([Problem("MODEL", str(error))]) from error
     own = {f"{COMPONENT}{name.removeprefix('reward.')}": raw for name, raw in given["reward"].items()}

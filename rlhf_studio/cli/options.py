@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +40,13 @@ def add_folder(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", type=Path, metavar="RUN", help="the run folder, or the id of a run in the workspace")
 
 
+def behind_config(words: Sequence[str]) -> list[Problem]:
+    """A problem for each word that names a file of settings where a run folder may stand, or nothing."""
+    files = [word for word in words if word.lower().endswith((".yaml", ".yml")) and not Path(word).is_dir()]
+    where = "is a settings file, which train, plan, try and sweep take behind --config"
+    return [Problem("", f"{file} {where}: --config {shlex.quote(file)}") for file in files]
+
+
 def folder_of_run(path: Path) -> Path:
     """The folder that a person names by its path or, where there is no such path, by the id of a run in the workspace.
 
@@ -57,7 +64,7 @@ def folder_of_run(path: Path) -> Path:
 def permissions_of(options: argparse.Namespace) -> Permissions:
     """What the flags allow, and what the process that started this one passed on. Raises :class:`ConfigError`."""
     try:
-        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
+        given = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key, notify=options.notify_url)
         return permissions_from_environment(os.environ).joined(given)
     except ValueError as error:
         raise ConfigError([Problem("", str(error))]) from error

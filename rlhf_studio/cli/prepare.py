@@ -26,8 +26,9 @@ def add_commands(commands: Subcommands) -> None:
     convert.add_argument("--file", default="", metavar="NAME", help="which GGUF file, where there are several")
     convert.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights from a GGUF file or a merge")
     convert.set_defaults(run=_convert)
-    from_trl = commands.add_parser("from-trl", help="write what you have for TRL's PPO as settings of this program", allow_abbrev=False)
-    from_trl.add_argument("file", metavar="FILE", help="YAML, JSON, Python, a notebook, or a text with the command; - reads standard input")
+    what = "write settings for TRL's PPO as settings of this program; a program for it runs as it is (docs/from-trl.md)"
+    from_trl = commands.add_parser("from-trl", help=what, allow_abbrev=False)
+    from_trl.add_argument("file", metavar="FILE", help="YAML, JSON, or a text with the arguments of a command; - reads standard input")
     from_trl.add_argument("--trl", choices=["0.11", "1.12"], default="", help="the TRL it was written for, where that cannot be told")
     from_trl.add_argument("--processes", type=int, default=0, metavar="N", help="processes (GPUs) that it was started with")
     from_trl.set_defaults(run=_from_trl)

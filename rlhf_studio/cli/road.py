@@ -76,15 +76,16 @@ def _world(options: argparse.Namespace) -> int:
 
 
 def _own(options: argparse.Namespace) -> int:
+    from rlhf_studio.inputs.named_reward import component_named
     from rlhf_studio.jobs.road.look import look_at, problems_of
-    from rlhf_studio.jobs.road.own import in_full, require_known, reward_of
+    from rlhf_studio.jobs.road.own import in_full, require_known
     from rlhf_studio.jobs.road.state import OwnSettings
 
     _check_seed(options.seed)
     permissions, workspace = permissions_of(options), options.workspace.resolve()
     as_typed = ("policy", "demonstrations", "pairs", "prompts", "minutes", "anyway", "seed")
     given: dict[str, Any] = {name: getattr(options, name) for name in as_typed}
-    given |= {name: reward_of(getattr(options, name)) for name in ("reward", "judge")}
+    given |= {name: component_named(getattr(options, name)) for name in ("reward", "judge")}
     own = in_full(OwnSettings(**given, changes=options.overrides), workspace)
     require_known(own)
     looks = look_at(own, workspace, permissions)

@@ -16,6 +16,7 @@ from rlhf_studio.config.examples import DemonstrationsConfig, ExamplesConfig, Pa
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import LoraConfig, ModelConfig, short_name
 from rlhf_studio.config.permissions import (
+    DESKTOP,
     NOTHING_ALLOWED,
     Permissions,
     add_permission_flags,
@@ -53,6 +54,7 @@ __all__ = [
     "CriticConfig",
     "DataConfig",
     "DemonstrationsConfig",
+    "DESKTOP",
     "DPOConfig",
     "DPORunConfig",
     "EngineConfig",

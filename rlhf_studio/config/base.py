@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -91,3 +92,12 @@ def may_be_a_number(field: FieldInfo | None) -> bool:
 def may_be_empty(field: FieldInfo | None) -> bool:
     """Whether this is a text whose default is empty."""
     return field is not None and field.annotation is str and field.default == ""
+
+
+def free_name(base: str, taken: Collection[str]) -> str:
+    """``base``, or where that is taken, ``base`` with the lowest number from 2 on that makes it a name of its own."""
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base} {number}"
+    return name

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+_PACKAGE = Path(__file__).resolve().parents[1]
+ASSETS = _PACKAGE / "assets" if (_PACKAGE / "assets").is_dir() else _PACKAGE.parent / "assets"
+"""In the package where it was installed from a wheel (``setup.py``), beside it in a checkout."""
 
 BUNDLED = {
     "bundled/world-policy": "world/policy",

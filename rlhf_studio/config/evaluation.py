@@ -7,6 +7,18 @@ from typing import Self
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.config.reward import RewardComponent, RewardConfig
+from rlhf_studio.config.reward_models import RewardModelReward
+
+
+class EvaluationRewardConfig(RewardConfig):
+    """What scores the answers: as in PPO, or nothing at all."""
+
+    components: list[RewardComponent] = setting(
+        [RewardModelReward()], "Components",
+        "The score of a response is the weighted sum of these. Without any, an evaluation shows the other numbers.",
+        level="basic", max_length=20,
+    )  # fmt: skip
 
 
 class EvaluationConfig(Section):
@@ -41,8 +53,8 @@ class EvaluationConfig(Section):
     )
     judge: str = setting(
         "", "Judge",
-        "A reward model that none of the policies learned from. Its score stands beside the reward, and decides who wins where there is no "
-        "gold. Empty: none.",
+        "A second opinion that none of the policies learned from: a reward model, a rule such as lexicon, a Python file, or a mapping of a "
+        "reward's settings. Its score stands beside the reward, and decides who wins where there is no gold. Empty: none.",
         level="basic", names="model", max_length=4096,
     )  # fmt: skip
     text: str = setting(

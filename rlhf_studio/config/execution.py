@@ -144,6 +144,13 @@ class EngineConfig(Section):
         "", "Report to",
         "Experiment trackers that get every step as well, separated by commas: trackio, tensorboard, wandb. Empty: none.", max_length=200,
     )  # fmt: skip
+    notify: str = setting(
+        "",
+        "Tell",
+        "Who is told when the run ends and at its first alarm of each kind, separated by commas: names of addresses that the program was "
+        "started with (--notify-url NAME=URL), which get JSON, and desktop for a note on this machine. Empty: nobody.",
+        max_length=400,
+    )
     non_finite: Literal["stop", "skip"] = setting(
         "stop",
         "On NaN or infinity",
@@ -155,6 +162,11 @@ class EngineConfig(Section):
     def trackers(self) -> list[str]:
         """The names in ``report_to``, each once."""
         return list(dict.fromkeys(name.strip() for name in self.report_to.split(",") if name.strip()))
+
+    @property
+    def notified(self) -> list[str]:
+        """The names in ``notify``, each once."""
+        return list(dict.fromkeys(name.strip() for name in self.notify.split(",") if name.strip()))
 
     @property
     def gpu_index(self) -> int | None:

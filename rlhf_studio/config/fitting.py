@@ -14,6 +14,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from rlhf_studio.config.stage import Stage
+from rlhf_studio.units import short_count
 
 MILLION = 1_000_000
 
@@ -94,6 +95,8 @@ EPOCHS_OF_FEW = {"sft": 3, "reward_model": 2, "dpo": 2}
 BATCHES = (32, 16, 8, 4)
 MEASUREMENTS = 8
 """Of the held-out loss in a run."""
+LOOKS = 40
+"""At the answers to watched prompts, in a run that learns from examples: of a small model one takes as long as many of its steps."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Learner:
 
     def __str__(self) -> str:
         """``135 M weights with LoRA``."""
-        return f"{in_words(self.weights)} weights{' with LoRA' if self.lora else ' that begin at random' if self.fresh else ''}"
+        return f"{short_count(self.weights)} weights{' with LoRA' if self.lora else ' that begin at random' if self.fresh else ''}"
 
 
 @dataclass(frozen=True)
@@ -181,16 +184,9 @@ def rounded(number: float) -> float:
     return float(f"{nearest * power:.0e}")
 
 
-def in_words(weights: int) -> str:
-    """1_150_000 -> ``1.1 M``, 134_515_008 -> ``135 M``, 7_600_000_000 -> ``7.6 B``."""
-    if weights >= 1000 * MILLION:
-        return f"{weights / (1000 * MILLION):.2g} B"
-    return f"{max(weights / MILLION, 0.1):.2g} M" if weights < 10 * MILLION else f"{weights / MILLION:.0f} M"
-
-
 def use_lora(weights: int) -> Fitted:
     """Whether adapters are the start."""
-    return Fitted(weights >= LORA_FROM, f"{in_words(weights)} weights")
+    return Fitted(weights >= LORA_FROM, f"{short_count(weights)} weights")
 
 
 def chat_template(template: bool) -> Fitted:
@@ -206,7 +202,7 @@ def is_slow(weights: int, device: str) -> bool:
 def batch_size(weights: int, device: str, unit: int) -> Fitted:
     """Responses in a step of PPO: a multiple of ``unit``, into which mini-batches and groups of responses must fit."""
     size = SMALL_BATCH if is_slow(weights, device) else BATCH
-    return Fitted(unit * ceil(size / unit), f"{in_words(weights)} weights on a {'CPU' if device == 'cpu' else 'GPU'}")
+    return Fitted(unit * ceil(size / unit), f"{short_count(weights)} weights on a {'CPU' if device == 'cpu' else 'GPU'}")
 
 
 def mini_batch_size(batch: int, unit: int) -> Fitted:
@@ -219,7 +215,7 @@ def mini_batch_size(batch: int, unit: int) -> Fitted:
 def response_length(weights: int, device: str, *, chat: bool) -> Fitted | None:
     """Tokens that PPO's policy may write; None where the recipe's do."""
     if is_slow(weights, device):
-        return Fitted(RESPONSE["large on a CPU"], f"{in_words(weights)} weights on a CPU")
+        return Fitted(RESPONSE["large on a CPU"], f"{short_count(weights)} weights on a CPU")
     if device == "cuda":
         return Fitted(RESPONSE["chat on a GPU" if chat else "on a GPU"], "chats on a GPU" if chat else "a GPU")
     return None
@@ -258,6 +254,12 @@ def supervised_batch(examples: int, passes: int) -> Fitted:
     """The largest usual batch that leaves enough steps."""
     size = next((size for size in BATCHES if passes * examples / size >= ENOUGH_STEPS), BATCHES[-1])
     return Fitted(size, f"{passes * ceil(examples / size):,} steps over {examples:,} examples")
+
+
+def watch_every(steps: int, usual: int) -> Fitted | None:
+    """Steps between two looks at answers and examples, in stages whose steps are short; None where the ``usual`` number is enough."""
+    every = steps // LOOKS
+    return Fitted(every, f"{steps // every} looks at answers in {steps:,} steps") if every > usual else None
 
 
 def eval_every(steps: int) -> Fitted:

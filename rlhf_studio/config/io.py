@@ -280,6 +280,20 @@ def merged(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"ppo.steps": 5}`` as the mapping that a configuration is parsed from. Raises :class:`ConfigError` for a name that is set twice."""
+    data: dict[str, Any] = {}
+    for name, value in values.items():
+        section, dot, rest = str(name).partition(".")
+        if not dot:
+            data[section] = value
+        elif not isinstance(group := data.setdefault(section, {}), dict):
+            raise ConfigError([Problem(section, "is set twice; keep one")])
+        else:
+            group[rest] = value
+    return data
+
+
 def names_given(data: Mapping[str, Any]) -> set[str]:
     """The dotted names of the settings that a plain mapping gives: ``{"ppo": {"steps": 5}}`` gives ``{"ppo.steps"}``."""
     sections = {name: values for name, values in data.items() if isinstance(values, Mapping)}

@@ -1,7 +1,7 @@
 """What a person allowed when starting the program. Never part of a configuration: a settings file from elsewhere must not grant it.
 
-A permission comes from the command line (``--allow-custom-rewards FILE``, ``--reward-url NAME=URL``, ``--reward-key NAME=VARIABLE``),
-and travels from the app to the processes that it starts in one environment variable that only they are given.
+A permission comes from the command line (``--allow-custom-rewards FILE``, ``--reward-url NAME=URL``, ``--reward-key NAME=VARIABLE``,
+``--notify-url NAME=URL``), and travels from the app to the processes that it starts in one environment variable that only they are given.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 VARIABLE = "RLHF_STUDIO_REWARD_PERMISSIONS"
+DESKTOP = "desktop"
+"""In ``engine.notify``: a note on the desktop of the machine; no address is called so."""
 WITHHELD_VARIABLE = "RLHF_STUDIO_WITHHELD"
 """Names the variables that hold keys of scoring servers. Whatever they are called, a person's own code and helpers do not get them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -29,11 +31,13 @@ class Permissions:
         files: absolute paths with symbolic links resolved.
         urls: server name -> http or https address; kept out of what is printed, since it may hold a secret.
         keys: server name -> key that is sent as ``Authorization: Bearer KEY``; kept out of what is printed.
+        notify: name -> http or https address that may be told of a run's end and alarms; kept out of what is printed.
     """
 
     files: tuple[str, ...] = ()
     urls: Mapping[str, str] = field(default_factory=dict, repr=False)
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    notify: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def allowed_file(self, name: str) -> str | None:
         """The real path of ``name`` when it is on the list, else None."""
@@ -42,16 +46,18 @@ class Permissions:
 
     def as_text(self) -> str:
         """For :data:`VARIABLE`; empty when nothing is allowed."""
-        if not self.files and not self.urls:
+        if not self.files and not self.urls and not self.notify:
             return ""
-        return json.dumps({"files": list(self.files), "urls": dict(self.urls), "keys": dict(self.keys)})
+        tables = {"urls": dict(self.urls), "keys": dict(self.keys), "notify": dict(self.notify)}
+        return json.dumps({"files": list(self.files), **tables})
 
     def joined(self, other: Permissions) -> Permissions:
         """Both together. Where both have an address for the same name, ``other``'s address and key are taken, and the key of the first is
         dropped: a key is sent only to the address that it was given for.
         """
         keys = {name: key for name, key in self.keys.items() if name not in other.urls}
-        return Permissions(tuple(dict.fromkeys([*self.files, *other.files])), {**self.urls, **other.urls}, {**keys, **other.keys})
+        files = tuple(dict.fromkeys([*self.files, *other.files]))
+        return Permissions(files, {**self.urls, **other.urls}, {**keys, **other.keys}, {**self.notify, **other.notify})
 
 
 NOTHING_ALLOWED = Permissions()
@@ -69,12 +75,21 @@ def add_permission_flags(parser: argparse.ArgumentParser) -> None:
         "--reward-key", action="append", default=[], metavar="NAME=VARIABLE",
         help="the environment variable that holds the key of this scoring server",
     )  # fmt: skip
+    parser.add_argument(
+        "--notify-url", action="append", default=[], metavar="NAME=URL",
+        help="let runs whose engine.notify has this name tell this address of their end and alarms",
+    )  # fmt: skip
 
 
 def permissions_from_flags(
-    files: Iterable[str], urls: Iterable[str], keys: Iterable[str] = (), environment: MutableMapping[str, str] = os.environ
+    files: Iterable[str],
+    urls: Iterable[str],
+    keys: Iterable[str] = (),
+    environment: MutableMapping[str, str] = os.environ,
+    notify: Iterable[str] = (),
 ) -> Permissions:
-    """From the values of ``--allow-custom-rewards``, ``--reward-url`` and ``--reward-key``, whose variables are read in ``environment``.
+    """From the values of ``--allow-custom-rewards``, ``--reward-url``, ``--reward-key``, whose variables are read in ``environment``, and
+    ``--notify-url``.
 
     The names of those variables are written into :data:`WITHHELD_VARIABLE` of ``environment``, for every process that is started later.
 
@@ -86,19 +101,27 @@ def permissions_from_flags(
         if not os.path.isfile(path):
             raise ValueError(f"--allow-custom-rewards: there is no file {file}")
         real.append(path)
-    table = {}
-    for text in urls:
-        name, equals, url = text.partition("=")
-        if not equals or not _NAME.fullmatch(name):
-            raise ValueError("--reward-url: write NAME=URL, the name in letters, digits, dots and dashes")
-        if not _is_web_address(url):
-            raise ValueError(f"--reward-url {name}: the address must begin with http:// or https:// and name a host")
-        table[name] = url
-    keys = list(keys)
-    permissions = Permissions(tuple(real), table, dict(_key(text, table, environment) for text in keys))
+    table, keys = _addresses("--reward-url", urls), list(keys)
+    told = _addresses("--notify-url", notify)
+    if DESKTOP in told:
+        raise ValueError(f"--notify-url: {DESKTOP} is this machine's own; choose another name")
+    permissions = Permissions(tuple(real), table, dict(_key(text, table, environment) for text in keys), told)
     if names := withheld_names(environment) | {text.partition("=")[2] for text in keys}:
         environment[WITHHELD_VARIABLE] = ",".join(sorted(names))
     return permissions
+
+
+def _addresses(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """Addresses by name, from texts as NAME=URL. Messages repeat no more than the name: an address may hold a secret."""
+    table = {}
+    for text in texts:
+        name, equals, url = text.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise ValueError(f"{flag}: write NAME=URL, the name in letters, digits, dots and dashes")
+        if not _is_web_address(url):
+            raise ValueError(f"{flag} {name}: the address must begin with http:// or https:// and name a host")
+        table[name] = url
+    return table
 
 
 def withheld_names(environment: Mapping[str, str]) -> set[str]:
@@ -138,7 +161,7 @@ def permissions_from_environment(environment: Mapping[str, str]) -> Permissions:
         return NOTHING_ALLOWED
     try:
         data = json.loads(text)
-        urls, keys = ({str(name): str(value) for name, value in data[table].items()} for table in ("urls", "keys"))
-        return Permissions(tuple(str(file) for file in data["files"]), urls, keys)
+        tables = ({str(name): str(value) for name, value in data[table].items()} for table in ("urls", "keys", "notify"))
+        return Permissions(tuple(str(file) for file in data["files"]), *tables)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{VARIABLE} cannot be read; it is made by the program, so unset it") from error

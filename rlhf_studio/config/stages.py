@@ -8,11 +8,10 @@ from pydantic import model_validator
 
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.data import DataConfig
-from rlhf_studio.config.evaluation import EvaluationConfig
+from rlhf_studio.config.evaluation import EvaluationConfig, EvaluationRewardConfig
 from rlhf_studio.config.examples import DemonstrationsConfig, PairsConfig
 from rlhf_studio.config.execution import EngineConfig, GenerationConfig
 from rlhf_studio.config.model import ComparedModelConfig, LoraConfig, ReferenceModelConfig, RewardBaseConfig, StartModelConfig
-from rlhf_studio.config.reward import RewardConfig
 from rlhf_studio.config.run import RunConfig
 from rlhf_studio.config.stage import Stage, StageConfig
 from rlhf_studio.config.training import DPOConfig, RewardTrainingConfig, SFTConfig, TrainingConfig
@@ -105,7 +104,7 @@ class EvaluationRunConfig(StageConfig):
     stage: Literal["evaluation"] = setting("evaluation", "Stage", "What the run does.")
     model: ComparedModelConfig = ComparedModelConfig()
     data: DataConfig = DataConfig()
-    reward: RewardConfig = RewardConfig()
+    reward: EvaluationRewardConfig = EvaluationRewardConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     generation: GenerationConfig = GenerationConfig()
     engine: EngineConfig = EngineConfig()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts.prepare import cut
-
-PARTIAL = "\ufffd"
+from rlhf_studio.token_texts import Decoder, GrowingText
 
 
 def cut_left(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -24,9 +23,6 @@ def start_tokens(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return {int(token) for token in (tokenizer.bos_token_id, tokenizer.cls_token_id) if token is not None}
 
 
-Decoder = Callable[[tuple[int, ...]], str]
-"""From the ids of a few tokens to their text."""
-
 MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
 
 
@@ -37,33 +33,14 @@ def remembering_decoder(tokenizer: PreTrainedTokenizerBase) -> Decoder:
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int], decoder: Decoder | None = None) -> list[str]:
-    """The text that each token adds, see :class:`GrowingText`."""
-    text = GrowingText(tokenizer, decoder)
+    """The text that each token adds, see :class:`~rlhf_studio.token_texts.GrowingText`."""
+    text = growing_text(tokenizer, decoder)
     return [text.add(token) for token in ids]
 
 
-class GrowingText:
-    """A text that grows token by token.
-
-    A byte-level token may end inside a UTF-8 character: it shows as U+FFFD, and the token that completes the character
-    carries it whole. Decoding a growing window keeps the leading spaces that decoding a token alone would lose.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, decoder: Decoder | None = None):
-        self._decode = decoder or (lambda ids: _decode(tokenizer, list(ids)))
-        self._settled: list[int] = []  # the tokens that the next one is decoded behind
-        self._open: list[int] = []  # tokens after those; each so far has a mark as its piece
-
-    def add(self, token: int) -> str:
-        """The text that the next token adds."""
-        self._open.append(token)
-        before = self._decode(tuple(self._settled))
-        after = self._decode((*self._settled, *self._open))
-        if after.endswith(PARTIAL) and len(self._open) < 4:
-            return PARTIAL
-        piece = _added(before, after, len(self._open) - 1)
-        self._settled, self._open = self._open, []
-        return piece
+def growing_text(tokenizer: PreTrainedTokenizerBase, decoder: Decoder | None = None) -> GrowingText:
+    """An empty text to which tokens are added."""
+    return GrowingText(decoder or (lambda ids: _decode(tokenizer, list(ids))))
 
 
 def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row: int) -> list[str]:
@@ -71,14 +48,6 @@ def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row:
     prompt = tokens.prompt_ids[row][tokens.prompt_mask[row]].tolist()
     ids = prompt + tokens.response_ids[row][tokens.mask[row]].tolist()
     return token_pieces(tokenizer, ids, remembering_decoder(tokenizer))[len(prompt) :]
-
-
-def _added(before: str, after: str, marks: int) -> str:
-    """The text that ``after`` has beyond ``before``, without the marks that earlier pieces show for bytes that never made a character."""
-    settled = before.rstrip(PARTIAL)
-    marks_before = len(before) - len(settled) + marks
-    new = after[len(settled) :]
-    return new[min(marks_before, len(new) - len(new.lstrip(PARTIAL))) :]
 
 
 def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

@@ -198,6 +198,7 @@ class Samples:
         stopped: (B,) bool, whether the response ended with the stop token.
         policy: log-probabilities, entropy, values and likeliest tokens of the policy that sampled.
         recorded: number of leading episodes that the run folder keeps.
+        learned: (B, T) bool, the response tokens that are learned from; None: all of them. The others are only read.
     """
 
     prompts: PromptBatch
@@ -207,6 +208,12 @@ class Samples:
     stopped: Tensor
     policy: ForwardOutput
     recorded: int
+    learned: Tensor | None = None
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, T) bool, the tokens that are learned from."""
+        return self.tokens.mask if self.learned is None else self.learned
 
 
 @dataclass(frozen=True)
@@ -254,6 +261,12 @@ class Rollout:
     recorded: int
     top: Alternatives
     ref_top: Alternatives
+    learned: Tensor | None = None
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, T) bool, the tokens that are learned from: those of the responses, or some of them (:class:`Samples`)."""
+        return self.tokens.mask if self.learned is None else self.learned
 
     @classmethod
     def of(
@@ -282,6 +295,7 @@ class Rollout:
             recorded=samples.recorded,
             top=policy.top,
             ref_top=other.top,
+            learned=samples.learned,
         )
 
     def minibatch(self, rows: Tensor, mask: Tensor) -> Minibatch:
@@ -289,7 +303,22 @@ class Rollout:
         part = (rows, slice(mask.shape[1]))
         values = None if self.values is None else self.values[part]
         returns = None if self.returns is None else self.returns[part]
+        mask = mask if self.learned is None else self.learned[part]
         return Minibatch(mask, self.logprobs[part], self.ref_logprobs[part], values, self.whitened_advantages[part], returns)
+
+
+@dataclass(frozen=True)
+class MinibatchStats:
+    """What is known of one minibatch before its optimizer step.
+
+    Attributes:
+        sums: statistics over all of its tokens.
+        parts: of this rank's episodes, in parts: their numbers (b,), and the new log-probabilities and values, (b, t) each; t may be short
+            of T. Without a critic the values are None.
+    """
+
+    sums: UpdateSums
+    parts: list[tuple[Tensor, Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -304,6 +333,7 @@ class UpdateStats:
         stopped_early: whether the target KL ended the passes.
         logprobs: (B, T) of the response tokens as the last pass that reached them saw them, before its optimizer step.
         problems: why minibatches were left out, one sentence each.
+        minibatches: one for each minibatch whose gradient was computed, in their order.
     """
 
     sums: UpdateSums
@@ -313,6 +343,7 @@ class UpdateStats:
     stopped_early: bool
     logprobs: Tensor
     problems: list[str] = field(default_factory=list)
+    minibatches: list[MinibatchStats] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

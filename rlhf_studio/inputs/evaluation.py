@@ -10,6 +10,7 @@ from typing import Any
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig, prompt_writing, short_name, used_in
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config
 from rlhf_studio.inputs.completions import is_completions
+from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.inputs.relative_paths import as_seen_from, with_runs_in_full
 from rlhf_studio.runs.evaluation.policies import began_fresh, run_named, sources_of
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
@@ -28,7 +29,8 @@ class EvaluationRequest:
     Attributes:
         policies: what answers: see the setting ``evaluation.policies``; a run may be named by its id alone.
         prompts: a file or dataset of prompts; None for the held-out prompts of the first run.
-        reward: a reward model that scores the answers; None for the first run's own rewards.
+        reward: what scores the answers, as :func:`~rlhf_studio.inputs.named_reward.component_named` reads it; None for the first run's
+            own rewards. Where there is neither, answers have no score.
         settings: of ``evaluation``, by name, beside its policies.
         overrides: any setting by its dotted name, as text.
     """
@@ -122,7 +124,12 @@ def _prompts(settings: dict[str, Any], request: EvaluationRequest) -> None:
 
 def _rewards(settings: dict[str, Any], request: EvaluationRequest) -> None:
     if request.reward is not None:
-        settings["reward"] = {**settings.get("reward", {}), "components": [{"kind": "reward_model", "model": request.reward}]}
-    elif "reward" not in settings and not any(name.startswith("reward.") for name in request.overrides):
-        message = "name a reward model that scores the answers: none of these policies is from a PPO run, which would have rewards"
-        raise ConfigError([Problem("--reward", message)])
+        try:
+            component = component_named(request.reward)
+        except ConfigError as error:
+            raise ConfigError([Problem("--reward", problem.message) for problem in error.problems]) from error
+        if not component:
+            raise ConfigError([Problem("--reward", "name a rule such as lexicon, FILE.py, or a reward model")])
+        settings["reward"] = {**settings.get("reward", {}), "components": [component]}
+    elif "reward" not in settings:
+        settings["reward"] = {"components": []}

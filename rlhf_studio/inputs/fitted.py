@@ -6,6 +6,7 @@ Only settings that the person has not chosen are fitted; those that were chosen 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import ceil, lcm
 from typing import Any
 
@@ -20,7 +21,7 @@ from rlhf_studio.config import (
     prompt_writing,
 )
 from rlhf_studio.config.fitting import Fitted, Learner
-from rlhf_studio.config.io import ConfigError, Problem, parse_config, with_values
+from rlhf_studio.config.io import ConfigError, Problem, merged, nested, parse_config, with_values
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.estimate.counts import parameters
@@ -50,13 +51,53 @@ def own_config(recipe: Recipe, settings: Mapping[str, Any], chosen: Collection[s
     missing = [name for name in recipe.asks if not any(f"{one}.".startswith(f"{name}.") for one in chosen)]
     if missing:
         raise ConfigError([Problem(name, f"the recipe {recipe.name} needs it; add --{name} or write it into a file") for name in missing])
-    config = parse_config(with_room(settings, chosen))
-    facts = facts_of(config)
-    fitted = fitted_settings(config, chosen, find_device(config.engine), facts=facts) if facts is not None else {}
-    rate = f"{config.stage}.learning_rate"
-    if facts is not None and rate not in chosen and rate not in fitted:
+    fit = _fit(settings, chosen)
+    rate = f"{fit.config.stage}.learning_rate"
+    if isinstance(fit.learner, ModelFacts) and rate not in chosen and rate not in fit.fitted:
         raise ConfigError([Problem(rate, "the model's files do not tell how many weights it has, so no rate fits; choose one")])
-    return with_values(config, {name: value.value for name, value in fitted.items()}), fitted
+    return with_values(fit.config, {name: value.value for name, value in fit.fitted.items()}), fit.fitted
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What fits a model and its data.
+
+    Attributes:
+        config: the settings that were chosen, over those of the recipe.
+        fitted: by dotted name what fits in the place of the others.
+        learner: what the files of the model that learns tell, or why it cannot be used; None where nobody has read them.
+    """
+
+    config: StageConfig
+    fitted: dict[str, Fitted]
+    learner: ModelFacts | ModelError | None
+
+
+def fit_chosen(recipe: Recipe, given: Mapping[str, Any], chosen: Collection[str]) -> Fit | None:
+    """What fits beside the settings that a person has chosen so far, of which some may be wrong; None where too many are.
+
+    ``given``: the values of settings in ``chosen``, by dotted name. A section that cannot be read counts as in the recipe, and nothing is
+    fitted to it.
+    """
+    base, own = recipe.config.model_dump(mode="json"), nested(given)
+    try:
+        return _fit(merged(base, own), chosen)
+    except ConfigError as error:  # what is wrong is said by the check; the rest can be fitted all the same
+        bad = {problem.field.split(".")[0] for problem in error.problems}
+    try:
+        return _fit(merged(base, {name: section for name, section in own.items() if name not in bad}), chosen, bad)
+    except ConfigError:
+        return None
+
+
+def _fit(settings: Mapping[str, Any], chosen: Collection[str], bad: Collection[str] = ()) -> Fit:
+    """``bad``: sections that nothing is fitted to. Raises :class:`ConfigError` for settings that cannot be read."""
+    config = parse_config(with_room(settings, chosen))
+    learner = None if "model" in bad else read_learner(config)
+    if not isinstance(learner, ModelFacts):
+        return Fit(config, {}, learner)
+    device = find_device(config.engine)
+    return Fit(config, fitted_settings(config, chosen, device, with_data="data" not in bad, facts=learner), learner)
 
 
 def with_room(settings: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
@@ -233,6 +274,7 @@ class _Fitting:
         steps = min(steps, config.training.max_steps or steps)
         self.put(f"{stage}.warmup_steps", fitting.warm_up(steps))
         self.put(f"{stage}.eval_every", fitting.eval_every(steps))
+        self.put("engine.watch_every", fitting.watch_every(steps, config.engine.watch_every))
 
     def _examples(self, config: SupervisedConfig, chat: ChatTemplate | None) -> tuple[int | None, int | None]:
         """(how many examples there are, tokens of the longest that was looked at); None for what is not known."""

@@ -24,7 +24,7 @@ TICK_SECONDS = 0.5
 MOST_BYTES = 2**40  # of one answer, where the helper's memory does not bound it
 # One thread and the plain allocator: both would reserve memory by the gigabyte that is never used. And no library that the dataset
 # library would import for nothing.
-_SMALL = {
+SMALL = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     **{"HF_HUB_DISABLE_PROGRESS_BARS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"},
     **dict.fromkeys(("USE_TORCH", "USE_TF", "USE_JAX"), "0"),
@@ -54,7 +54,7 @@ def ask_helper(
 
     Raises :class:`HelperError` when the helper dies or is too slow.
     """
-    environment = {**helper_environment(os.environ, network=network), **_SMALL, MEMORY_VARIABLE: str(memory_bytes)}
+    environment = {**helper_environment(os.environ, network=network), **SMALL, MEMORY_VARIABLE: str(memory_bytes)}
     with tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-m", module]
         process = LineProcess(command, environment=environment, errors=errors.fileno(), exit_seconds=seconds)
@@ -97,12 +97,17 @@ def _why_it_ended(errors: IO[bytes], code: int | None) -> str:
 
 def read_task() -> dict[str, Any]:
     """The task; sets the memory limit. To be called first. From here on this process ends when the process that asked is gone."""
-    if limit := int(os.environ.get(MEMORY_VARIABLE, "0")):
-        limit_memory(limit)
+    limit_own_memory()
     line = sys.stdin.buffer.readline()
     threading.Thread(target=_end_with_the_other_side, daemon=True).start()
     task: dict[str, Any] = json.loads(line)
     return task
+
+
+def limit_own_memory() -> None:
+    """Take no more memory than whoever started this process allows (:data:`MEMORY_VARIABLE`)."""
+    if limit := int(os.environ.get(MEMORY_VARIABLE, "0")):
+        limit_memory(limit)
 
 
 def _end_with_the_other_side() -> None:

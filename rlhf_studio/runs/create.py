@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -251,6 +252,14 @@ def _fill(
             connection.execute("INSERT INTO heartbeat (id, at) VALUES (1, NULL)")
     finally:
         connection.close()
+
+
+def this_program() -> str:
+    """What people call the program that this process runs: the name of its file, or "a notebook"."""
+    name = os.path.basename(sys.argv[0])
+    if name.startswith(("ipykernel", "colab_kernel")):
+        return "a notebook"
+    return name if name not in ("", "-c", "-") else "a Python program"
 
 
 def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:

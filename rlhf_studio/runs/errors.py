@@ -82,6 +82,10 @@ class NotRunning(StoreError):
         super().__init__(message, "not-running")
 
 
+RECORDING_ENDED = "The recording ended"
+"""How the last line of a run's log begins where the recording of somebody else's training could not store why it ended."""
+
+
 class RunGone(StoreError):
     """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
 

@@ -100,9 +100,11 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
     its helpers by its session and by the run folder in their environment, so that no other process can be hit.
 
     Raises:
-        StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL.
+        StoreError: the locks cannot be seen, it belongs to another user, or it is still there two seconds after SIGKILL; and of a run
+            that somebody's own program trains.
     """
     folder = Path(run_dir).resolve()
+    _refuse_other_programs(folder)
     pids = engine_processes(folder)
     holder = liveness.holder_pid(folder)
     _signal(folder, [holder] if holder else pids, signal.SIGTERM)
@@ -112,6 +114,20 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
     if not _wait_until_gone(folder, 2.0):
         raise StoreError(f"The engine in {folder} could not be ended; the system may be waiting for its disk or GPU.", "alive")
     return True
+
+
+def _refuse_other_programs(folder: Path) -> None:
+    """Raises StoreError for a run that somebody's own program trains: that process is not ours to end."""
+    try:
+        origin = RunReader(folder).origin()
+    except (StoreError, ValueError):
+        return  # a run of ours that cannot be read any more can still be ended
+    if name := origin.trained_by:
+        raise StoreError(
+            f"This run is trained in a process that is not ours to end ({name}). Ask it to stop, or end it where you started it: "
+            "Ctrl+C in its terminal, or interrupt the notebook.",
+            "state",
+        )
 
 
 def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:

@@ -17,6 +17,7 @@ DATABASE = "run.db"
 LOG = "engine.log"
 FAULT = "fault.json"  # of a run that is broken on purpose: which fault it has
 TRIAL = "trial.json"  # of a trial: the settings that it tries
+TRAINER = "trainer.json"  # of a run that another trainer records: its own settings, as it has them
 CHECKPOINTS = "checkpoints"
 SNAPSHOTS = "snapshots"
 EXPORTS = "exports"

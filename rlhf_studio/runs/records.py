@@ -224,9 +224,13 @@ class Origin:
         parent_step: the step of the parent that a fork goes on from; None for a variation, which starts at 0.
         changes: the settings that differ from the parent's, by dotted name.
         sweep: id that all runs of one sweep share; empty for none.
-        imported: the name of the file that a run's records were read from; such a run cannot be trained. Empty for runs of our own.
+        imported: the name of the file that a run's records were read from, or of the trainer that records it (``attach``); such a run
+            cannot be trained here. Empty for runs of our own.
         settings_known: false for an imported run whose log does not give all settings: the others are defaults that nobody chose.
         settings_given: of such a run the dotted names of the settings that its log gives; empty otherwise.
+        controls: of a run that another trainer records, what can be asked of it: some of ``stop`` and ``checkpoint``. None for all others.
+        program: the name of somebody's own program that trains the run with our engine (``library``, ``trl.program``): its prompts and
+            rewards are in that program alone, and its process is not ours to end. Empty for all others.
     """
 
     parent: str = ""
@@ -236,6 +240,13 @@ class Origin:
     imported: str = ""
     settings_known: bool = True
     settings_given: list[str] = field(default_factory=list)
+    controls: list[str] | None = None
+    program: str = ""
+
+    @property
+    def trained_by(self) -> str:
+        """The program or trainer in whose own process the run is trained; empty for runs that an engine of ours trains."""
+        return self.program or (self.imported if self.controls is not None else "")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,8 @@ class RunRow:
 
 def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
-    known = (origin.parent, origin.sweep, origin.imported, *origin.changes.keys(), *origin.settings_given)
+    texts = (origin.parent, origin.sweep, origin.imported, origin.program)
+    known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
     if not all(isinstance(name, str) for name in known) or type(origin.settings_known) is not bool:
         raise ValueError("the run's origin has other kinds of values than it should")
     check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))

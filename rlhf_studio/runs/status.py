@@ -32,7 +32,7 @@ from pathlib import Path
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
-from rlhf_studio.runs.errors import RunGone, StoreError, store_error
+from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError, store_error
 from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
 from rlhf_studio.runs.studio import QueueEntry, Studio
 from rlhf_studio.runs.values import check_real, check_whole
@@ -97,8 +97,12 @@ def silence(run: RunStatus) -> int | None:
 
 
 def may_force_stop(run: RunStatus) -> bool:
-    """Whether a person should be offered to end the engine by force: it was asked to stop, had time for it, and has not."""
-    return run.state in ALIVE and run.stop_asked_age is not None and run.stop_asked_age > STOP_GRACE
+    """Whether a person should be offered to end the engine by force: it was asked to stop, had time for it, and has not.
+
+    Never for a run that somebody's own program trains: see :func:`rlhf_studio.runs.launch.kill_engine`.
+    """
+    asked = run.stop_asked_age is not None and run.stop_asked_age > STOP_GRACE
+    return run.state in ALIVE and asked and not run.origin.trained_by
 
 
 def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_workspace: bool) -> RunStatus:
@@ -124,7 +128,9 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
     if row.state == "queued" and entry is not None:
         return _with(row, "failed", cause=early_end(run_dir, entry.exit_code))
     if row.state == "queued" and in_workspace and time.time() - row.created_at > JUST_CREATED_SECONDS:
-        return _with(row, "interrupted", cause="The run was prepared but never got going. Resume starts it.")
+        line = _last_words(run_dir)
+        never = "The run was prepared but never got going. Resume starts it."
+        return _with(row, "interrupted", cause=line if line.startswith(RECORDING_ENDED) else never)
     return row
 
 
@@ -149,6 +155,8 @@ def _interruption(entry: QueueEntry | None, run_dir: Path) -> str:
     line = _last_words(run_dir)
     if RunGone.PHRASE in line:
         how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
+    elif line.startswith(RECORDING_ENDED):
+        how = line
     elif code == -signal.SIGKILL:
         how = "The engine was killed (SIGKILL), often by the system because memory ran out."
     elif code is not None:

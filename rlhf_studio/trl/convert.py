@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from rlhf_studio.config.io import ConfigError, Problem, mapping_to_yaml, parse_config
 from rlhf_studio.trl.arguments import Arguments
-from rlhf_studio.trl.classic import convert_classic
 from rlhf_studio.trl.draft import Draft
-from rlhf_studio.trl.experimental import convert_experimental
+from rlhf_studio.trl.from_classic import convert_classic
+from rlhf_studio.trl.from_later import convert_experimental
 from rlhf_studio.trl.read import read_arguments
 from rlhf_studio.trl.table import SECTIONS, groups, options
 
@@ -32,11 +32,8 @@ def convert(text: str, name: str, release: str = "", processes: int = 0) -> Conv
     (convert_classic if draft.release == "0.11" else convert_experimental)(draft)
     draft.finish()
     parse_config(draft.nested(with_empty=False))
-    decide = draft.decide + arguments.lines
-    if arguments.launcher_file and not (processes or arguments.processes):
-        decide.append(f"engine.processes: {arguments.launcher_file} was not read; say with --processes how many processes it starts")
-    lines = [f"decide: {line}" for line in decide] + [f"differs: {line}" for line in draft.differs]
-    lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in arguments.skipped + draft.left_out]]
+    lines = [f"decide: {line}" for line in draft.decide] + [f"differs: {line}" for line in draft.differs]
+    lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in draft.left_out]]
     head = [f"From TRL {draft.release}, its defaults written out. docs/from-trl.md has what is computed otherwise.", *lines]
     return Conversion("".join(f"# {line}\n" for line in head) + mapping_to_yaml(draft.nested(with_empty=True)), lines)
 
@@ -51,8 +48,6 @@ def release_of(arguments: Arguments) -> str:
 
     Raises :class:`ConfigError` when they do not tell.
     """
-    if arguments.release:
-        return arguments.release
     old = {part for section in SECTIONS if section.only_in("0.11") for option in options(section.name) for part in option.names}
     new = {option.name for section in SECTIONS if section.release == "1.12" for option in options(section.name)}
     new |= {name for group in groups() for name in group.names}

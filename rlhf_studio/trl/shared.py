@@ -1,4 +1,4 @@
-"""What the two releases have in common: PPO's own numbers, adapters and quantization, trackers, the data set, seed and lengths."""
+"""What the two releases have in common: PPO's own numbers, adapters and quantization, trackers, seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rlhf_studio.config.execution import TRACKERS
 from rlhf_studio.trl.draft import Draft
 
 FILES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".parquet")
-STARTS = {True: "default", "gaussian": "gaussian", "orthogonal": "orthogonal", "pissa": "pissa", "olora": "olora"}
 
 
 def put_core(draft: Draft) -> None:
@@ -24,7 +23,7 @@ def put_core(draft: Draft) -> None:
 
 
 def put_adapters(draft: Draft) -> None:
-    """LoRA and quantized weights, from ModelConfig or from peft's LoraConfig."""
+    """LoRA and quantized weights, from ModelConfig."""
     if not draft.switch("use_peft"):
         return
     draft.put("lora.enabled", True)
@@ -43,13 +42,6 @@ def put_adapters(draft: Draft) -> None:
     for theirs, ours in (("use_rslora", "lora.use_rslora"), ("use_dora", "lora.use_dora")):
         if draft.switch(theirs):
             draft.put(ours, True)
-    if draft.given("lora_bias"):
-        draft.put("lora.bias", draft.text("lora_bias"))
-    start = draft.value("lora_start")
-    if start in STARTS:
-        draft.put("lora.init_lora_weights", STARTS[start])
-    elif start is not None:
-        draft.decide.append(f"init_lora_weights: {start!r} is not offered; choose lora.init_lora_weights")
     for theirs, ours in (("load_in_8bit", "8bit"), ("load_in_4bit", "4bit")):
         if draft.switch(theirs):
             draft.put("model.quantization", ours)
@@ -68,13 +60,6 @@ def put_trackers(draft: Draft, name: str) -> None:
             draft.left_out.append(f"{name}: {tracker} is no tracker here; there are {', '.join(TRACKERS)}")
 
 
-def put_dataset(draft: Draft) -> None:
-    """What ``load_dataset`` said of the prompts, where no option of the same meaning does."""
-    for theirs, ours in (("dataset_config", "data.subset"), ("dataset_train_split", "data.split"), ("", "data.revision")):
-        if ours in draft.arguments.dataset and not draft.given(theirs):
-            draft.put(ours, draft.arguments.dataset[ours])
-
-
 def is_file(name: str) -> bool:
     """Whether prompts of this name are one file: by its ending, or because it is there."""
     kinds = PurePath(name.removesuffix(".gz")).suffix.lower()
@@ -86,16 +71,6 @@ def put_seed(draft: Draft) -> None:
     draft.put("engine.seed", draft.count("seed", 0))
     if draft.processes > 1:
         draft.put("engine.processes", draft.processes)
-
-
-def put_lengths(draft: Draft) -> None:
-    """The lengths that LengthSamplers draw; their maximum is never drawn."""
-    if (lengths := draft.arguments.query_lengths) is not None:
-        draft.put("data.query_tokens_min", lengths[0])
-        draft.put("data.query_tokens_max", lengths[1] - 1)
-    if (lengths := draft.arguments.response_lengths) is not None:
-        draft.put("generation.response_length_min", lengths[0])
-        draft.put("generation.response_length", lengths[1] - 1)
 
 
 def batches(episodes: float, batch: int) -> int:

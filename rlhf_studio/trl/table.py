@@ -89,6 +89,15 @@ class OptionGroup:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Otherwise:
+    """What is computed otherwise than in TRL: there, here, and in a program (:mod:`.program`) where that is another thing."""
+
+    there: str
+    here: str
+    program: str
+
+
 @cache
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
@@ -108,6 +117,11 @@ def groups() -> list[OptionGroup]:
 def names() -> list[Name]:
     """The names of TRL's source and logs."""
     return [Name(tuple(of.split()), what, tuple(symbols.split()), note, see) for of, what, symbols, note, see in _table()["names"]]
+
+
+def otherwise(form: str) -> list[Otherwise]:
+    """What is computed otherwise than in the "classic" trainer (TRL 0.11) or the "later" one (1.12)."""
+    return [Otherwise(*row) for row in _table()["otherwise"][form]]
 
 
 @cache

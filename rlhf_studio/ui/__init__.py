@@ -7,6 +7,7 @@ The frame:
 :mod:`app`         builds the pages and serves them; :mod:`services` is what they share
 :mod:`door`        every request passes it; :mod:`roles` says who may call what, :mod:`access` who is asking, :mod:`hosts` under which names
 :mod:`serving`     below the pages: bodies, replies, caching, the server itself
+:mod:`api`         the functions for programs: Gradio's API, MCP, /agents.md
 :mod:`visiting`    people who are no operators; :mod:`classroom` for a class, :mod:`hosted` for a Space or a container
 :mod:`html`        the one place that makes HTML, and the list of each page's styles; :mod:`theme` is the look
 :mod:`sent`        how what a page sends is read; :mod:`once` starts once what is asked for twice; :mod:`jobs` follows a child process

@@ -225,7 +225,7 @@ class Access:
     def _may_operate(self, request: Any) -> bool:
         if self.read_only or dict(getattr(request, "query_params", None) or {}).get("view") == "1":
             return False
-        if is_token(_token_of(request, HEADER, COOKIE), self.operator_token):
+        if is_token(_token_of(request, HEADER, COOKIE), self.operator_token) or is_token(_bearer(request), self.operator_token):
             return True
         if self.mode is Mode.SPACE and self.person(request).lower() in self.owners:
             return True
@@ -319,6 +319,12 @@ def _from_this_machine(request: Any) -> bool:
 def _token_of(request: Any, header: str, cookie: str) -> str:
     """The token that a request shows in a header or a cookie; empty when it shows none."""
     return request.headers.get(header) or token_in_cookies(request.headers.get("cookie", ""), cookie)
+
+
+def _bearer(request: Any) -> str:
+    """What a program shows as ``Authorization: Bearer TOKEN`` (RFC 6750); empty when it shows nothing of the kind."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def with_our_cookie_only(scope: Scope) -> Scope:

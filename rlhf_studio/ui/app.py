@@ -19,6 +19,7 @@ from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000")  # events of the queue between two tables of them, which nobody sees
 
 import gradio as gr
 
@@ -37,6 +38,9 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.trl.table import name_trl_in_errors
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access, Raters, serves_one_person, token_of
+from rlhf_studio.ui.api.agents import agents_route
+from rlhf_studio.ui.api.mcp import require_mcp, tool_prefix
+from rlhf_studio.ui.api.opening import functions_for_programs, open_to_programs, programs_of
 from rlhf_studio.ui.door import health_route
 from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.exports.actions import Exports, has_token
@@ -75,12 +79,13 @@ TURN_SECONDS = 0.0005  # see main
 
 
 def build_app(context: Context, services: Services) -> gr.Blocks:
-    """All pages, wired together."""
+    """All pages, wired together, and the functions for programs."""
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
     desk, class_page = services.desk, services.class_page
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
+    try_reward = TryReward(access, services.score)
     talk_page = TalkPage(workspace, access, services.talk)
     playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
@@ -93,7 +98,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Train", id=TRAIN):
                 picker = Picker(workspace, access, context.roots, context.permissions)
                 trials = Trials(train_page, workspace, access, wake)
-                train = train_page.build([TryReward(access, services.score).try_reward, *picker.functions(), trials.trial])
+                train = train_page.build([try_reward.try_reward, *picker.functions(), trials.trial])
             with gr.Tab("Live", id=LIVE):
                 live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
             with gr.Tab("Runs", id=RUNS):
@@ -111,6 +116,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
         _connect_talk(talk, talk_page, tabs, live)
         _connect_feedback(feedback, services.feedback_page, tabs, live)
         _connect_road(road, tabs, live)
+        experiments = services.desk.experiments
+        open_to_programs(functions_for_programs(workspace, access, context.feed, train_page, runs_page, experiments, try_reward, wake))
     built: gr.Blocks = demo
     return built
 
@@ -255,6 +262,7 @@ def launch(
     allow_hosts: Sequence[str] = (),
     prepare_lessons: bool = False,
     browse: Sequence[Path] = (),
+    mcp: bool = False,
 ) -> Server:
     """Serve the app on the workspace ``root``, and start queued runs with ``start``. Returns when the app answers.
 
@@ -268,12 +276,14 @@ def launch(
         allow_hosts: further names under which people reach the app, for instance through a proxy.
         prepare_lessons: begin the process that computes lessons' numbers when somebody opens the app, so that they do not wait for it.
         browse: the folders that operators may look into; see :func:`roots_of`.
+        mcp: let the functions for programs be MCP tools too, which needs ``gradio[mcp]``.
 
     Raises:
         OSError: the workspace or the port cannot be used.
         StoreError: the workspace's database cannot be used.
-        ValueError: a token, a name or a folder cannot be used.
+        ValueError: a token, a name or a folder cannot be used, or what MCP needs is not installed.
     """
+    require_mcp(mcp)
     access = access_for(host, mode, allow_hosts, os.environ)
     root.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(root, Recordings(), on_queued or (lambda run_id: None))
@@ -291,17 +301,22 @@ def launch(
     services = services_of(context, feedback, prepare_lessons=prepare_lessons)
     services.class_page.open()
     demo = build_app(context, services)
-    demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
-    listening = listening_socket(host, port)
-    routes = [download_route(workspace), health_route()]
-    served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ)), listening)
-    served.start()
+    served, url = _serve(demo, workspace, access, host, port, mcp)
     janitor = Janitor(workspace, access.budget.limits) if mode.visitors_play else None
     for thread in (dispatcher, janitor, keeper):
         if thread is not None:
             thread.start()
-    url = address_of(host, listening.getsockname()[1])
     return Server(url, access, demo, workspace, context.feed, dispatcher, services, served, janitor, keeper)
+
+
+def _serve(demo: gr.Blocks, workspace: Workspace, access: Access, host: str, port: int | None, mcp: bool) -> tuple[AppServer, str]:
+    """The served app and its address. Raises OSError where the port cannot be used."""
+    demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
+    listening = listening_socket(host, port)
+    routes = [download_route(workspace), health_route(), agents_route(programs_of(demo), access, mcp, tool_prefix(os.environ))]
+    served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ), mcp=mcp), listening)
+    served.start()
+    return served, address_of(host, listening.getsockname()[1])
 
 
 def _given_to_start(permissions: Permissions, keep_hub_token: bool) -> dict[str, Any]:
@@ -357,6 +372,7 @@ def main(
             allow_hosts=options.allow_host,
             prepare_lessons=True,
             browse=options.browse,
+            mcp=options.mcp,
         )
     except (OSError, StoreError, ValueError) as error:
         say(f"rlhf-studio: the app could not start: {error}", sys.stderr)
@@ -374,7 +390,7 @@ def main(
 
 def _permissions(options: argparse.Namespace) -> Permissions:
     """What the flags allow. Raises ValueError: also for own code on an address that others can reach."""
-    permissions = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key)
+    permissions = permissions_from_flags(options.allow_custom_rewards, options.reward_url, options.reward_key, notify=options.notify_url)
     if permissions.files and not is_loopback(options.host):
         raise ValueError(f"--allow-custom-rewards works only when the app listens on this machine alone, not on {options.host}")
     return permissions

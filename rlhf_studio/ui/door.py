@@ -7,6 +7,7 @@ sentence with a status of 400 or above; nothing is printed.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import posixpath
@@ -66,18 +67,26 @@ Ask = Callable[[Any, Request], Awaitable[Any]]
 class Function:
     """A handler or server function of the app: what it declares, and how it is called.
 
-    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler.
+    ``ask`` calls a server function, past Gradio's routes, which cost more than most answers do; None for a handler. A ``public`` one is
+    for programs (:mod:`rlhf_studio.ui.api`): it is called at all of Gradio's addresses, also through the queue.
     """
 
     rule: Rule
     waits: bool  # for a thread
     queued: bool = False
     ask: Ask | None = None
+    public: bool = False
 
 
 def handlers_of(demo: gr.Blocks) -> dict[int, Function]:
     """The handlers of an app's events by their index. Raises TypeError for one that declares nothing."""
-    return {index: Function(rule_of(event.fn), True, bool(event.queue)) for index, event in demo.fns.items() if event.fn is not None}
+    return {
+        index: Function(
+            rule_of(event.fn), not inspect.iscoroutinefunction(event.fn), bool(event.queue), public=event.api_visibility == "public"
+        )
+        for index, event in demo.fns.items()
+        if event.fn is not None
+    }
 
 
 def server_functions_of(demo: gr.Blocks) -> dict[tuple[int, str], Function]:
@@ -115,6 +124,17 @@ class Functions:
     def __init__(self, demo: gr.Blocks) -> None:
         self.handlers, self.server_functions = handlers_of(demo), server_functions_of(demo)
         self.inputs = {index: len(event.inputs) for index, event in demo.fns.items()}
+        public = {index: event.fn for index, event in demo.fns.items() if event.fn is not None and self.handlers[index].public}
+        self.named = {function.__name__: index for index, function in public.items()}
+        self.arguments = {index: _defaults(function) for index, function in public.items()}
+        self.is_mcp_server: Callable[[], bool] = lambda: bool(demo.mcp_server)  # known once the app is mounted
+        self.begin_queue: Callable[[], None] = getattr(demo, "begin_queue", lambda: None)
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """A public function's arguments by name, each with its default; ``...`` where there is none."""
+    parts = [part for part in inspect.signature(function).parameters.values() if part.annotation is not gr.Request]
+    return {part.name: ... if part.default is inspect.Parameter.empty else part.default for part in parts}
 
 
 class BoundedHeads:
@@ -154,6 +174,7 @@ class Door:
         self._patterns = [(method, path, compile_path(path)[0], role) for (method, _, path), role in routes]
         self._turns, self._starts = Turns(VIEWERS_AT_ONCE, VIEWERS_WAITING), Turns(STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE)
         self._sessions: OrderedDict[str, None] = OrderedDict()  # that have joined Gradio's queue
+        self._events: OrderedDict[str, None] = OrderedDict()  # calls by name whose answers nobody has asked for yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what is refused; pass on everything else."""
@@ -183,7 +204,8 @@ class Door:
                     answer = await _answer(function.ask, call["data"], request)
                     await reply_of(answer, request.headers, without_root)(scope, receive, send)
                 else:
-                    await self._app(*_with_body(scope, receive, call), private_send)
+                    called = path in roles.PROGRAM_ROUTES and path not in roles.MCP_ROUTES
+                    await self._app(*_with_body(scope, receive, call), self._noting(private_send) if called else private_send)
         except (RequestRefused, TooBusy) as error:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
@@ -233,15 +255,36 @@ class Door:
             if session not in self._sessions:
                 raise RequestRefused(404, "Nothing was started in this session.")
 
+        if path in roles.EVENT_ROUTES and self._events.pop(scope["path"].rpartition("/")[2], False) is False:
+            raise RequestRefused(404, "There is no such event, or its answer was asked for already.")
+
     def _joined(self, session: str) -> None:
         self._sessions[session] = None
         if len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
 
+    def _noting(self, send: Send) -> Send:
+        """Notes the event that the answer names: Gradio fails when it is asked for another one."""
+        body = bytearray()
+
+        async def tell(message: Message) -> None:
+            body.extend(message.get("body", b""))
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                with contextlib.suppress(ValueError, KeyError):
+                    self._events[str(json.loads(body)["event_id"])] = None
+                    if len(self._events) > MOST_SESSIONS:
+                        self._events.popitem(last=False)
+            await send(message)
+
+        return tell
+
     async def _call(self, path: str, role: Role, request: Request, receive: Receive) -> tuple[dict[str, Any], Function | None]:
         """What a body asks for, and the function it names. Raises :class:`RequestRefused`."""
-        body = await bodies.read_body(request.headers, receive, MOST_BYTES[role])
+        for_programs = path in roles.PROGRAM_ROUTES
+        body = await bodies.read_body(request.headers, receive, MOST_BYTES[Role.VIEWER if for_programs else role])
         sent = bodies.read_object(body)
+        if for_programs:
+            return self._program_call(path, role, request, sent)
         if path == roles.CANCEL_ROUTE:
             return bodies.cancel_call(sent), None
         if path in roles.RESET_ROUTES:
@@ -252,16 +295,34 @@ class Door:
         else:
             call = bodies.event_call(sent, self._called.inputs)
             function = self._called.handlers.get(call["fn_index"])
-            if function is not None and function.queued != (path == roles.QUEUE_ROUTE):
+            if function is not None and not function.public and function.queued != (path == roles.QUEUE_ROUTE):
                 raise RequestRefused(404, "This event is asked for at another address.")
-            if path == roles.QUEUE_ROUTE:
-                self._joined(call["session_hash"])
         if function is None:
             raise RequestRefused(404, "There is no such function.")
-        self._require(request, role, function.rule.role_in(self._access.mode))
+        if not function.public or path != roles.QUEUE_ROUTE:  # there, the function's own refusal is a sentence in the program's error
+            self._require(request, role, function.rule.role_in(self._access.mode))
         if function.rule.most_bytes is not None and len(body) > function.rule.most_bytes:
             raise RequestRefused(413, f"The body may have {function.rule.most_bytes} bytes at most.")
+        if path == roles.QUEUE_ROUTE:
+            self._called.begin_queue()
+            self._joined(call["session_hash"])
         return call, function
+
+    def _program_call(self, path: str, role: Role, request: Request, sent: dict[str, Any]) -> tuple[dict[str, Any], Function | None]:
+        """As :meth:`_call`, at the addresses that are for programs alone."""
+        if path in roles.MCP_ROUTES:
+            if not self._called.is_mcp_server():
+                raise RequestRefused(404, "This app is no MCP server: it was started without --mcp.")
+            return bodies.mcp_message(sent), None  # the function itself refuses whoever may not call it, in words that an agent reads
+        index = self._called.named.get(request.scope["path"].rstrip("/").rpartition("/")[2])
+        if index is None:
+            raise RequestRefused(404, f"There is no such function; there are: {', '.join(self._called.named)}.")
+        function, by_name = self._called.handlers[index], path in roles.CALL_BY_NAME_ROUTES
+        self._require(request, role, function.rule.role_in(self._access.mode))
+        names = self._called.arguments[index]
+        values = bodies.named_call(sent, names, by_name=by_name)
+        self._called.begin_queue()
+        return (dict(zip(names, values, strict=True)) if by_name else {"data": values}), function
 
     @asynccontextmanager
     async def _turn(self, role: Role, function: Function | None, request: Request) -> AsyncIterator[None]:

@@ -12,11 +12,12 @@ from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
-from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
 from rlhf_studio.runs.pace import Pace, known_pace, slowness
-from rlhf_studio.ui.outlook import duration, recipe_minutes
-from rlhf_studio.units import format_byte_range, format_bytes
+from rlhf_studio.ui.outlook import recipe_minutes
+from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count
 
 Json = dict[str, Any]
 
@@ -57,14 +58,6 @@ def _bytes(part: MemoryPart) -> str:
     return "unknown" if part.low is None or part.high is None else format_byte_range(part.low, part.high)
 
 
-def short_count(count: int) -> str:
-    """1130000 -> "1.1 M"."""
-    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}" if count < 100 * scale else f"{count / scale:,.0f} {unit}"
-    return str(count)
-
-
 def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) -> float | None:
     """How many times as long as in the recipes a run takes on this machine, measured by its newest run; None when no run can tell."""
 
@@ -86,17 +79,7 @@ def whole_time(
     if timed or report is None or not isinstance(config, RunConfig):
         return timed
     pace = known_pace(root, config)
-    return time_row(config.ppo.steps, pace, None if pace else _by_rate(config, report, speed))
-
-
-def _by_rate(config: RunConfig, report: Preflight, speed: SpeedMeasurement) -> tuple[float, float] | None:
-    """Seconds per step from this machine's rate, once it was measured."""
-    memory = report.memory_estimate
-    rate = speed.rate(memory.device.kind) if memory else None
-    if rate is None or memory is None or report.models is None:
-        return None
-    prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-    return seconds_per_step(config, report.models, prompt, memory.device.kind, rate)
+    return time_row(config.ppo.steps, pace, None if pace else seconds_by_rate(config, report, speed.rate))
 
 
 def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:
@@ -105,25 +88,21 @@ def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dic
     if minutes is None:
         return None
     if slower is None:
-        return {"label": "Time", "value": f"about {duration(minutes)}", "help": "On two CPU cores; less on a GPU."}
-    each = f"{_seconds(60 * slower * minutes / config.ppo.steps)} a round, going" if isinstance(config, RunConfig) else "Going"
-    return {"label": "Time", "value": f"about {duration(slower * minutes)} on this machine", "help": f"{each} by the newest run here."}
+        return {"label": "Time", "value": f"about {duration(60 * minutes)}", "help": "On two CPU cores; less on a GPU."}
+    each = f"{duration(60 * slower * minutes / config.ppo.steps)} a round, going" if isinstance(config, RunConfig) else "Going"
+    return {"label": "Time", "value": f"about {duration(60 * slower * minutes)} on this machine", "help": f"{each} by the newest run here."}
 
 
 def time_row(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> dict[str, str] | None:
     """How long the whole run takes on this machine: from an earlier run, else from its measured rate; None when neither is known."""
     if pace is not None:
         source = "measured in an earlier run with these settings" if pace.exact else "scaled from an earlier run of the same models"
-        value, each = f"about {duration(pace.seconds * steps / 60)} on this machine", _seconds(pace.seconds)
+        value, each = f"about {duration(pace.seconds * steps)} on this machine", duration(pace.seconds)
     elif estimate is not None:
         source = "from this machine's measured matrix rate: rough, a first run tells better"
         low, high = estimate
-        value = f"{duration(low * steps / 60)} to {duration(high * steps / 60)} on this machine"
-        each = f"{_seconds(low)} to {_seconds(high)}"
+        value = f"{duration(low * steps)} to {duration(high * steps)} on this machine"
+        each = f"{duration(low)} to {duration(high)}"
     else:
         return None
     return {"label": "Time", "value": value, "help": f"{each} a round, {source}."}
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value < 10 else f"{value:,.0f} s"

@@ -17,6 +17,7 @@ from rlhf_studio.config import (
     Permissions,
     Stage,
     StageConfig,
+    io,
     kind_of,
     uses,
 )
@@ -208,13 +209,4 @@ def nested(values: Any) -> dict[str, Any]:
     """What the form sent, as the mapping that the configuration is parsed from. Raises :class:`ConfigError` for another shape."""
     if not isinstance(values, Mapping) or len(values) > 500:
         raise ConfigError([Problem("", "the form sent something that is not a list of settings; reload the page")])
-    data: dict[str, Any] = {}
-    for name, value in values.items():
-        section, dot, rest = str(name).partition(".")
-        if not dot:
-            data[section] = value
-        elif not isinstance(group := data.setdefault(section, {}), dict):
-            raise ConfigError([Problem(section, "is set twice; keep one")])
-        else:
-            group[rest] = value
-    return data
+    return io.nested(values)

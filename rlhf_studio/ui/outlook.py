@@ -23,7 +23,7 @@ from rlhf_studio.config.io import text_of, walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.scaled_time import scaled_minutes
-from rlhf_studio.units import format_bytes
+from rlhf_studio.units import duration, format_bytes
 
 UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help": "It depends on the model and the machine."}
 _UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": "known after the first steps"}
@@ -209,16 +209,7 @@ def values_that_teach(config: StageConfig) -> dict[str, Any]:
 def tags(recipe: Recipe, minutes: float | None = None) -> list[str]:
     """What a recipe's card says about its cost; ``minutes``: how long it takes on this machine, None where nobody can tell."""
     download = f"downloads {recipe.download}" if recipe.download else "no download"
-    return [*([f"about {duration(minutes)}"] if minutes is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
-
-
-def duration(minutes: float) -> str:
-    """``0.3`` -> "20 seconds", ``1.2`` -> "1 minute", ``200`` -> "3 hours"."""
-    if minutes < 0.9:
-        return count(max(10, round(minutes * 6) * 10), "second", "seconds")
-    if minutes < 90:
-        return count(round(minutes), "minute", "minutes")
-    return count(round(minutes / 60), "hour", "hours")
+    return [*([f"about {duration(60 * minutes)}"] if minutes is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
 
 
 def count(number: int, singular: str, many: str) -> str:

@@ -96,6 +96,12 @@ DIRECT_ROUTES = (
 QUEUE_ROUTE = "/gradio_api/queue/join"
 STREAM_ROUTE = "/gradio_api/queue/data"
 CANCEL_ROUTE = "/gradio_api/cancel"
+CALL_ROUTES = ("/gradio_api/call/{api_name}", "/gradio_api/call/{api_name}/")
+CALL_BY_NAME_ROUTES = ("/gradio_api/call/v2/{api_name}", "/gradio_api/call/v2/{api_name}/")
+EVENT_ROUTES = ("/gradio_api/call/{api_name}/{event_id}", "/gradio_api/call/v2/{api_name}/{event_id}")
+MCP_ROUTES = ("/gradio_api/mcp", "/gradio_api/mcp/")
+PROGRAM_ROUTES = frozenset((*CALL_ROUTES, *CALL_BY_NAME_ROUTES, *MCP_ROUTES))
+AGENTS_ROUTE = "/agents.md"
 RESET_ROUTES = ("/gradio_api/reset", "/gradio_api/reset/")
 FILE_ROUTE = "/gradio_api/file={path_or_url:path}"
 PAGE_ROUTES = ("/", "/config", "/config/")
@@ -126,10 +132,11 @@ ROUTES: dict[str, Role] = {
     "POST /gradio_api/upload": _NOBODY,
     "GET /gradio_api/upload_progress": _NOBODY,
     "POST /gradio_api/process_recording": _NOBODY,
-    # other ways to the same functions, for programs: everything is private
-    **{f"POST /gradio_api/call/{version}{{api_name}}{slash}": _NOBODY for version in ("", "v2/") for slash in ("", "/")},
-    **{f"GET /gradio_api/call/{version}{{api_name}}/{{event_id}}": _NOBODY for version in ("", "v2/")},
-    **{f"GET /gradio_api/info{slash}": _NOBODY for slash in ("", "/")},
+    # for programs: what the functions of ui/api are, and other ways to them; all other functions are private
+    **{f"POST {path}": _VIEWER for path in (*CALL_ROUTES, *CALL_BY_NAME_ROUTES)},
+    **{f"GET {path}": _VIEWER for path in (*EVENT_ROUTES, "/gradio_api/info", "/gradio_api/info/")},
+    **{f"{method} {AGENTS_ROUTE}": _VIEWER for method in ("GET", "HEAD")},
+    **{f"POST {path}": _VIEWER for path in MCP_ROUTES},
     **{f"{method} /openapi.json": _NOBODY for method in ("GET", "HEAD")},
     "GET /gradio_api/openapi.json": _NOBODY,
     "GET /gradio_api/queue/status": _NOBODY,

@@ -55,17 +55,19 @@ def allowed_actions(run: RunStatus) -> list[str]:
     """
     if run.recording:
         return []
-    trained = not (run.origin and run.origin.imported)  # an imported log has no model
+    trained = not run.origin.imported  # an imported log has no model
+    follow = ["follow"] if trained else []
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.unreadable:
         return [*marks, "delete"]
     if run.state in ALIVE:
-        return [*(["force_stop"] if may_force_stop(run) else []), "follow", *marks]
+        return [*(["force_stop"] if may_force_stop(run) else []), *follow, *marks]
     if run.state == "queued":
         return ["move", "cancel", "follow", *marks, "delete"]
     more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do
-    own = (["resume"] if run.state in ("stopped", "failed", "interrupted") else more) if trained else []
-    return [*own, *(["follow"] if trained else []), *marks, "delete"]
+    own = ["resume"] if run.state in ("stopped", "failed", "interrupted") else more
+    own = own if trained and not run.origin.program else []  # what a program has made, only that program can go on with
+    return [*own, *follow, *marks, "delete"]
 
 
 def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
@@ -93,7 +95,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent": run.origin.parent,
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
-        "imported": run.origin.imported,
+        "imported": run.origin.imported if run.origin.controls is None else "",  # another trainer's run has a state of its own
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
         **{

@@ -27,15 +27,15 @@ from rlhf_studio.config import (
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
 from rlhf_studio.config.fitting import NOTHING_KNOWN
-from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, merged, parse_config, section_model, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, parse_config, section_model, walk_fields
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
-from rlhf_studio.inputs.estimate.device import core_count, find_device, processor
+from rlhf_studio.inputs.estimate.device import core_count, processor
 from rlhf_studio.inputs.estimate.disk import OnDisk
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.examples.preview import preview_examples
-from rlhf_studio.inputs.fitted import fitted_settings, read_learner, with_room
+from rlhf_studio.inputs.fitted import fit_chosen, with_room
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
@@ -170,21 +170,11 @@ class TrainPage:
         if not chosen or not isinstance(values, dict):
             return data, {}, None
         own = {name: value for name, value in values.items() if name in chosen}
-        base = recipe.config.model_dump(mode="json")
-        bad: set[str] = set()
-        try:
-            bare = parse_config(with_room(merged(base, nested(own)), chosen))
-        except ConfigError as error:  # what is wrong is said by the check; the rest can be fitted all the same
-            bad = {problem.field.split(".")[0] for problem in error.problems}
-            try:
-                bare = parse_config(with_room(merged(base, {key: part for key, part in nested(own).items() if key not in bad}), chosen))
-            except ConfigError:
-                return data, {}, None
-        learner = None if "model" in bad else read_learner(bare)
-        facts = learner if isinstance(learner, ModelFacts) else None
-        fitted = fitted_settings(bare, chosen, find_device(bare.engine), with_data="data" not in bad, facts=facts) if facts else {}
-        together = {**values_of(recipe.config), **{name: value.value for name, value in fitted.items()}, **own}
-        return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fitted.items()}}, learner
+        fit = fit_chosen(recipe, own, chosen)
+        if fit is None:
+            return data, {}, None
+        together = {**values_of(recipe.config), **{name: value.value for name, value in fit.fitted.items()}, **own}
+        return {**data, "values": together}, {"fitted": {name: asdict(value) for name, value in fit.fitted.items()}}, fit.learner
 
     @callable_by(Role.VIEWER)
     def preview(self, data: Any, request: gr.Request) -> Json:

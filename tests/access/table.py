@@ -10,12 +10,15 @@ MODES = (LOCAL, CLASS, SPACE, READ_ONLY)
 
 
 def words(text: str) -> frozenset[str]:
-    """The names in a text; ``page: a b`` stands for ``page-page.a`` and ``page-page.b``, and ``buttons: a b`` for ``a`` and ``b``."""
+    """The names in a text; ``page: a b`` stands for ``page-page.a`` and ``page-page.b``, and ``buttons: a b`` for ``a`` and ``b``.
+
+    So does ``programs: a b``.
+    """
     functions = set()
     for line in filter(None, (line.strip() for line in text.splitlines())):
         pages, _, names = line.partition(":")
         for page in pages.split(","):
-            functions |= {name if page == "buttons" else f"{page.strip()}-page.{name}" for name in names.split()}
+            functions |= {name if page in ("buttons", "programs") else f"{page.strip()}-page.{name}" for name in names.split()}
     return frozenset(functions)
 
 
@@ -31,6 +34,7 @@ WATCH = words(
     talk: boot policies playground_boot
     learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
     evaluate: boot answers file
+    programs: list_recipes check_settings list_runs run_status wait_for_run run_metrics run_samples run_diagnosis
     buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
     """
 )
@@ -46,6 +50,7 @@ OWN_RUNS = words(
     """
     buttons: start_run stop_from_runs stop_run discard_run pause_run continue_run step_run phase_run set_run resume_run
     live: resume_question
+    programs: start_training stop_training
     """
 )
 """For operators; for students and visitors where it is their own run."""
@@ -62,9 +67,18 @@ OPERATE = words(
     talk: ask news halt playground_model playground_ask playground_news playground_halt
     learn: break_start
     evaluate: begin duel vote
+    programs: fork_run score_text
     """
 )
 """For operators alone."""
+
+PROGRAMS = words(
+    """
+    programs: list_recipes check_settings list_runs run_status wait_for_run run_metrics run_samples run_diagnosis
+    programs: start_training stop_training fork_run score_text
+    """
+)
+"""Of these, what is for programs: no page sends it, so none says that it was opened to watch."""
 
 GROUPS = (WATCH, VOTE, ANSWER, OWN_RUNS, OPERATE)
 EVERYTHING = frozenset().union(*GROUPS)
@@ -89,10 +103,12 @@ def may(mode: str, who: str, function: str) -> bool:
 PUBLIC = frozenset(f"{method} {path}" for method in ("GET", "HEAD") for path in ("/", "/gradio_api/file={path_or_url:path}", "/health")) | {
     f"GET {path}" for path in ("/assets/{path:path}", "/static/{path:path}", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt")
 }
-_ASKED = ("component_server", "run/{api_name}", "api/{api_name}", "reset")
+_ASKED = ("component_server", "run/{api_name}", "api/{api_name}", "reset", "call/{api_name}", "call/v2/{api_name}")
 WATCHED = (
     frozenset(f"POST /gradio_api/{path}{slash}" for path in _ASKED for slash in ("", "/"))
     | {"POST /gradio_api/queue/join", "POST /gradio_api/cancel", "GET /gradio_api/queue/data", "GET /gradio_api/startup-events"}
-    | {f"GET {path}{slash}" for path in ("/config", "/gradio_api/app_id") for slash in ("", "/")}
+    | {f"GET {path}{slash}" for path in ("/config", "/gradio_api/app_id", "/gradio_api/info") for slash in ("", "/")}
+    | {f"GET /gradio_api/call/{version}{{api_name}}/{{event_id}}" for version in ("", "v2/")}
+    | {"GET /agents.md", "HEAD /agents.md"}
     | {f"{method} /exports/{{run}}/{{name}}" for method in ("GET", "HEAD")}
 )

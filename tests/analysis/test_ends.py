@@ -9,8 +9,8 @@ import pytest
 from rlhf_studio.analysis.compare import sweep_table
 from rlhf_studio.analysis.ends import HeadlineEnds, first_and_last, headline_ends
 from rlhf_studio.jobs.export.story import story_of
-from rlhf_studio.jobs.road.headlines import of_course
-from rlhf_studio.jobs.road.outcomes import course_of
+from rlhf_studio.jobs.road.headlines import of_training
+from rlhf_studio.jobs.road.outcomes import ends_of
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord
 from tests.runs.stage_helpers import write_stage_run
@@ -49,7 +49,7 @@ def test_ppo_is_compared_as_before(tmp_path: Path) -> None:
 
 def headline_of(reader: RunReader) -> str:
     """As a part's card on the road says it."""
-    return of_course(course_of(reader))
+    return of_training(ends_of(reader))
 
 
 def test_headline_report_sweep_and_road_tell_the_same_ends(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ def test_what_is_missing_leaves_a_token_without_sums() -> None:
     assert sums(record(deltas=[0.1, math.nan, 0.67]))["deltas"] == [0, "~ 4"]
     waiting = token_card.card(record(advantages=None, deltas=None), SCORE, PPOConfig())
     assert waiting["sums"] == {} and waiting["missing"] == "waiting"
+    never = token_card.card(replace(record(advantages=None, deltas=None), gamma=math.nan), SCORE, PPOConfig())
+    assert never["missing"] == "unknown"
     assert token_card.card(record(deltas=[math.nan] * 3), SCORE, PPOConfig())["missing"] == "missing"
     assert sums(record(gamma=math.nan)) == {}
 

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-OF_PEERS = ("trl_",)  # for programs in environments of their own
+OF_PEERS = ("trl_", "handover_")  # for programs in environments of their own
 
 
 def test_every_benchmark_finds_what_it_imports() -> None:

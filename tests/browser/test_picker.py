@@ -20,7 +20,7 @@ ROWS = ("I saw this thriller at a festival and", "The photography of this heist 
 
 IN_SIGHT = """(list) => {
   const [box, row] = [list, list.querySelector(".rs-chosen")].map((node) => node.getBoundingClientRect());
-  return list.scrollTop > 0 && row.top >= box.top && row.bottom <= box.bottom;
+  return list.scrollTop > 0 && row.top >= Math.max(box.top, 0) && row.bottom <= Math.min(box.bottom, window.innerHeight);
 }"""
 
 
@@ -74,10 +74,12 @@ def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Cal
     page.get_by_role("button", name="Next: start").click()
     chosen = ["world-policy, 1.2 M weights", "world-prompts, 512 prompts", "bundled/world-reward"]
     expect(page.locator(".rs-way-value")).to_have_text(chosen)
-    page.get_by_role("button", name="Change: Reward").click()
-    expect(page.locator(".rs-choices .rs-chosen")).to_contain_text("bundled/world-reward")
-    assert page.locator(".rs-choices").evaluate(IN_SIGHT)
-    step(page, "start").click()
+    for width, height in ((390, 700), (1440, 900)):  # on a phone the list reaches below the screen
+        page.set_viewport_size({"width": width, "height": height})
+        page.get_by_role("button", name="Change: Reward").click()
+        expect(page.locator(".rs-choices .rs-chosen")).to_contain_text("bundled/world-reward")
+        assert page.locator(".rs-choices").evaluate(IN_SIGHT), width
+        step(page, "start").click()
     page.get_by_text("Settings that follow from your choice").click()
     expect(page.locator(".rs-way-fits")).to_contain_text("PPO › Learning rate2e-4: 1.2 M weights.")
     page.get_by_role("button", name="Change: Prompts").click()

@@ -173,6 +173,20 @@ def test_scores_parts_judge_and_gold(tmp_path: Path) -> None:
         assert answer.gold is not None and -1 <= answer.gold <= 1
 
 
+def test_a_rule_may_judge_and_nothing_may_score(tmp_path: Path) -> None:
+    """As after SFT or DPO: no reward of its own, and a judge that is a rule; perplexity, KL and lengths are there all the same."""
+    policies = setup(tmp_path)
+    config = evaluation(tmp_path, [policies["policy"]], reward={"components": []}, evaluation={"judge": "{kind: length, target: 0}"})
+    stage = build(config)
+    record = stage.step()
+    for answer in record.rollouts:
+        assert isinstance(answer, Answer) and math.isnan(answer.score) and answer.parts == {}
+        assert answer.judge == pytest.approx(max(0.0, 1 - answer.length / 10))
+        assert math.isfinite(answer.kl) and answer.ref_length > 0
+    assert not any(name.startswith("evaluation/score") for name in record.metrics)
+    assert any(name.startswith("evaluation/judge") for name in record.metrics)
+
+
 def test_greedy_takes_the_likeliest_token_and_an_exact_kl(tmp_path: Path) -> None:
     policies = setup(tmp_path)
     config = evaluation(tmp_path, [policies["other"]], evaluation={"samples": 1, "greedy": True})

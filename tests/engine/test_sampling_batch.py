@@ -59,8 +59,8 @@ def test_no_more_rows_than_that_are_sampled_at_once(
     trainer = make_trainer(family, generation={**ENDS, "batch_size": together}, engine={"watch_prompts": 6})
     calls: list[int] = []
     trainer.models.policy.model.register_forward_pre_hook(lambda _, args, given: calls.append(len(given["input_ids"])), with_kwargs=True)
-    step = TracedStep.run
-    monkeypatch.setattr(TracedStep, "run", lambda self, inputs: (calls.append(len(inputs.ids)), step(self, inputs))[1])
+    step = TracedStep.__call__
+    monkeypatch.setattr(TracedStep, "__call__", lambda self, inputs: (calls.append(len(inputs.ids)), step(self, inputs))[1])
     with_lanes(trainer, lanes)
     own, lock, now, most = generate_module.sample_responses, threading.Lock(), [0], [0]
 

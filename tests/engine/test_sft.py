@@ -19,6 +19,7 @@ from rlhf_studio.engine.stages.sft import (
     encode_example,
     train_sft,
 )
+from rlhf_studio.engine.stages.supervised import watching
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.stages.supervised.trainer import SupervisedTrainer
 from rlhf_studio.engine.stages.supervised.training_loop import TrainingProgress, compute_of, run_training
@@ -174,3 +175,23 @@ def test_examples_that_teach_nothing_are_skipped_and_reported() -> None:
         train_sft(make_model(), make_tokenizer(), [long_prompt], SFTConfig(), max_tokens=6)
     with pytest.raises(ValueError, match="no example"):
         train_sft(make_model(), make_tokenizer(), [], SFTConfig())
+
+
+@pytest.mark.parametrize("most", [1, 60, 10**9])
+def test_examples_are_recorded_as_if_each_were_read_alone(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """One at a time, some together, all together; a text of one token has nothing that is predicted."""
+    monkeypatch.setattr(watching, "MOST_LOGITS", most)
+    model = make_model()
+    texts = [([2, 3, 4, 5], 2), ([6], 1), ([2, 7, 8, 9, 3, 4], 0), ([5, 4, 3], 2)]
+    records = watching.ExampleRecorder(make_tokenizer(), compute_of(model), (1,)).record(model, texts)
+    assert model.training and [record.length for record in records] == [2, 0, 5, 1]
+    for (ids, start), record in zip(texts, records, strict=True):
+        assert record.tokens is not None
+        logprobs = model.eval()(input_ids=torch.tensor([ids])).logits[0].detach().log_softmax(dim=-1)
+        for place, position in enumerate(range(max(start, 1), len(ids))):
+            row = logprobs[position - 1]
+            best = row.topk(5)
+            assert float(record.tokens.arrays["logprobs"][place]) == pytest.approx(float(row[ids[position]]), abs=1e-5)
+            assert float(record.tokens.arrays["entropy"][place]) == pytest.approx(-float((row.exp() * row).sum()), abs=1e-5)
+            assert record.tokens.top_ids[place].tolist() == best.indices.tolist()
+            assert record.tokens.top_logprobs[place].tolist() == pytest.approx(best.values.tolist(), abs=1e-5)

@@ -61,7 +61,7 @@ def test_it_gives_the_models_own_numbers_after_updates_too(
         with policy.merged(), torch.no_grad(), compute.autocast():
             assert step.ready(settings) is step
             for rows, length in ((4, 9), (1, 1), (7, 30), (2, 40)):
-                ours = step(example(policy, rows, length, step.new_cache))
+                ours = step(example(policy, rows, length, step))
                 own = draw_next(policy, settings, example(policy, rows, length))
                 torch.testing.assert_close(ours.shifted_logits - ours.log_total, own.shifted_logits - own.log_total, atol=bound, rtol=bound)
                 torch.testing.assert_close(ours.values, own.values, atol=bound, rtol=bound)

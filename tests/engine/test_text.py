@@ -15,8 +15,9 @@ from transformers import PreTrainedTokenizerFast
 
 from rlhf_studio.engine.loop.generate import decode_responses
 from rlhf_studio.engine.loop.trainer import Trainer
-from rlhf_studio.engine.text import PARTIAL, PieceTable, cut_left, remembering_decoder, text_as_read, token_pieces
+from rlhf_studio.engine.text import PieceTable, cut_left, remembering_decoder, text_as_read, token_pieces
 from rlhf_studio.engine.types import TokenBatch
+from rlhf_studio.token_texts import PARTIAL
 from tests.cases.chat_models import chatml, llama3
 
 MERGES = [("Ġ", "g"), ("o", "o"), ("Ġg", "oo"), ("Ġgoo", "d"), ("ð", "Ł"), ("Ċ", "Ċ")]

@@ -96,6 +96,8 @@ def test_a_hundred_demonstrations_become_enough_steps(data: Path) -> None:
     config, _ = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"))
     steps = config.sft.epochs * -(-80 // config.sft.batch_size)
     assert steps >= 40 and 0 < config.sft.warmup_steps <= 0.15 * steps and steps / config.sft.eval_every >= 6
+    long, fitted = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"), sft__epochs=100, sft__batch_size=8)
+    assert fitted["engine.watch_every"].value == long.engine.watch_every == 25 and config.engine.watch_every == 5  # of 1,000 steps 40
 
 
 def test_prompts_are_written_as_the_model_knows_them_and_the_data_can_be(make_model: Any, data: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_judge_that_a_policy_learned_from_is_no_independent_one(
     saved = str(run / "checkpoints" / "step-000003" / "policy")
     for name in names:
         (note,) = judged(tmp_path, name, policies=f"bundled/world-policy\n{saved if name == names[0] else f'{run}@start'}")
-        assert note.startswith("Warning: evaluation.judge is the reward model that the run policy was trained with. It is no independent")
+        assert note.startswith("Warning: evaluation.judge is the reward that the run policy was trained with. It is no independent")
     assert judged(tmp_path, str(make_reward("another")), policies=saved) == []
     (note,) = judged(tmp_path, str(judge), reward=f"{judge}@3")
     assert note.endswith("only says again what the score says.")

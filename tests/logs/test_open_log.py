@@ -230,7 +230,7 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
         "packed": "compressed",
         "nothing": "no training step",
         "gone": "cannot be read",
-        ".": "not a file",
+        ".": "no file with a line in it that ends in",
     }.items():
         with pytest.raises(ConfigError, match=sentence):
             open_log(tmp_path / name, tmp_path / "workspace")

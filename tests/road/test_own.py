@@ -13,10 +13,11 @@ from rlhf_studio.config import EvaluationRunConfig, RewardModelRunConfig, RunCon
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
+from rlhf_studio.inputs.named_reward import component_named, name_of_component
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.look import look_at, problems_of
 from rlhf_studio.jobs.road.outcomes import shared_frame
-from rlhf_studio.jobs.road.own import Made, in_full, minutes_for, parts_of, require_known, reward_of, settings_for_part, with_origin
+from rlhf_studio.jobs.road.own import Made, in_full, minutes_for, parts_of, require_known, settings_for_part, with_origin
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, list_roads, read_road
 from rlhf_studio.ui.road.own import as_rows
 from tests.road.own_files import own_files, own_settings
@@ -66,7 +67,8 @@ def test_a_reward_is_named_in_one_line(tmp_path: Path) -> None:
         ("mine.py", {"kind": "python", "file": str(tmp_path / "mine.py")}),
         ("org/judge", {"kind": "reward_model", "model": "org/judge"}),
     ):
-        assert reward_of(text, tmp_path) == component
+        assert component_named(text, tmp_path) == component
+        assert component_named(name_of_component(component)) == component
 
 
 def test_each_part_gets_what_the_one_before_has_made(tmp_path: Path) -> None:
@@ -101,10 +103,10 @@ def test_what_decides_says_whether_it_is_the_reward_again(tmp_path: Path) -> Non
     rule, model = {"kind": "lexicon"}, {"kind": "reward_model", "model": "bundled/world-reward"}
     for settings, measure, judge, same in (
         (own, "score", "the reward model trained on your pairs", True),
-        (replace(own, judge=rule), "score", "the lexicon rule", False),
+        (replace(own, judge=rule), "judge", "the lexicon rule", False),
         (replace(own, judge=model), "judge", "world-reward", True),
         (replace(own, reward=rule), "judge", "world-reward", False),
-        (replace(own, reward=rule, judge=rule), "score", "the lexicon rule", True),
+        (replace(own, reward=rule, judge=rule), "judge", "the lexicon rule", True),
     ):
         config, (ppo, _) = settings_for_part(settings, "evaluation", made)[0], settings_for_part(settings, "ppo", made)
         assert isinstance(config, EvaluationRunConfig) and bool(config.evaluation.judge) is (measure == "judge")

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from rlhf_studio.jobs.road.own import Made, made_so_far
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.jobs.road.state import Comparison, Course, OwnSettings, Part, Road
-from rlhf_studio.jobs.road.verdict import held_up, judgement_of, verdict_of
+from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, Road, TrainingEnds
+from rlhf_studio.jobs.road.verdict import held_up, part_verdict_of, verdict_of
 
 
-def gold(first: float | None, last: float) -> Course:
-    return Course("gold/score", first, last)
+def gold(first: float | None, last: float) -> TrainingEnds:
+    return TrainingEnds("gold/score", first, last)
 
 
 def wins(rate: float, low: float | None, high: float | None, same_origin: bool | None = None) -> Comparison:
     return Comparison("gold", rate, low, high, 8, same_origin=same_origin, judge="lexicon" if same_origin is not None else "")
 
 
-def ended(*ppo: Course | None, evaluation: Comparison | None = None) -> Road:
+def ended(*ppo: TrainingEnds | None, evaluation: Comparison | None = None) -> Road:
     road = Road(Path("/w/roads/r"), "a road", SMALL, plan(RoadSettings(rounds=len(ppo) or 1)))
     road = replace(road, parts=[replace(part, state="done") for part in road.parts])
     for key, course in zip(("ppo", "ppo-2"), ppo, strict=False):
@@ -52,10 +52,10 @@ def test_one_answer_to_all_prompts_is_told() -> None:
 def test_what_the_score_did_from_the_first_round_to_the_last() -> None:
     assert verdict_of(ended(gold(-0.93, -0.92))) == "With PPO the gold score rose from \u22120.93 to \u22120.92."
     assert verdict_of(ended(gold(0.5, 1.5), gold(1.4, 0.2))) == "With PPO the gold score fell from 0.50 to 0.20."
-    assert verdict_of(ended(Course("objective/scores", 0.5, 1.5), Course("objective/scores", 1.5, 0.501))) == (
+    assert verdict_of(ended(TrainingEnds("objective/scores", 0.5, 1.5), TrainingEnds("objective/scores", 1.5, 0.501))) == (
         "With PPO the score stayed at 0.50."
     )
-    assert verdict_of(ended(gold(0.5, 1.5), Course("objective/scores", 1.5, 2.5))) == ""  # two numbers, no course
+    assert verdict_of(ended(gold(0.5, 1.5), TrainingEnds("objective/scores", 1.5, 2.5))) == ""  # two numbers, no course
     assert verdict_of(ended(gold(None, 0.5))) == verdict_of(ended(None)) == ""
 
 
@@ -63,7 +63,7 @@ def test_no_verdict_before_the_end() -> None:
     road = ended(gold(0.5, 1.5), evaluation=wins(0.67, 0.55, 0.78))
     assert verdict_of(road).endswith("on 8 prompts. With PPO the gold score rose from 0.50 to 1.50.")
     assert verdict_of(road.with_part("evaluation", state="running")) == ""
-    unsure = Course("objective/scores", 0.24, 0.41, 0, "cannot tell yet", 5)  # on own files the doctor has judged the score
+    unsure = TrainingEnds("objective/scores", 0.24, 0.41, 0, "cannot tell yet", 5)  # on own files the doctor has judged the score
     own = replace(road.with_part("ppo", course=unsure), settings=OwnSettings("m"))
     assert verdict_of(own).endswith("with the start (55 % to 78 %), by the gold score, on 8 prompts. " + NOT_SURE)
 
@@ -75,36 +75,36 @@ def test_the_judge_says_whether_it_is_of_the_rewards_own_origin() -> None:
 
 LOSS, ACCURACY, SCORE = "sft/eval_loss", "reward_model/eval_accuracy", "objective/scores"
 WORTH = [
-    ("sft", Course(LOSS, 2.0, 1.5, held_out=20), True, "The held-out loss fell by 25 %: 2.00 → 1.50, on 20 examples.", ""),
-    ("sft", Course(LOSS, 2.0, 2.1, rate=1e-3), False, "The held-out loss did not fall: 2.00 → 2.10.", "--sft.learning_rate 0.00033"),
-    ("sft", Course("sft/loss", 2.0, 1.0), False, "No demonstrations were held out", "--data.eval_share"),
+    ("sft", TrainingEnds(LOSS, 2.0, 1.5, held_out=20), True, "The held-out loss fell by 25 %: 2.00 → 1.50, on 20 examples.", ""),
+    ("sft", TrainingEnds(LOSS, 2.0, 2.1, rate=1e-3), False, "The held-out loss did not fall: 2.00 → 2.10.", "--sft.learning_rate 0.00033"),
+    ("sft", TrainingEnds("sft/loss", 2.0, 1.0), False, "No demonstrations were held out", "--data.eval_share"),
     # Wilson's interval by hand: of 20, 15 right is 53 % to 89 %; 13 right is 43 % to 82 %
-    ("reward_model", Course(ACCURACY, 0.5, 0.75, 20), True, "75 % of 20 held-out pairs (53 % to 89 %).", ""),
+    ("reward_model", TrainingEnds(ACCURACY, 0.5, 0.75, 20), True, "75 % of 20 held-out pairs (53 % to 89 %).", ""),
     (
         "reward_model",
-        Course(ACCURACY, 0.5, 0.65, 20),
+        TrainingEnds(ACCURACY, 0.5, 0.65, 20),
         False,
         "65 % of 20 held-out pairs (43 % to 82 %).",
         "About 50 held-out",
     ),
-    ("reward_model", Course(ACCURACY, 0.5, 0.4, 200), False, "40 % of 200 held-out pairs", "no better than guessing"),
-    ("ppo", Course(SCORE, 0.0, 3.0, kind="collapsed", rate=3e-4, usual=2e-5), False, "collapsed", "--ppo.learning_rate 2e-05"),
-    ("ppo", Course(SCORE, 0.0, 0.5, 0, "improved", 30), True, "PPO raised the score (0.00 → 0.50), in 30 steps.", ""),
-    ("ppo", Course(SCORE, 0.0, 0.0, kind="nothing learned"), True, "PPO did not raise the score (0.00 → 0.00), in 0 steps.", ""),
+    ("reward_model", TrainingEnds(ACCURACY, 0.5, 0.4, 200), False, "40 % of 200 held-out pairs", "no better than guessing"),
+    ("ppo", TrainingEnds(SCORE, 0.0, 3.0, kind="collapsed", rate=3e-4, usual=2e-5), False, "collapsed", "--ppo.learning_rate 2e-05"),
+    ("ppo", TrainingEnds(SCORE, 0.0, 0.5, 0, "improved", 30), True, "PPO raised the score (0.00 → 0.50), in 30 steps.", ""),
+    ("ppo", TrainingEnds(SCORE, 0.0, 0.0, kind="nothing learned"), True, "PPO did not raise the score (0.00 → 0.00), in 0 steps.", ""),
     ("ppo", None, False, "Nothing was measured", "more minutes"),
 ]
 
 
 def test_a_part_is_worth_it_by_its_numbers() -> None:
     for key, course, worth, sentence, advice in WORTH:
-        judgement = judgement_of(Part(key, key, "run", "done", course=course))
-        assert judgement is not None and judgement.worth is worth, course
-        assert sentence in judgement.sentence and advice in judgement.advice and bool(judgement.advice) is not worth, judgement
+        verdict = part_verdict_of(Part(key, key, "run", "done", course=course))
+        assert verdict is not None and verdict.worth is worth, course
+        assert sentence in verdict.sentence and advice in verdict.advice and bool(verdict.advice) is not worth, verdict
 
 
 def test_a_road_on_own_files_stops_after_a_part_that_was_not_worth_it() -> None:
     parts = [
-        Part("sft", "", "run", "done", course=Course(LOSS, 2.0, 2.1)),
+        Part("sft", "", "run", "done", course=TrainingEnds(LOSS, 2.0, 2.1)),
         Part("reward_model", "", "run", "skipped"),
         Part("ppo", "", "run"),
     ]
@@ -112,11 +112,11 @@ def test_a_road_on_own_files_stops_after_a_part_that_was_not_worth_it() -> None:
     assert held_up(road) == parts[0]
     assert held_up(replace(road, settings=OwnSettings("m", anyway=True))) is None
     assert held_up(replace(road, settings=RoadSettings())) is None
-    assert held_up(road.with_part("sft", course=Course(LOSS, 2.0, 1.9))) is None
+    assert held_up(road.with_part("sft", course=TrainingEnds(LOSS, 2.0, 1.9))) is None
     assert held_up(road.with_part("ppo", state="done", course=None)) is None  # nothing comes after it
 
-    judge = Part("reward_model", "", "run", "done", run="rm", course=Course(ACCURACY, 0.5, 0.4, 200))
-    weak = replace(road, parts=[replace(parts[0], course=Course(LOSS, 2.0, 1.9), run="sft"), judge, parts[2]])
+    judge = Part("reward_model", "", "run", "done", run="rm", course=TrainingEnds(ACCURACY, 0.5, 0.4, 200))
+    weak = replace(road, parts=[replace(parts[0], course=TrainingEnds(LOSS, 2.0, 1.9), run="sft"), judge, parts[2]])
     assert held_up(weak) == judge and made_so_far(weak, Path("/r")).reward_model == "/r/rm"
     given = replace(weak, settings=OwnSettings("m", reward={"kind": "lexicon"}))  # then it would only be the judge, and is not asked
     assert held_up(given) is None and made_so_far(given, Path("/r")) == Made("/r/sft")

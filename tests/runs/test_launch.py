@@ -3,6 +3,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,12 @@ from rlhf_studio.runs import launch, liveness
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import AlreadyRunning, NotRunning, StoreError
+from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import _trackers, engine_command, engine_processes, force_stop, kill_engine, start_engine
 from rlhf_studio.runs.liveness import StartTicket, is_alive, is_starting
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, Origin
+from rlhf_studio.runs.status import may_force_stop
 from rlhf_studio.runs.writer import RunWriter, record_end
 from tests.runs.store_helpers import end, new_run, start_fake, use_fake_engine
 from tests.waiting import wait_until
@@ -276,3 +279,34 @@ def test_an_engine_that_will_not_go(run: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "kill", forbidden)
     with pytest.raises(StoreError, match="could not be ended: .*not permitted"):
         kill_engine(run)
+
+
+HOLDS_ITS_OWN_RUN = """
+import sys
+from pathlib import Path
+from rlhf_studio.runs.liveness import EngineLock
+EngineLock(Path(sys.argv[1])).acquire()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_persons_own_program_is_never_ended(tmp_path: Path):
+    """Not when it is asked to stop and does not: it is a notebook, perhaps, with hours of work in it. The sentence says what to do."""
+    folder = tmp_path / "runs" / "mine"
+    create_run(folder, RunConfig(), name="mine", state="running", origin=Origin(program="a notebook"))
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}
+    command = [sys.executable, "-c", HOLDS_ITS_OWN_RUN, str(folder)]
+    program = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert program.stdout is not None and program.stdout.readline() == b"ready\n" and is_alive(folder)
+        with pytest.raises(StoreError, match=r"not ours to end \(a notebook\).*interrupt the notebook"):
+            force_stop(folder, "an operator")
+        unanswered = replace(RunReader(folder).status(), stop_asked_age=60.0)
+        assert not may_force_stop(unanswered) and may_force_stop(replace(unanswered, origin=Origin()))
+        with pytest.raises(StoreError, match="was made by a notebook"):
+            refuse_only_read(RunReader(folder))
+        assert program.poll() is None
+    finally:
+        program.communicate()
+    assert program.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -54,12 +55,18 @@ PARTS = {
 
 
 def functions_of(server: Server) -> dict[str, tuple[str, Callable[..., Any]]]:
-    """Every function of the running app that a request can name: (its address, a function that makes the body for some data)."""
+    """Every function of the running app that a request can name: (its address, a function that makes the body for some data).
+
+    A function for programs takes what it is given by its arguments' names."""
     every: dict[str, tuple[str, Callable[..., Any]]] = {}
     for index, event in server.demo.fns.items():
+        taken = inspect.signature(event.fn).parameters.values() if event.api_visibility == "public" else ()
+        names = {part.name: "" if part.default is part.empty else part.default for part in taken if part.name != "request"}
 
-        def send(data: Any, session: str = "s1", index: int = index) -> Any:
-            return {"data": [], "event_data": data, "fn_index": index, "trigger_id": None, "session_hash": session}
+        def send(data: Any, session: str = "s1", index: int = index, names: dict[str, Any] = names) -> Any:
+            given = data if isinstance(data, dict) else {}
+            values = [given[name] if isinstance(given.get(name), str) else default for name, default in names.items()]
+            return {"data": values, "event_data": data, "fn_index": index, "trigger_id": None, "session_hash": session}
 
         assert event.fn.__name__ not in every
         every[event.fn.__name__] = ("/gradio_api/run/predict", send)

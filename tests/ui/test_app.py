@@ -35,6 +35,7 @@ from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
+from tests.access import table
 from tests.ui.train_helpers import install_world, start_stand_in
 from tests.waiting import wait_until
 
@@ -92,9 +93,11 @@ def test_the_app_its_lessons_plans_codes_experiments_and_search_load_neither_tor
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, str(tmp_path)], check=True)
 
 
-def test_every_event_is_private(tmp_path: Path) -> None:
+def test_every_event_of_a_page_is_private(tmp_path: Path) -> None:
+    """Those that have no target are for programs."""
     demo = built(tmp_path, Access())
-    assert {function.api_visibility for function in demo.fns.values()} == {"private"}
+    assert {function.api_visibility for function in demo.fns.values() if function.targets} == {"private"}
+    assert {function.fn.__name__ for function in demo.fns.values() if function.api_visibility != "private"} == table.PROGRAMS
 
 
 def test_an_idle_app_leaves_the_machine_to_the_run(server: Server) -> None:
@@ -250,7 +253,14 @@ def test_the_command_serves_until_interrupted(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", "elsewhere")
     monkeypatch.setenv(NO_HUB_TOKEN, "")  # so that it is put back afterwards
-    plain = {"permissions": NOTHING_ALLOWED, "allow_hosts": [], "prepare_lessons": True, "browse": [], **(main.__kwdefaults__ or {})}
+    plain = {
+        "permissions": NOTHING_ALLOWED,
+        "allow_hosts": [],
+        "prepare_lessons": True,
+        "browse": [],
+        "mcp": False,
+        **(main.__kwdefaults__ or {}),
+    }
     assert main([]) == 0
     assert options_seen == {
         "root": Path("elsewhere"),

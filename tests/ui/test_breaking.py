@@ -51,11 +51,11 @@ def test_how_long_both_runs_take_is_told_from_what_was_measured(page: Breaking, 
     experiment = experiment_of("no_kl")
     configs = [experiment.config(which, 0) for which in WHICH]
     recipe = load_recipe("world")
-    assert how_long(workspace, configs) == "Both runs together take about 1 minute on two CPU cores that do nothing else."
+    assert how_long(workspace, configs) == "Both runs together take about 1.3 minutes on two CPU cores that do nothing else."
     assert recipe.minutes == 1 and recipe.config.ppo.steps == 30  # 2 x 20 of 30 steps
     news = page.break_news({"show": "no_kl", "seed": 0}, VIEWER)
     assert news["takes"] == how_long(workspace, configs)
-    assert how_long(workspace, configs[:1]).startswith("The missing run takes about 40 seconds on two")
+    assert how_long(workspace, configs[:1]).startswith("The missing run takes about 40 s on two")
 
 
 def test_everyone_may_read(page: Breaking) -> None:

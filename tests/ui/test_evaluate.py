@@ -236,7 +236,7 @@ WRONG_FORMS: list[tuple[Json, str]] = [
     ({"policies": "./no-model", "file": "p.txt", "reward": "x"}, "Who answers: there is no folder ./no-model"),
     ({"policies": "ppo-1@start", "file": "./no-prompts.txt"}, "Prompts: there is no file ./no-prompts.txt"),
     ({"policies": "ppo-1@start", "judge": "./no-judge"}, "Judge: there is no folder ./no-judge"),
-    ({"policies": "ppo-1@start", "reward": "./no-reward"}, "Reward model: there is no folder ./no-reward"),
+    ({"policies": "ppo-1@start", "reward": "./no-reward"}, "Reward: there is no folder ./no-reward"),
     ({"policies": "ppo-1@start", "text": "./no-text.txt"}, "Held-out text: there is no file ./no-text.txt"),
     ({"policies": "ppo-1@start", "reference": "./no-reference"}, "Reference model: there is no folder ./no-reference"),
 ]

@@ -15,7 +15,7 @@ from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.forecast import memory_view, short_count, time_row
+from rlhf_studio.ui.forecast import memory_view, time_row
 
 CPU = Device("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
 PARTS = [MemoryPart("Policy", 1_130_000, 4_500_000, 4_500_000), MemoryPart("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
@@ -69,18 +69,13 @@ def test_what_is_unknown_is_called_unknown() -> None:
     assert (no_figures["free"], no_figures["state"]) == ("", "unknown")
 
 
-@pytest.mark.parametrize(("count", "text"), [(7, "7"), (1200, "1.2 k"), (124_400_000, "124 M"), (6_900_000_000, "6.9 B")])
-def test_counts(count: int, text: str) -> None:
-    assert short_count(count) == text
-
-
 def test_time_from_a_run_is_better_than_from_the_machine() -> None:
     assert time_row(60, None, None) is None
     exact = time_row(60, Pace(2.0, "a", True), (1.0, 9.0))
     assert exact == {"label": "Time", "value": "about 2 minutes on this machine", "help": exact["help"]}
-    assert exact["help"] == "2.0 s a round, measured in an earlier run with these settings."
+    assert exact["help"] == "2 s a round, measured in an earlier run with these settings."
     scaled = time_row(60, Pace(20.0, "a", False), None)
     assert scaled["value"] == "about 20 minutes on this machine" and "20 s a round, scaled" in scaled["help"]
     rough = time_row(60, None, (1.0, 4.0))
     assert rough["value"] == "1 minute to 4 minutes on this machine"
-    assert "1.0 s to 4.0 s a round" in rough["help"] and "rough" in rough["help"]
+    assert "1 s to 4 s a round" in rough["help"] and "rough" in rough["help"]

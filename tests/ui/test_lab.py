@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,24 +15,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
+from rlhf_studio.inputs.helper import MEMORY_VARIABLE
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.paths import checkpoint_dir
+from rlhf_studio.runs.paths import checkpoint_dir, run_dir
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights, Progress
+from rlhf_studio.ui.lab import following
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
+from tests.waiting import wait_until
 
 CONFIG = load_recipe("world").config
 
@@ -379,6 +387,61 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     assert answer_of(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
     start = {"run": opened["run"], "how": "sweep", "axes": {"engine.seed": [1, 2]}}
     assert "no model to train" in answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+
+
+def test_a_log_is_followed_in_a_process_of_its_own_until_its_run_is_stopped(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps({**json.loads(LINE), "step": step}) + "\n" for step in (1, 2)))
+    data = {"path": str(file), "name": "grows", "follow": True}
+    opened = answer_of(desk.opening.open_log(data, OPERATOR))
+    status = workspace.status(opened["run"])
+    assert opened["following"] and (status.state, status.name, status.origin.controls) == ("running", "grows", ["stop"])
+    send_command(run_dir(workspace.root, opened["run"]), "stop")
+    wait_until(lambda: workspace.status(opened["run"]).state == "finished")
+    assert workspace.status(opened["run"]).step == 2
+    refused = answer_of(desk.opening.open_log({**data, "text": LINE, "path": ""}, OPERATOR))
+    assert "does not grow" in refused["problem"]
+    file.write_text("{}\n")
+    assert "are of no form that is read" in answer_of(desk.opening.open_log(data, OPERATOR))["problem"]
+
+
+def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_app(
+    desk: Desk, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST", 1)
+    monkeypatch.setattr(following, "LOOKS", 1)
+    monkeypatch.setattr(following, "LOOK_SECONDS", 0.0)
+    started: list[subprocess.Popen[bytes]] = []
+    limits: list[str] = []
+
+    def begin(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.Popen[bytes]:
+        limits.append(env[MEMORY_VARIABLE])
+        started.append(sleeper())
+        return started[-1]
+
+    monkeypatch.setattr(following.subprocess, "Popen", begin)
+    data = {"path": str(tmp_path), "follow": True}
+
+    def alive() -> list[bool]:
+        return [process.poll() is None for process in started]
+
+    assert "No response has come yet" in answer_of(desk.opening.open_log(data, OPERATOR))["notes"][0]
+    answer_of(desk.opening.open_log(data, OPERATOR))
+    assert alive() == [False, True]
+    follows = following.Following(workspace)
+    with pytest.raises(StoreError, match="closing"):
+        follows.start(tmp_path, "", "", closing)
+    assert alive() == [False, True, False]
+    desk.close()
+    assert alive() == [False] * 3 and limits == [str(MEMORY_BYTES)] * 3  # as a log that is opened
+
+
+def sleeper(begin: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> subprocess.Popen[bytes]:
+    return begin([sys.executable, "-c", "import time; time.sleep(60)"])
+
+
+def closing() -> None:
+    raise StoreError("closing", "state")
 
 
 WRONG_LOGS: list[tuple[Any, str]] = [

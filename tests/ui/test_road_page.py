@@ -19,7 +19,7 @@ from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
-from rlhf_studio.jobs.road.state import Course, OwnSettings, driven, list_roads, read_road, write_road
+from rlhf_studio.jobs.road.state import OwnSettings, TrainingEnds, driven, list_roads, read_road, write_road
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_own_files_stands_at_its_field(page: RoadPage, starte
 
 def test_a_road_that_waits_says_what_would_help_and_goes_on_anyway(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
     road = begin_road(tmp_path, "", OwnSettings("m", "d", "p", "q"), 0.0)
-    write_road(road.with_part("sft", state="done", course=Course("sft/eval_loss", 1.0, 1.2, 20, rate=1e-3)))
+    write_road(road.with_part("sft", state="done", course=TrainingEnds("sft/eval_loss", 1.0, 1.2, 20, rate=1e-3)))
     shown = news(page)["roads"][0]
     assert shown["held_up"]["title"] == "Fine-tune on your demonstrations" and "0.0003" in shown["held_up"]["advice"]
     assert [part["weak"] for part in shown["parts"]] == [True, False, False, False]
@@ -292,7 +292,8 @@ def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadP
     road = read_road(new_road(tmp_path))
     assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
     road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
-    write_road(road.with_part("ppo", course=Course("gold/score", 0.5, 1.5)).with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
+    road = road.with_part("ppo", course=TrainingEnds("gold/score", 0.5, 1.5))
+    write_road(road.with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
     first = news(page, VIEWER)["roads"][0]
     assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and first["note"] == ""
     headlines = {part["key"]: part["headline"] for part in first["parts"]}

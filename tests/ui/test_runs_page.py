@@ -17,7 +17,7 @@ from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.finding.folders import Listing
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.records import ALIVE, RunStatus, State, StepRecord
+from rlhf_studio.runs.records import ALIVE, Origin, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
@@ -178,7 +178,7 @@ def test_why_the_queue_stands_still_is_said_beside_the_rows(workspace: Workspace
 
 @pytest.mark.parametrize("state", get_args(State))
 def test_what_may_be_done_in_each_state(state: State) -> None:
-    values = dict.fromkeys(RunStatus.__dataclass_fields__)
+    values: dict[str, Any] = {**dict.fromkeys(RunStatus.__dataclass_fields__), "origin": Origin()}
     actions = allowed_actions(RunStatus(**{**values, "state": state}))
     assert ("resume" in actions) == (state in ("stopped", "failed", "interrupted"))
     assert ("cancel" in actions) == (state == "queued")
@@ -186,6 +186,8 @@ def test_what_may_be_done_in_each_state(state: State) -> None:
     assert "force_stop" not in actions
     late = allowed_actions(RunStatus(**{**values, "state": state, "stop_asked_age": 20.0}))
     assert ("force_stop" in late) == (state in ALIVE)
+    of_a_program = allowed_actions(RunStatus(**{**values, "state": state, "stop_asked_age": 20.0, "origin": Origin(program="mine.py")}))
+    assert not {"force_stop", "resume", "go_on"} & set(of_a_program)
 
 
 # --- deleting says what is lost ------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from rlhf_studio.ui.forecast import recipe_row
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.units import duration
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
 
@@ -153,8 +154,8 @@ def test_an_earlier_run_tells_the_time(bench: Bench, tmp_path: Path) -> None:
         for step, seconds in enumerate((9.0, 3.0), start=1):
             writer.commit_step(StepRecord(step, {"time/total": seconds}, []))
     figures = bench.page.check(sent(), OPERATOR)["figures"]
-    assert figures[0] | {"help": ""} == {"label": "Time", "value": "about 2 minutes on this machine", "help": ""}
-    assert figures[0]["help"].startswith("3.0 s a round")
+    assert figures[0] | {"help": ""} == {"label": "Time", "value": "about 1.5 minutes on this machine", "help": ""}
+    assert figures[0]["help"].startswith("3 s a round")
 
 
 def test_cards_page_and_phone_tell_the_same_time(bench: Bench, tmp_path: Path) -> None:
@@ -171,9 +172,9 @@ def test_cards_page_and_phone_tell_the_same_time(bench: Bench, tmp_path: Path) -
     for who in (OPERATOR, VIEWER):
         cards = {card["name"]: card["tags"][0] for card in bench.page.boot({}, who)["recipes"]}
         for recipe in timed:
-            duration = f"about {outlook.duration(12 * recipe.minutes)}"
-            assert cards[recipe.name] == duration
-            assert bench.page.check(sent(recipe.name), who)["figures"][0]["value"] == f"{duration} on this machine"
+            expected_time = f"about {duration(60 * 12 * recipe.minutes)}"
+            assert cards[recipe.name] == expected_time
+            assert bench.page.check(sent(recipe.name), who)["figures"][0]["value"] == f"{expected_time} on this machine"
 
 
 def test_start_queues_exactly_the_settings_on_the_page(bench: Bench) -> None:
@@ -562,10 +563,10 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
         return (recipe_row(config, WORLD, None) or outlook.unknown_time(config))["value"]
 
     per_run = WORLD.minutes
-    assert time(WORLD.config) == f"about {outlook.duration(per_run)}"
-    assert time(changed(ppo={"steps": WORLD.config.ppo.steps * 100})) == f"about {outlook.duration(100 * per_run)}"
+    assert time(WORLD.config) == f"about {duration(60 * per_run)}"
+    assert time(changed(ppo={"steps": WORLD.config.ppo.steps * 100})) == f"about {duration(60 * 100 * per_run)}"
     with_rule = [*WORLD.config.model_dump()["reward"]["components"], {"kind": "length"}]
-    assert time(changed(reward={"components": with_rule})) == f"about {outlook.duration(per_run)}"
+    assert time(changed(reward={"components": with_rule})) == f"about {duration(60 * per_run)}"
     for other in ({"model": {"policy": "gpt2"}}, {"reward": {"components": with_rule[1:]}}, {"lora": {"enabled": True}}):
         assert time(changed(**other)) == "known after the first round"
 
@@ -573,14 +574,6 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
 def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
     recipe = load_recipe("gpt2-imdb")
     assert recipe_row(recipe.config, recipe, None) is None and recipe_row(recipe.config, recipe, 3.0) is None
-
-
-@pytest.mark.parametrize(
-    ("minutes", "words"),
-    [(0.01, "10 seconds"), (0.5, "30 seconds"), (1.2, "1 minute"), (45, "45 minutes"), (200, "3 hours"), (55, "55 minutes")],
-)
-def test_durations(minutes: float, words: str) -> None:
-    assert outlook.duration(minutes) == words
 
 
 def test_short_names() -> None:

@@ -17,7 +17,7 @@ ONLY_STORED = frozenset(
     f"engine.{name}"
     for name in (
         *("checkpoint_every", "keep_checkpoints", "keep_best", "snapshot_every", "record_samples"),
-        *("watch_prompts", "watch_every", "probe_prompts", "report_to"),
+        *("watch_prompts", "watch_every", "probe_prompts", "report_to", "notify"),
         *("device", "processes", "threads", "accelerate_config"),
     )
 )

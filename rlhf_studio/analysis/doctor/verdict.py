@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rlhf_studio.analysis.doctor.check import Course
+from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
@@ -80,7 +80,19 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
         since = int(run.steps[differing[-1] + 1 if len(differing) else 0])
         kind = rules.kinds[int(kinds[-1])]
         kind = rules.when_over.get(kind, kind) if run.over else kind
-        return Verdict(kind, *rules.words(checked, kind), rules.notes(checked, kind), since)
+        return Verdict(kind, *rules.words(checked, kind), [*rules.notes(checked, kind), *_not_checked(checked)], since)
+
+
+def _not_checked(checked: Checked[Any]) -> list[str]:
+    """A note with the checks that could not be made of a run that another program has recorded, as far as it did; empty for our own."""
+    run = checked.run
+    if run.settings_known:
+        return []
+    own = [name for name, registered in CHECKS.items() if run.config.stage in registered.stages]
+    missing = [name for name in own if name not in checked.courses and name not in AGAINST_SETTINGS]
+    against = [name for name in own if name in AGAINST_SETTINGS]
+    notes = [f"Not checked, because the numbers that they need are not recorded: {', '.join(missing)}."] if missing else []
+    return notes + ([f"Not checked, because not all settings are known: {', '.join(against)}."] if against else [])
 
 
 def failure(run: RecordedRun) -> list[str]:

@@ -30,16 +30,19 @@ def _go_on() -> None:
     """Nobody wants to end it."""
 
 
-def open_log_apart(file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, called: str = "") -> Opened:
+def open_log_apart(
+    file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, called: str = "", tokenizer: str = ""
+) -> Opened:
     """As :func:`~rlhf_studio.analysis.logs.open_log.open_log`, in a process of its own.
 
     ``tick`` is called again and again, and may raise to end it.
 
     Raises ConfigError and StoreError as that does, and StoreError too when the process needs too much memory or does not answer.
     """
-    task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name, "called": called}
+    task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name}
+    task |= {"called": called, "tokenizer": tokenizer}
     try:
-        with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, tick=tick)) as answers:
+        with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, network=bool(tokenizer), tick=tick)) as answers:
             for answered in answers:
                 if "problems" in answered:
                     raise ConfigError([Problem(field, message) for field, message in answered["problems"]])
@@ -55,16 +58,17 @@ def open_log_apart(file: Path, workspace: Path, name: str = "", tick: Callable[[
     raise StoreError(f"The log {Path(file).name} could not be opened: the process that read it ended without a word.")
 
 
-def open_log_text(text: str, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on) -> Opened:
+def open_log_text(
+    text: str, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, tokenizer: str = ""
+) -> Opened:
     """The same for the text of a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
         called = plain[:MAX_NAME] or path.name
-        return open_log_apart(
-            path, workspace, (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME], tick, called=called
-        )
+        title = (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME]
+        return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)
 
 
 # --- inside the child --------------------------------------------------------------------------------------------------------------
@@ -74,7 +78,8 @@ def main() -> None:
     """Open the log that the task names; say how far it is, and at the end what became of it."""
     task = read_task()
     try:
-        opened = open_log(Path(task["file"]), Path(task["workspace"]), task["name"], _ProgressAnswers(), called=task["called"])
+        file, workspace = Path(task["file"]), Path(task["workspace"])
+        opened = open_log(file, workspace, task["name"], _ProgressAnswers(), called=task["called"], tokenizer=task["tokenizer"])
     except ConfigError as error:
         answer({"problems": [[problem.field, problem.message] for problem in error.problems]})
     except StoreError as error:

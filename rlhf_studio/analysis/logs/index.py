@@ -12,6 +12,7 @@ from rlhf_studio.analysis.logs import records
 from rlhf_studio.analysis.logs.line import LogLine, meant
 from rlhf_studio.analysis.logs.shape import (
     FORMAT,
+    MARK,
     MOST_LINE_BYTES,
     MOST_LINES,
     MOST_NAMES,
@@ -28,9 +29,8 @@ from rlhf_studio.analysis.logs.shape import (
 from rlhf_studio.config.io import ConfigError, Problem, parse_config
 from rlhf_studio.runs.records import Probe
 
-MARK = b"\xef\xbb\xbf"  # what some programs write at the beginning of a UTF-8 file
 OF_STEPS = ("step", "rollout", "watched", "episodes", "probe_score", "change", "event")
-_TRAINED = ("rollout", "step", "episodes")  # kinds of lines that make a training step of their number
+TRAINED = ("rollout", "step", "episodes")  # kinds of lines that make a training step of their number
 _NOT_GIVEN = -1
 
 
@@ -85,7 +85,7 @@ class LogIndex:
         order = np.argsort(rows["step"], kind="stable")
         self._rows = {name: column[order] for name, column in rows.items()}
         self._columns.clear()
-        trained = np.isin(self._rows["kind"], [OF_STEPS.index(kind) for kind in _TRAINED])
+        trained = np.isin(self._rows["kind"], [OF_STEPS.index(kind) for kind in TRAINED])
         if not trained.any():
             raise wrong("the file holds no training step: no response and no metrics")
         self._check_sizes()

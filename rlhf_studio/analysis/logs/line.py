@@ -16,6 +16,7 @@ from rlhf_studio.runs.values import LARGEST_FLOAT32
 from rlhf_studio.visible import visible
 
 MOST_MEMBERS = 1000
+_CONTAINERS = {list, dict}
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
 
@@ -36,20 +37,9 @@ class LogLine:
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
-            value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_bounded_integer)
-        except UnicodeDecodeError as error:
-            self.fail("", f"it is not UTF-8 text (byte {error.start + 1} of the line)")
-        except _Unusable as error:
-            self.fail("", str(error))
-        except RecursionError:
-            self.fail("", f"its lists and objects lie more than {MOST_DEPTH} deep inside each other")
+            return read_object(data)
         except ValueError as error:
-            self.fail("", f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}")
-        if not isinstance(value, dict):
-            self.fail("", f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}")
-        if _depth(value) > MOST_DEPTH:
-            self.fail("", f"its lists and objects lie more than {MOST_DEPTH} deep inside each other")
-        return value
+            self.fail("", str(error))
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
@@ -111,9 +101,9 @@ class LogLine:
             return None
         if not isinstance(value, list) or len(value) > most:
             self.fail(name, f"it must be a list of at most {most:,} texts")
-        for index, item in enumerate(value):
-            if not isinstance(item, str):
-                self.fail(f"{name}[{index}]", f"{_short(item)} is not a text")
+        if not set(map(type, value)) <= {str}:
+            index = next(index for index, item in enumerate(value) if type(item) is not str)
+            self.fail(f"{name}[{index}]", f"{_short(value[index])} is not a text")
         if sum(map(len, value)) > MOST_TEXT:
             self.fail(name, f"it holds more than {MOST_TEXT:,} characters")
         return value
@@ -202,6 +192,25 @@ class LogLine:
         return [math.nan if item is None else self._number(f"{name}[{index}]", item) for index, item in enumerate(row)]
 
 
+def read_object(data: bytes, most_depth: int = MOST_DEPTH) -> dict[str, Any]:
+    """The JSON object that a line holds. Raises ValueError whose message is for people."""
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_bounded_integer)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 text (byte {error.start + 1} of the line)") from error
+    except _Unusable:
+        raise
+    except RecursionError as error:
+        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other") from error
+    except ValueError as error:
+        raise ValueError(f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}")
+    if _depth(value, most_depth) > most_depth:
+        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other")
+    return value
+
+
 class _Unusable(ValueError):
     """JSON that says nothing certain; the message is for people."""
 
@@ -221,14 +230,18 @@ def _bounded_integer(digits: str) -> int:
     return int(digits)
 
 
-def _depth(value: Any) -> int:
+def _depth(value: Any, most_depth: int) -> int:
     """How deep lists and objects lie inside each other; the JSON reader has bounded it already."""
     level: list[Any] = [value]
     depth = 0
-    while level and depth <= MOST_DEPTH:
+    while level and depth <= most_depth:
         depth += 1
-        inner: Iterable[Any] = (item for container in level for item in (container.values() if isinstance(container, dict) else container))
-        level = [item for item in inner if isinstance(item, dict | list)]
+        inner: list[Any] = []
+        for container in level:
+            items = container.values() if isinstance(container, dict) else container
+            if not _CONTAINERS.isdisjoint(map(type, items)):
+                inner += [item for item in items if type(item) in _CONTAINERS]
+        level = inner
     return depth
 
 

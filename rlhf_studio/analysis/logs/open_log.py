@@ -1,36 +1,40 @@
-"""A log as a read-only run in a workspace. Two passes over the file: the first checks every line and remembers only where it is
-(:mod:`.index`), the second stores step by step. So nothing appears in the workspace until all of the file is known to be good, and memory
-holds one step at a time.
+"""A log as a read-only run in a workspace. Others' records are first written to a temporary file as lines of our own kind
+(:mod:`.translate`). Then there are two passes over the lines: the first checks every one and remembers only where it is (:mod:`.index`),
+the second stores step by step. So nothing appears in the workspace until all of the log is known to be good, and memory holds one step at
+a time.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from rlhf_studio.analysis.logs import records
-from rlhf_studio.analysis.logs.index import MARK, OF_STEPS, LogIndex, given_settings, index_of, wrong
-from rlhf_studio.analysis.logs.line import LogLine, plain_name
-from rlhf_studio.analysis.logs.shape import MOST_FILE_BYTES, MOST_STEPS
+from rlhf_studio.analysis.logs.forms.form import Reading
+from rlhf_studio.analysis.logs.index import OF_STEPS, LogIndex, given_settings, index_of, wrong
+from rlhf_studio.analysis.logs.line import LogLine, plain_name, read_object
+from rlhf_studio.analysis.logs.shape import MARK, MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_STEPS
+from rlhf_studio.analysis.logs.sources import open_file
+from rlhf_studio.analysis.logs.translate import Places, Translation, spool
 from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config.io import ConfigError, parse_ppo
-from rlhf_studio.regular import UnfitFile, open_regular
+from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run, new_folder
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.records import EventRecord, Origin, ProbeScore, RolloutRecord, SettingChange, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, RolloutRecord, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import MAX_NAME
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.visible import refuse_hidden, visible
 
 UNKNOWN = "unknown"
 """The model of a run whose log does not name it."""
-PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zX")  # gzip, zip, zstandard, bzip2, xz
 
 ReportProgress = Callable[[float], None]
 
@@ -45,51 +49,111 @@ class Opened:
     notes: list[str]
 
 
-def open_log(file: Path, workspace: Path, name: str = "", progress: ReportProgress = lambda fraction: None, *, called: str = "") -> Opened:
-    """Make a run of a file of JSON Lines (``docs/logs.md``). ``progress`` hears how far it is, from 0 to 1.
+def open_log(
+    file: Path,
+    workspace: Path,
+    name: str = "",
+    progress: ReportProgress = lambda fraction: None,
+    *,
+    called: str = "",
+    tokenizer: str = "",
+) -> Opened:
+    """Make a run of a log, a file or a folder of files (``docs/logs.md``). ``progress`` hears how far it is, from 0 to 1.
 
-    ``called`` is what a person calls the file where it has another name here, as one that a page has sent.
+    ``called`` is what a person calls the file where it has another name here, as one that a page has sent. ``tokenizer`` cuts texts that
+    come without tokens, see :mod:`.cutting`.
 
     Raises:
-        ConfigError: the file cannot be used; the line and the field are named. Nothing was made then.
+        ConfigError: the log cannot be used; the line and the field are named. Nothing was made then.
         StoreError: the workspace cannot be written.
     """
-    title = name.strip() or visible(Path(file).stem, lines=False)[:MAX_NAME]
+    title = title_of(file, name)
+    label = visible(called or Path(file).resolve().name, lines=False)
+    if _is_our_export(Path(file)) and not tokenizer:
+        with _opened(Path(file)) as source:
+            return _stored(source, Path(workspace), title, label, progress)
+    translation = Translation(Path(file), tokenizer)
+    size = _size_of(Path(file), translation)
+    _refuse_without_room(Path(tempfile.gettempdir()), size)
+    with tempfile.TemporaryFile(prefix="rlhf-studio-log-") as lines:
+        try:
+            places = spool(translation, lines, lambda done: progress(0.4 * min(1.0, done / max(1, size))))
+            lines.flush()
+            lines.seek(0)
+        except OSError as error:
+            raise store_error(error, Path(tempfile.gettempdir())) from error
+        try:
+            return _stored(lines, Path(workspace), title, label, lambda done: progress(0.4 + 0.6 * done), translation.reading, places)
+        except ConfigError as error:
+            raise places.in_their_words(error) from error
+
+
+def title_of(file: Path, name: str) -> str:
+    """The name of a log's run: ``name``, or that of the file or folder. Raises ConfigError for one that no run can have."""
+    title = name.strip() or visible(Path(file).resolve().stem, lines=False)[:MAX_NAME] or "log"
     if len(title) > MAX_NAME:
         raise wrong(f"a run's name has at most {MAX_NAME} characters, not {len(title)}")
     try:
         refuse_hidden(title, "a run's name")
     except ValueError as error:
         raise wrong(str(error)) from error
-    with _opened(Path(file)) as source:
-        size = os.fstat(source.fileno()).st_size
-        index = index_of(source, lambda done: progress(0.5 * done / max(1, size)))
-        _refuse_without_room(Path(workspace), size)
-        config, origin = _settings_of(index, title, visible(called or Path(file).name, lines=False))
-        run_id = paths.new_run_id()
-        with new_folder(paths.run_dir(Path(workspace), run_id)) as building:
-            create_run(building, config, name=title, origin=origin)
-            notes = _second_pass(source, index, building, origin, lambda done: progress(0.5 + 0.5 * done))
+    return title
+
+
+def _stored(
+    source: BinaryIO,
+    workspace: Path,
+    title: str,
+    label: str,
+    progress: ReportProgress,
+    reading: Reading | None = None,
+    places: Places | None = None,
+) -> Opened:
+    """The run of lines of our own kind."""
+    size = os.fstat(source.fileno()).st_size
+    index = index_of(source, lambda done: progress(0.5 * done / max(1, size)))
+    index.passed_over |= dict.fromkeys(reading.passed_over, "") if reading else {}
+    _refuse_without_room(workspace, size)
+    config, origin = settings_of(index, title, label, index.steps[-1] + index.shift)
+    run_id = paths.new_run_id()
+    with new_folder(paths.run_dir(workspace, run_id)) as building:
+        create_run(building, config, name=title, origin=origin)
+        said = list(reading.notes) if reading else []
+        where = (lambda number: f"line {number}") if places is None else places.of
+        notes = _second_pass(source, index, building, origin, lambda done: progress(0.5 + 0.5 * done), said, where)
     return Opened(run_id, len(index.steps), index.rollouts, notes)
+
+
+def _is_our_export(path: Path) -> bool:
+    """Whether the first line of a file says that this program wrote it. Such a file is read where it lies."""
+    try:
+        with open_regular(path) as file:
+            first = read_object(file.readline(MOST_LINE_BYTES).removeprefix(MARK))
+    except (OSError, ValueError):
+        return False
+    return first.get("kind") == "run" and "format" in first
+
+
+def _size_of(path: Path, translation: Translation) -> int:
+    """Bytes of a log. Raises ConfigError for one that is not there, is empty or too large."""
+    try:
+        size = translation.size()
+    except (OSError, ValueError) as error:
+        raise wrong(f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not path.is_dir():
+        _opened(path).close()
+    if size > MOST_FILE_BYTES:
+        raise wrong(f"{path} has {size:,} bytes; a log has at least one line, and at most {MOST_FILE_BYTES:,} bytes")
+    return size
 
 
 def _opened(path: Path) -> BinaryIO:
     """The file, open for reading. Raises ConfigError for what is no ordinary file, is empty, compressed or too large."""
-    try:
-        file = open_regular(path)
-    except UnfitFile as error:
-        raise wrong(f"{path} is not a file; give one file of JSON Lines") from error
-    except (OSError, ValueError) as error:
-        raise wrong(f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        size = os.fstat(file.fileno()).st_size
-        if not 0 < size <= MOST_FILE_BYTES:
-            raise wrong(f"{path} has {size:,} bytes; a log has at least one line, and at most {MOST_FILE_BYTES:,} bytes")
-        if os.pread(file.fileno(), 4, 0).startswith(PACKED):
-            raise wrong(f"{path} is compressed; unpack it first")
-    except ConfigError:
+    file = open_file(path)
+    size = os.fstat(file.fileno()).st_size
+    if not 0 < size <= MOST_FILE_BYTES:
         file.close()
-        raise
+        raise wrong(f"{path} has {size:,} bytes; a log has at least one line, and at most {MOST_FILE_BYTES:,} bytes")
     return file
 
 
@@ -105,8 +169,8 @@ def _refuse_without_room(workspace: Path, size: int) -> None:
 # --- second pass -----------------------------------------------------------------------------------------------------------------
 
 
-def _settings_of(index: LogIndex, title: str, file_name: str) -> tuple[RunConfig, Origin]:
-    """The run's settings as far as the log gives them, and an origin that says whether it gives them all."""
+def settings_of(index: LogIndex, title: str, file_name: str, steps: int) -> tuple[RunConfig, Origin]:
+    """The run's settings as far as the log gives them, and an origin that says whether it gives them all. ``steps``: as many as it has."""
     given = given_settings(index.run) if index.run else {}
     complete = all(isinstance(given.get(section), dict) for section in SECTIONS)
     model = (index.run.text("model") if index.run else None) or UNKNOWN
@@ -114,15 +178,23 @@ def _settings_of(index: LogIndex, title: str, file_name: str) -> tuple[RunConfig
     if not complete:
         data["model"] = {"policy": model, **given.get("model", {})}
         data["data"] = {"prompts": UNKNOWN, **given.get("data", {})}
-        data["ppo"] = {"steps": index.steps[-1] + index.shift, **given.get("ppo", {})}
+        data["ppo"] = {"steps": steps, **given.get("ppo", {})}
         data["name"] = title
     named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
     named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
     return parse_ppo(data), Origin(imported=file_name, settings_known=complete, settings_given=[] if complete else named)
 
 
-def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin, progress: ReportProgress) -> list[str]:
-    """Store the run. Returns what people should know of it."""
+def _second_pass(
+    source: BinaryIO,
+    index: LogIndex,
+    folder: Path,
+    origin: Origin,
+    progress: ReportProgress,
+    said: list[str],
+    where: Callable[[int], str],
+) -> list[str]:
+    """Store the run. Returns what people should know of it: ``said`` already, and what the lines tell. ``where`` gives a line's place."""
     computed: set[str] = set()
     lock = EngineLock(folder)
     lock.acquire()
@@ -141,7 +213,7 @@ def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin
                 pieces = {} if lines.episodes else pieces
                 progress(count / len(index.steps))
             _store_rest(source, index, writer)
-            notes = _notes(index, origin, computed)
+            notes = [*said, *notes_of(index, origin, computed, where)]
             writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
             writer.set_state("finished", "")
     finally:
@@ -150,7 +222,7 @@ def _second_pass(source: BinaryIO, index: LogIndex, folder: Path, origin: Origin
 
 
 @dataclass
-class _StepLines:
+class StepLines:
     """The lines of one step."""
 
     metrics: dict[str, float] = field(default_factory=dict)
@@ -161,6 +233,24 @@ class _StepLines:
     probes: list[ProbeScore] = field(default_factory=list)
     changes: list[SettingChange] = field(default_factory=list)
     episodes: LogLine | None = None
+
+    def add(self, line: LogLine, probes: dict[int, Probe]) -> None:
+        """Take a line of the step. Raises ConfigError."""
+        if line.kind == "step":
+            self.metrics |= line.numbers("metrics")
+        elif line.kind == "rollout":
+            self.rollouts.append(records.rollout(line, len(self.rollouts)))
+            self.given.append(records.logged_response(line, self.rollouts[-1]))
+        elif line.kind == "watched":
+            self.watched.append(records.watched(line))
+        elif line.kind == "episodes":
+            self.episodes = line
+        elif line.kind == "probe_score":
+            self.probes.append(records.probe_score(line, probes))
+        elif line.kind == "change":
+            self.changes.append(records.change(line))
+        else:
+            self.events.append(records.event(line))
 
     def complete(self, ours: bool, none_given: bool) -> set[str]:
         """Add the metrics that the log does not give and that follow from its responses.
@@ -189,28 +279,14 @@ class _StepLines:
         )
 
 
-def _read_step(source: BinaryIO, index: LogIndex, step: int) -> _StepLines:
-    lines = _StepLines()
+def _read_step(source: BinaryIO, index: LogIndex, step: int) -> StepLines:
+    lines = StepLines()
     for number, first_byte, size in index.lines_of(step):
         source.seek(first_byte)
         line = LogLine(number, source.read(size).removeprefix(MARK))
         if line.kind not in OF_STEPS or records.step_of(line) != step:
             _changed(line)
-        if line.kind == "step":
-            lines.metrics |= line.numbers("metrics")
-        elif line.kind == "rollout":
-            lines.rollouts.append(records.rollout(line, len(lines.rollouts)))
-            lines.given.append(records.logged_response(line, lines.rollouts[-1]))
-        elif line.kind == "watched":
-            lines.watched.append(records.watched(line))
-        elif line.kind == "episodes":
-            lines.episodes = line
-        elif line.kind == "probe_score":
-            lines.probes.append(records.probe_score(line, index.probes))
-        elif line.kind == "change":
-            lines.changes.append(records.change(line))
-        else:
-            lines.events.append(records.event(line))
+        lines.add(line, index.probes)
     return lines
 
 
@@ -242,7 +318,7 @@ def _store_rest(source: BinaryIO, index: LogIndex, writer: RunWriter) -> None:
             writer.event(event, step + index.shift)
 
 
-def _notes(index: LogIndex, origin: Origin, computed: set[str]) -> list[str]:
+def notes_of(index: LogIndex, origin: Origin, computed: set[str], where: Callable[[int], str]) -> list[str]:
     """What people should know of a run that was read from a log; ``computed`` are metrics that it lacks beside others."""
     notes = []
     if index.shift:
@@ -254,8 +330,8 @@ def _notes(index: LogIndex, origin: Origin, computed: set[str]) -> list[str]:
     if index.too_likely:
         what = "1 response has" if index.too_likely == 1 else f"{index.too_likely:,} responses have"
         notes.append(
-            f"{what} log-probabilities above 0, the first in line {index.first_too_likely}: no probability is above 1. They may be filling "
-            "behind the end of a response; then their lengths and KLs are wrong too."
+            f"{what} log-probabilities above 0, the first in {where(index.first_too_likely)}: no probability is above 1. They may "
+            "be filling behind the end of a response; then their lengths and KLs are wrong too."
         )
     if not origin.settings_known:
         notes.append("The log does not give all settings; those that it does not give are defaults, not what was trained with.")

@@ -14,6 +14,7 @@ import numpy as np
 
 from rlhf_studio.analysis.logs.line import LogLine
 from rlhf_studio.analysis.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
+from rlhf_studio.runs.means import mean_metrics
 from rlhf_studio.runs.records import (
     CRITIC_QUANTITIES,
     EPISODE_TOKENS,
@@ -44,9 +45,6 @@ READ = {
     "event": {"kind", "step", "level", "event", "text", "data", "time"},
 }
 """The fields that are read of each kind of line; others are passed over, and the run's diary names them."""
-
-ERRORS = {"objective/scores": "objective/scores_se", "gold/score": "gold/score_se"}
-"""Metrics that have a standard error, and its name."""
 
 ROUNDING = 0.1
 """Nats. In bfloat16, which has 8 bits, a log-probability of 0 may come out as far above it."""
@@ -294,28 +292,5 @@ def metrics_of(responses: Sequence[LoggedResponse]) -> dict[str, float]:
     for name, pairs in rows.items():
         known_values = [(prompt, value) for prompt, value in pairs if value is not None]
         values = np.array([value for _, value in known_values], np.float64)
-        if not len(values):
-            continue
-        metrics[name] = float(values.mean())
-        if name in ("objective/scores", "gold/score") and np.isfinite(values).all():
-            error = standard_error([prompt for prompt, _ in known_values], values)
-            metrics |= {} if error is None else {ERRORS[name]: error}
-        if name == "objective/scores" and np.isfinite(values).all():
-            metrics |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
-            metrics |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
+        metrics |= mean_metrics(name, values, [prompt for prompt, _ in known_values])
     return metrics
-
-
-def standard_error(prompts: Sequence[str], values: np.ndarray) -> float | None:
-    """The standard error of the mean of ``values`` (N,), those of one prompt not being independent; None with a single prompt.
-
-    With n prompts, whose values have the sums s_i of k_i values each, and the mean m of all values it is
-    √(n / (n - 1) · Σ (s_i - k_i m)²) / N. With one value for each prompt that is the standard deviation over √N, and with k for each the
-    standard deviation of the prompts' means over √n.
-    """
-    different, prompt_of_value = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    n = len(different)
-    if n < 2:
-        return None
-    sums = np.bincount(prompt_of_value, values - values.mean(), n)
-    return float(np.sqrt(n / (n - 1) * np.sum(sums**2)) / len(values))

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+LogFields = dict[str, Any]
+"""The fields of one line."""
+
 FORMAT, VERSION = "rlhf-studio-log", 1
 
 KINDS = ("run", "step", "rollout", "watched", "pieces", "episodes", "probe", "probe_score", "change", "event")
@@ -54,6 +57,9 @@ OTHER_NAMES = {
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON has no such numbers; they are written as these texts. Python's own ``NaN`` without quotes is read as well."""
+
+MARK = b"\xef\xbb\xbf"
+"""What some programs write at the beginning of a UTF-8 file."""
 
 MOST_FILE_BYTES = 8_000_000_000
 MOST_LINE_BYTES = 64_000_000

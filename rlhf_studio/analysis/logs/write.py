@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio import __version__
-from rlhf_studio.analysis.logs.shape import FORMAT, TOKEN_KEYS, VERSION, encode, plain_array, plain_number
+from rlhf_studio.analysis.logs.shape import FORMAT, TOKEN_KEYS, VERSION, LogFields, encode, plain_array, plain_number
 from rlhf_studio.analysis.logs.shareable import Shareable
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ProbeScore, RolloutRecord, StepEpisodes, TokenRecord, WatchRecord
 
-LogFields = dict[str, Any]
 AT_ONCE = 200  # steps whose metrics are read together
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_studio.analysis.doctor.run_data import RunCache
-from rlhf_studio.analysis.trial.measured import measured
+from rlhf_studio.analysis.trial.figures import figures_of
 from rlhf_studio.analysis.trial.rule import Judgement, judge, night_of
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
@@ -17,7 +17,7 @@ from rlhf_studio.runs.reader import RunReader
 def judgement_of(run_dir: Path, seconds: float, until: str) -> Judgement | None:
     """What a trial says of a run that may take so many seconds from now on; None before its first step is done. Raises StoreError."""
     config = tried(run_dir)
-    seen = measured(RunCache(RunReader(run_dir)).read(), config)
+    seen = figures_of(RunCache(RunReader(run_dir)).read(), config)
     if seen is None:
         return None
     return judge(seen, config, night_of(config, seconds, until), room_for_answers(config))

@@ -15,11 +15,11 @@ from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import SURE_AT_END
 from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import NO_SPREAD
-from rlhf_studio.analysis.trial.measured import Measured
+from rlhf_studio.analysis.trial.figures import TrialFigures
 from rlhf_studio.config import RunConfig, StageConfig, fitting
 from rlhf_studio.config.stability import bolder, gentler
 from rlhf_studio.config.usual import other_rate
-from rlhf_studio.units import format_bytes, percent
+from rlhf_studio.units import duration, format_bytes, percent
 
 MOST_CUT = 0.5  # share of the answers
 SEEN = 32  # answers of which none ended: a longer limit is no cure then
@@ -85,7 +85,7 @@ def night_of(config: StageConfig, seconds: float, until: str) -> Night:
     return Night(seconds, until)
 
 
-def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None = None) -> Judgement:
+def judge(trial: TrialFigures, config: StageConfig, night: Night, most_tokens: int | None = None) -> Judgement:
     """What will come of a run with these settings.
 
     Args:
@@ -108,7 +108,7 @@ def judge(trial: Measured, config: StageConfig, night: Night, most_tokens: int |
     return Judgement(headline, list(filter(None, to_come)), list(filter(None, seen)), corrections, together)
 
 
-def _headline(trial: Measured, corrections: list[Correction], fits: int, night: Night) -> str:
+def _headline(trial: TrialFigures, corrections: list[Correction], fits: int, night: Night) -> str:
     if trial.spread <= NO_SPREAD:
         return f"It cannot learn: all answers of the first step got the same score, {trial.score:.3g}."
     if not fits:
@@ -124,7 +124,7 @@ def _headline(trial: Measured, corrections: list[Correction], fits: int, night: 
 # --- corrections ----------------------------------------------------------------------------------------------------------------
 
 
-def _rate(trial: Measured, config: StageConfig) -> list[Correction]:
+def _rate(trial: TrialFigures, config: StageConfig) -> list[Correction]:
     """Lower where the trial is not stable, higher where nothing moves."""
     if trial.unstable:
         return [_other_rate(trial, config, gentler, trial.unstable)]
@@ -135,12 +135,12 @@ def _rate(trial: Measured, config: StageConfig) -> list[Correction]:
     return []
 
 
-def _other_rate(trial: Measured, config: StageConfig, choose: Callable[[float, float | None], float], why: str) -> Correction:
+def _other_rate(trial: TrialFigures, config: StageConfig, choose: Callable[[float, float | None], float], why: str) -> Correction:
     ((setting, new),) = other_rate(config, trial.weights, choose).items()
     return Correction(setting, getattr(config, config.stage).learning_rate, new, why)
 
 
-def _memory(trial: Measured, config: StageConfig) -> list[Correction]:
+def _memory(trial: TrialFigures, config: StageConfig) -> list[Correction]:
     if not trial.peak > NEAR_LIMIT * trial.limit:
         return []
     why = f"{format_bytes(trial.peak)} of {format_bytes(trial.limit)} were held"
@@ -148,7 +148,7 @@ def _memory(trial: Measured, config: StageConfig) -> list[Correction]:
     return [Correction(name, getattr(getattr(config, name.split(".")[0]), name.split(".")[1]), value, why) for name, value in changed]
 
 
-def _length(trial: Measured, config: StageConfig, night: Night, most_tokens: int | None) -> list[Correction]:
+def _length(trial: TrialFigures, config: StageConfig, night: Night, most_tokens: int | None) -> list[Correction]:
     """Twice the limit where most answers are cut; not where that would leave too few steps, nor where none ends at all."""
     if not isinstance(config, RunConfig) or not 1 - trial.ended > MOST_CUT or _none_ends(trial):
         return []
@@ -157,20 +157,20 @@ def _length(trial: Measured, config: StageConfig, night: Night, most_tokens: int
     if new <= old or night.seconds * old / new < min(trial.planned, fitting.ENOUGH_STEPS) * trial.seconds:
         return []
     each = _with_longer(trial, old, new)
-    cost = f"a step would take about {_duration(each)}, and {_fitting(each, night):,} fit {night.until}"
+    cost = f"a step would take about {duration(each)}, and {_fitting(each, night):,} fit {night.until}"
     why = f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens; {cost}"
     return [Correction("generation.response_length", old, new, why)]
 
 
-def _none_ends(trial: Measured) -> bool:
+def _none_ends(trial: TrialFigures) -> bool:
     return trial.ended == 0 and trial.answers >= SEEN
 
 
-def _steps(trial: Measured, config: StageConfig, night: Night) -> list[Correction]:
+def _steps(trial: TrialFigures, config: StageConfig, night: Night) -> list[Correction]:
     fits = _fitting(trial.seconds, night)
     if not 0 < fits < trial.planned:
         return []
-    why = f"{trial.planned:,} steps of {_duration(trial.seconds)} do not fit {night.until}"
+    why = f"{trial.planned:,} steps of {duration(trial.seconds)} do not fit {night.until}"
     rows = [Correction(config.steps_setting, config.planned_steps, fits, why)]
     warmup, section = fitting.warm_up(fits), getattr(config, config.stage)
     if section.warmup_steps > max(1, warmup.value):
@@ -178,7 +178,7 @@ def _steps(trial: Measured, config: StageConfig, night: Night) -> list[Correctio
     return rows
 
 
-def _with_longer(trial: Measured, old: int, new: int) -> float:
+def _with_longer(trial: TrialFigures, old: int, new: int) -> float:
     """Seconds of a step with a longer limit, of which most answers would use all."""
     return trial.seconds * new / old
 
@@ -191,23 +191,23 @@ def _fitting(seconds: float, night: Night) -> int:
 # --- sentences ------------------------------------------------------------------------------------------------------------------
 
 
-def _time(trial: Measured, fits: int, night: Night) -> str:
-    longest = [f"{word} {_duration(time)}" for word, time in list(trial.phases.items())[:2]]
+def _time(trial: TrialFigures, fits: int, night: Night) -> str:
+    longest = [f"{word} {duration(time)}" for word, time in list(trial.phases.items())[:2]]
     parts = f" ({', '.join(longest)})" if longest else ""
-    text = f"A step took {_duration(trial.seconds)}{parts}: {fits:,} steps fit {night.until}"
+    text = f"A step took {duration(trial.seconds)}{parts}: {fits:,} steps fit {night.until}"
     if 0 < trial.planned <= fits:
-        text += f"; the {trial.planned:,} planned take {_duration(trial.planned * trial.seconds)}"
+        text += f"; the {trial.planned:,} planned take {duration(trial.planned * trial.seconds)}"
     return f"{text}."
 
 
-def _memory_held(trial: Measured) -> str:
+def _memory_held(trial: TrialFigures) -> str:
     if not isfinite(trial.peak):
         return ""
     of = f", of {format_bytes(trial.limit)}" if isfinite(trial.limit) else ""
     return f"At most {format_bytes(trial.peak)} of memory was held{of}."
 
 
-def _scores(trial: Measured) -> str:
+def _scores(trial: TrialFigures) -> str:
     if not isfinite(trial.spread):
         return "No answer was scored."
     if trial.spread <= NO_SPREAD:
@@ -215,7 +215,7 @@ def _scores(trial: Measured) -> str:
     return f"The model's own answers scored {trial.score:.3g} on average, with a spread of {trial.spread:.3g}."
 
 
-def _answers(trial: Measured, config: RunConfig) -> str:
+def _answers(trial: TrialFigures, config: RunConfig) -> str:
     if not isfinite(trial.ended):
         return ""
     text = f"{percent(trial.ended)} of {trial.answers:,} answers ended by themselves"
@@ -224,7 +224,7 @@ def _answers(trial: Measured, config: RunConfig) -> str:
     return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 0.995 else f"{text}."
 
 
-def _movement(trial: Measured) -> str:
+def _movement(trial: TrialFigures) -> str:
     left = {0: "no minibatch was", 1: "1 minibatch was"}.get(trial.left_out, f"{trial.left_out} minibatches were")
     if trial.steps < 2:
         return f"{left.capitalize()} left out."
@@ -233,7 +233,7 @@ def _movement(trial: Measured) -> str:
     return f"After {updates} the KL was {kl} nats an answer; {left} left out."
 
 
-def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
+def _kl(trial: TrialFigures, config: RunConfig, steps: int) -> str:
     """What the KL may be in the end: a guess."""
     if trial.unstable or not steps or not _pace(trial) > 0:
         return ""
@@ -251,7 +251,7 @@ def _kl(trial: Measured, config: RunConfig, steps: int) -> str:
     return f"After {steps:,} steps the KL may be {text}{far}."
 
 
-def expected_kl(trial: Measured, config: RunConfig, steps: int) -> tuple[float, float]:
+def expected_kl(trial: TrialFigures, config: RunConfig, steps: int) -> tuple[float, float]:
     """(the KL of so many steps at the trial's pace, the most that the KL's price allows), nats per answer.
 
     With the price β the best policy multiplies the reference by exp(score / β). Scores that are normal with the spread σ then have a KL of
@@ -262,12 +262,12 @@ def expected_kl(trial: Measured, config: RunConfig, steps: int) -> tuple[float, 
     return _pace(trial) * steps * OF_SCHEDULE[config.ppo.lr_schedule], most
 
 
-def _pace(trial: Measured) -> float:
+def _pace(trial: TrialFigures) -> float:
     """Nats per answer and update: as the KL grew, or where that is no more than chance, as far as an update moved the policy."""
     return trial.moved if isnan(trial.grew) else trial.grew
 
 
-def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
+def _noise(trial: TrialFigures, config: RunConfig, steps: int) -> str:
     """Which rise can be told from chance: see :func:`~rlhf_studio.analysis.doctor.expectation.steps_if_it_rises`."""
     if steps < 2 or not trial.spread > NO_SPREAD:
         return ""
@@ -284,14 +284,3 @@ def _noise(trial: Measured, config: RunConfig, steps: int) -> str:
 def _short(value: float) -> str:
     """In two digits: ``4``, ``9.3``, ``1,700``."""
     return f"{float(f'{value:.2g}'):,g}"
-
-
-def _duration(seconds: float) -> str:
-    """``0.42 s``, ``21 s``, ``3.4 minutes``, ``12 minutes``, ``3.4 hours``."""
-    if not isfinite(seconds):
-        return "an unknown time"
-    if seconds < 120:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 600:
-        return f"{seconds / 60:.1f} minutes"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

@@ -90,13 +90,20 @@ def make_policy(
 
 
 def make_models(
-    config: RunConfig, compute: Compute, policy: Policy, reference: Reference, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
+    config: RunConfig,
+    compute: Compute,
+    policy: Policy,
+    reference: Reference,
+    scorer: Scorer,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    trace: bool = True,
 ) -> tuple[Models, list[str]]:
     """All models of a run, with the decoding step traced where that helps; and a note where a CPU has to do without.
 
-    Raises :class:`ConfigError` when there is no such stop token as the settings ask for.
+    ``trace`` is off where others sample. Raises :class:`ConfigError` when there is no such stop token as the settings ask for.
     """
-    step, notes = traced(policy, config, compute)
+    step, notes = traced(policy, config, compute) if trace else (None, list[str]())
     ends = model_ends(policy.model, tokenizer, chat=config.data.chat_template)
     stops = stop_ids(config.generation, ends, policy.model)
     return Models(

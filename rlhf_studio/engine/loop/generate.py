@@ -13,7 +13,6 @@ from rlhf_studio.engine.compute.gathering import concat_parts
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.sampling.decode import Sampled, sample_responses
-from rlhf_studio.engine.sampling.static_step import StaticStep
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
 
 LOOK_EVERY = 8  # tokens between two looks at which responses have ended; on a GPU each look waits until all work is done
@@ -72,7 +71,7 @@ def generate(
             part_of_batch = f"part {number}/{len(parts)}, " if len(parts) > 1 else ""
             rows = together.stop - together.start
             batches += lanes.map(in_one_lane, _cut(together, lanes.rows_per_part(rows, rows, least)))
-        if isinstance(later_step, StaticStep):
+        if later_step:
             later_step.rest()
     return concat_parts(batches, models.pad_id)
 

@@ -18,7 +18,7 @@ from rlhf_studio.engine.compute.gradients import add_gradients
 from rlhf_studio.engine.compute.lanes import balanced_parts, rows_worth_a_lane
 from rlhf_studio.engine.compute.sharding import is_sharded
 from rlhf_studio.engine.models.policy import Policy, to_padded
-from rlhf_studio.engine.types import Rollout, TokenBatch
+from rlhf_studio.engine.types import MinibatchStats, Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.ppo.objective import Minibatch, NewPass, Objective
@@ -27,20 +27,16 @@ ObjectiveFunction = Callable[[Minibatch, NewPass], Objective]
 
 
 @dataclass(frozen=True)
-class MinibatchResult:
-    """What is known of a minibatch after its backward pass; the same on all ranks.
+class MinibatchResult(MinibatchStats):
+    """What is known of a minibatch after its backward pass; but for ``parts`` the same on all ranks.
 
     Attributes:
-        sums: statistics over all of its response tokens.
         largest_log_ratio: largest |new_logprob − logprob| of a token.
         broken_episode: number of the first episode with a number that is not finite; -1 for none.
-        new_logprobs: of this rank's episodes, in parts: their numbers (b,) and the new log-probabilities (b, t); t may be short of T.
     """
 
-    sums: UpdateSums
     largest_log_ratio: float
     broken_episode: int
-    new_logprobs: list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -59,12 +55,13 @@ class _Done:
 
     Attributes:
         rows: (b,) numbers of its episodes.
-        new_logprobs: (b, t).
+        new_logprobs, new_values: (b, t); no values without a critic.
         numbers: those of :class:`UpdateSums`, the largest change of a log-probability, and the first broken episode (-1: none).
     """
 
     rows: Tensor
     new_logprobs: Tensor
+    new_values: Tensor | None
     numbers: list[float]
 
 
@@ -91,7 +88,7 @@ class MinibatchGradients:
             rows: (b,) int64 numbers of the minibatch's episodes.
             detach_trunk: the values send no gradient into a trunk that policy and critic share.
         """
-        ranks, tokens = self._compute.ranks, int(rollout.tokens.mask[rows].sum())
+        ranks, tokens = self._compute.ranks, int(rollout.mask[rows].sum())
         task = _Task(rollout, tokens, objective, detach_trunk)
         parts = self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))])
         done = add_gradients(self._compute.lanes, self.parameters, parts, lambda rows: self._work_off(task, rows))
@@ -99,8 +96,8 @@ class MinibatchGradients:
         first_broken = next((int(episode) for episode in broken if episode >= 0), -1)
         ranks.all_reduce([gradient for gradient in self.present() if not is_sharded(gradient)])  # FSDP has reduced those that are split
         sums = UpdateSums(*ranks.all_reduce_sum([sum(column) for column in columns]))
-        new_logprobs = [(micro_batch.rows, micro_batch.new_logprobs) for micro_batch in done]
-        return MinibatchResult(sums, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)), new_logprobs)
+        parts_done = [(micro_batch.rows, micro_batch.new_logprobs, micro_batch.new_values) for micro_batch in done]
+        return MinibatchResult(sums, parts_done, ranks.all_reduce_max(max(largest)), int(ranks.all_reduce_max(first_broken)))
 
     def _micro_batches(self, tokens: TokenBatch, rows: Tensor) -> list[Tensor]:
         """The episodes' numbers in micro-batches, divided among the lanes."""
@@ -128,4 +125,4 @@ class MinibatchGradients:
             broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
             numbers = [*map(torch.as_tensor, sums), change.abs().max(), broken]
             fetched = torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
-        return loss / task.tokens, _Done(rows, new.logprobs.detach(), fetched)
+        return loss / task.tokens, _Done(rows, new.logprobs.detach(), None if new.values is None else new.values.detach(), fetched)

@@ -17,8 +17,9 @@ from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.text import PieceTable
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, ReferencePass, Samples, Scores, TokenBatch
-from rlhf_studio.ppo.advantages import Advantages, estimate_advantages, grpo_advantages, rloo_advantages
+from rlhf_studio.ppo.advantages import Advantages, estimate_advantages, gae, grpo_advantages, rloo_advantages, whiten
 from rlhf_studio.ppo.kl import kl_per_token
+from rlhf_studio.ppo.masking import masked_select
 
 
 def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> Samples:
@@ -35,6 +36,19 @@ def sample(models: Models, prompts: PromptBatch, generator: torch.Generator) -> 
     policy = gather_output(ranks, output, own_tokens, recorded)
     stopped = ends_with_stop(tokens, models.stop_ids)
     return Samples(prompts, tokens, own_tokens, decode_responses(models, tokens), stopped, policy, recorded)
+
+
+def read_given(models: Models, prompts: PromptBatch, tokens: TokenBatch, learned: Tensor | None = None) -> Samples:
+    """Responses that were drawn elsewhere, with what the policy says of them now, as :func:`sample` gives its own. One process only.
+
+    Args:
+        tokens: prompts and responses, on the models' device; every response has a token.
+        learned: as in :class:`Samples`.
+    """
+    recorded = min(models.config.engine.record_samples, len(prompts.texts))
+    output = models.forward_pass.run(models.policy, tokens, recorded, critic=models.policy)
+    stopped = ends_with_stop(tokens, models.stop_ids)
+    return Samples(prompts, tokens, tokens, decode_responses(models, tokens), stopped, output, recorded, learned)
 
 
 def score(models: Models, samples: Samples) -> Scores:
@@ -56,20 +70,32 @@ def reference_pass(models: Models, samples: Samples) -> ReferencePass:
     return ReferencePass(output, _kl(models, samples, output))
 
 
-def advantages_of(ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tensor | None, mask: Tensor) -> Advantages:
+def advantages_of(
+    ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tensor | None, mask: Tensor, read: Tensor | None = None
+) -> Advantages:
     """What the update learns from, as ``ppo.advantage`` says: against a critic's values, or against the other responses to the prompt.
 
     Args:
         rewards: (B, T) per token.
         scores: (B,) what the last tokens earn, without the KL.
         values: (B, T) of the critic; None without one.
-        mask: (B, T).
+        mask: (B, T) the tokens that are learned from.
+        read: (B, T) all response tokens, where these are more; None: they are the same.
     """
+    if values is not None and read is not None and not torch.equal(read, mask):
+        return _across_gaps(ppo, rewards, values, mask, read)
     if values is not None:
         return estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
     group = ppo.responses_per_prompt
     advantages = rloo_advantages(rewards, mask, group) if ppo.advantage == "rloo" else grpo_advantages(scores, mask, group)
     return Advantages(advantages, advantages, returns=None, deltas=None)
+
+
+def _across_gaps(ppo: PPOConfig, rewards: Tensor, values: Tensor, mask: Tensor, read: Tensor) -> Advantages:
+    """Tokens that are read and not learned from have value 0 and earn nothing; credit passes through them. Source: TRL 0.11."""
+    advantages, returns, deltas = gae(masked_select(rewards, mask), masked_select(values, mask), read, ppo.gamma, ppo.lam)
+    advantages, returns, deltas = masked_select(advantages, mask), masked_select(returns, mask), masked_select(deltas, mask)
+    return Advantages(advantages, whiten(advantages, mask) if ppo.whiten_advantages else advantages, returns, deltas)
 
 
 def episodes_of(prompts: PromptBatch, tokens: TokenBatch, responses: list[str], stopped: Tensor) -> Episodes:

@@ -104,12 +104,12 @@ class Trainer:
         with costs("reference"):
             reference = reference_pass(self.models, samples)
         self.after_phase("reference", StepSoFar(kl_coef, samples, scores, reference))
-        mask, values = samples.tokens.mask, samples.policy.values  # (B, T); the values come from the pass that sampled; None: no critic
+        mask, values = samples.mask, samples.policy.values  # (B, T); the values come from the pass that sampled; None: no critic
         reward_kl_coef = kl_coef if ppo.kl_placement == "reward" else 0.0
         shaped = scores.shaped.to(mask.device)  # (B,)
         early = None if scores.early is None else scores.early.to(mask.device)  # (B, T)
         rewards = shape_rewards(reference.kl, shaped, mask, reward_kl_coef, unit_variance=ppo.whiten_rewards, early=early)
-        advantages = advantages_of(ppo, rewards, shaped, values, mask)
+        advantages = advantages_of(ppo, rewards, shaped, values, mask, read=samples.tokens.mask)
         rollout = Rollout.of(samples, scores, reference, rewards, advantages, kl_coef)
         self.after_phase("advantages", StepSoFar(kl_coef, samples, scores, reference, rollout))
         bad_number = first_non_finite(rollout)  # a sentence; empty when all is well

@@ -17,7 +17,7 @@ from rlhf_studio.engine.loop.minibatch import MinibatchGradients, MinibatchResul
 from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
-from rlhf_studio.engine.types import NonFiniteError, Rollout, UpdateStats
+from rlhf_studio.engine.types import MinibatchStats, NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.objective import ppo_objective
 
@@ -50,7 +50,7 @@ class Updater:
             self.optimizer.zero_grad(set_to_none=True)
             rows = rows.to(self._compute.device)
             result = self.gradients.backward(rollout, rows, objective, detach_trunk=warming_up)
-            last.keep(result.new_logprobs)
+            last.keep((rows, logprobs) for rows, logprobs, _ in result.parts)
             results.append(result)
             if ppo.target_kl and result.sums.approx_kl > 1.5 * ppo.target_kl:
                 stopped_early = True
@@ -146,4 +146,5 @@ def _stats(results: list[MinibatchResult], norms: list[float], problems: list[st
         stopped_early=stopped_early,
         logprobs=logprobs,
         problems=problems,
+        minibatches=list[MinibatchStats](results),
     )

@@ -9,7 +9,7 @@ Shapes: B texts, L tokens of the longest, M tokens that count in all texts, H hi
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -95,15 +95,43 @@ def text_logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[
     return TokenLogprobs(torch.cat([values for _, values in parts]), torch.tensor(numbers, device=model.device), len(texts))
 
 
+def logits_in_parts(
+    model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], most: int
+) -> Iterator[tuple[list[int], Tensor]]:
+    """What the model predicts each token that counts from, for some texts at a time.
+
+    Args:
+        texts, counted: as in :func:`text_logprobs`.
+        most: logits that one part may have, unless it is one text.
+
+    Yields:
+        The numbers of the texts, and their logits (M, V) one text behind the other. A text in which no token counts is in no part.
+    """
+    vocabulary = model.config.get_text_config().vocab_size
+    for together in _passes(model, [row for row, positions in enumerate(counted) if positions], texts):
+        parts: list[list[int]] = [[]]
+        for row in together:
+            if parts[-1] and vocabulary * sum(len(counted[other]) for other in (*parts[-1], row)) > most:
+                parts.append([])
+            parts[-1].append(row)
+        for part in parts:
+            yield part, _logits(model, [texts[row] for row in part], [counted[row] for row in part], twins=False)
+
+
 def _logprobs(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], twins: bool) -> Tensor:
-    """(M,) text by text. What follows the last token that is predicted is not read."""
-    device = model.device
+    """(M,) text by text."""
+    ids = [text[position] for text, positions in zip(texts, counted, strict=True) for position in positions]
+    logits = _logits(model, texts, counted, twins)
+    return consume_logits(logits, torch.tensor(ids, device=model.device), 1.0, with_entropy=False)[0]
+
+
+def _logits(model: Any, texts: Sequence[Sequence[int]], counted: Sequence[Sequence[int]], twins: bool) -> Tensor:
+    """(M, V) text by text. What follows the last token that is predicted is not read."""
     cut = [text[: positions[-1]] for text, positions in zip(texts, counted, strict=True)]
     layout = _lay_out(model, cut, [[position - 1 for position in positions] for positions in counted], twins)
-    ids = torch.tensor([text[position] for text, positions in zip(texts, counted, strict=True) for position in positions], device=device)
     with _selector_of(plain_model(model))(layout.predicting), attention_for(layout):
-        logits = model(**_inputs(model, layout), use_cache=False).logits.squeeze(0)
-    return consume_logits(logits, ids, 1.0, with_entropy=False)[0]
+        logits: Tensor = model(**_inputs(model, layout), use_cache=False).logits.squeeze(0)
+    return logits
 
 
 def text_scores(model: Any, texts: Sequence[Sequence[int]], pad_id: int | None, *, twins: bool = False) -> Tensor:

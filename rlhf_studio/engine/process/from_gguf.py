@@ -44,7 +44,7 @@ def main() -> None:
     task = read_task()
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    logging.disable(logging.WARNING)
+    logging.getLogger("gguf").setLevel(logging.ERROR)
     try:
         answer({"made": convert(Path(task["source"]), Path(task["target"]), task["dtype"])})
     except NotConvertible as error:

@@ -26,6 +26,7 @@ from rlhf_studio.engine.process.console import Console
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.followers import follow
 from rlhf_studio.engine.process.memory_event import memory_event, weights_of
+from rlhf_studio.engine.process.notify import Notifier
 from rlhf_studio.engine.process.rating import ask_people
 from rlhf_studio.engine.process.screen import Screen
 from rlhf_studio.engine.process.steadiness import Steadiness, Unstable, restart_event, unstable_event
@@ -157,10 +158,20 @@ class Worker:
         self._steadiness = Steadiness(self._config)
         self._saved_step = -1
         self._weights: int | None = None
+        self._notifier = Notifier(self._run_dir, self._config, session.permissions, self._lost)
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
     def run(self) -> int:
-        """Load, train, end. Whatever happens, the run folder has the state at the end and, after a failure, the cause."""
+        """Load, train, end. Whatever happens, the run folder has the state at the end and, after a failure, the cause; then who is to be
+        told of it is told."""
+        try:
+            code = self._outcome()
+            self._tell_end()
+            return code
+        finally:
+            self._notifier.close()
+
+    def _outcome(self) -> int:
         try:
             self._train(self._load())
         except StopRequested as stop:
@@ -187,6 +198,18 @@ class Worker:
         self._writer.set_state("finished")
         self.console.say(f"done: {self._run_dir}")
         return DONE
+
+    def _tell_end(self) -> None:
+        """Tell those whom the settings name how the run ended, as its folder has it."""
+        if self._config.engine.notified:
+            with contextlib.suppress(StoreError):  # the folder is gone, or cannot be read any more
+                status = RunReader(self._run_dir).status()
+                self._notifier.ended(status.state, status.cause, status.step, {"total_steps": status.total_steps})
+
+    def _lost(self, event: EventRecord) -> None:
+        """Put on record that somebody could not be told, where the folder is still there."""
+        with contextlib.suppress(StoreError):
+            self._writer.event(event)
 
     def _uses(self, setting: str) -> bool:
         """Whether the run's stage has a setting, and uses it."""
@@ -304,6 +327,7 @@ class Worker:
             ranks.broadcast(GO)
             record = control.step()
             self._writer.commit_step(record)
+            self._notifier.alarms(record.events, record.step)
             control.after_step(record.step)
             self.trackers.step(record)
             self.console.step(record)
@@ -325,6 +349,7 @@ class Worker:
         if why := self._steadiness.look(record):
             event = unstable_event(self._gentler(), why, None if is_trial(self._run_dir) else self._run_dir)
             self._writer.event(event, record.step)
+            self._notifier.alarms([event], record.step)
             self.console.say(event.text)
             if self._config.engine.restart_if_unstable:
                 raise Unstable(why)

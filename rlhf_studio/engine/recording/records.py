@@ -28,7 +28,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
 
     The standard errors (``_se``) are those of :func:`standard_error`, with ``settings.responses_per_prompt`` episodes of each prompt.
     """
-    mask, scores = rollout.tokens.mask, rollout.scores
+    mask, scores = rollout.mask, rollout.scores
     kl_sum = _per_episode(rollout.logprobs - rollout.ref_logprobs, mask)
     # From the KL itself, not from the rewards: those may have been scaled since.
     penalty = -rollout.kl_coef * _per_episode(rollout.kl, mask).cpu() if settings.kl_placement == "reward" else torch.zeros(len(mask))
@@ -61,7 +61,7 @@ def objective_metrics(rollout: Rollout, settings: PPOConfig, *, stop_known: bool
 
 def _critic_metrics(rollout: Rollout) -> dict[str, Tensor]:
     """How well the critic's values predicted the returns; nothing without a critic."""
-    values, returns, mask = rollout.values, rollout.returns, rollout.tokens.mask
+    values, returns, mask = rollout.values, rollout.returns, rollout.mask
     if values is None or returns is None:
         return {}
     return {
@@ -154,7 +154,7 @@ class Recorder:
     def rollouts(self, rollout: Rollout, new_logprobs: Tensor) -> list[RolloutRecord]:
         """One record per recorded episode; ``new_logprobs`` (N, T) are those of the update's last pass."""
         columns = self._columns(rollout, new_logprobs)
-        kl = _per_episode(rollout.logprobs - rollout.ref_logprobs, rollout.tokens.mask).tolist()
+        kl = _per_episode(rollout.logprobs - rollout.ref_logprobs, rollout.mask).tolist()
         return [self._record(rollout, columns, kl[row], row) for row in range(rollout.recorded)]
 
     def _columns(self, rollout: Rollout, new_logprobs: Tensor) -> dict[str, np.ndarray]:
@@ -163,7 +163,7 @@ class Recorder:
         columns = {name: x[:count] for name in names if (x := getattr(rollout, name)) is not None}
         settings = objective_settings(self._config.ppo, rollout.kl_coef)
         clipping = (settings.cliprange, settings.cliprange_high, settings.dual_clip)
-        surrogate = policy_loss(new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.tokens.mask[:count], *clipping)
+        surrogate = policy_loss(new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.mask[:count], *clipping)
         columns |= {"new_logprobs": new_logprobs, "ratio": surrogate.ratio, "clipped": surrogate.clipped}
         return {name: value.float().cpu().numpy() for name, value in columns.items()}
 

@@ -4,5 +4,5 @@
 finds what scores for a kind; ``episodes.py`` is what a component may look at and what it gives; ``errors.py``.
 
 Rooms: ``kinds/`` scores, a file per kind or family of kinds; ``outside/`` talks to what is not ours, a server or a person's own
-function; ``trial/`` scores single texts before any run. The settings and checks of the kinds are in ``config/reward*.py``.
+function. The settings and checks of the kinds are in ``config/reward*.py``.
 """

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from rlhf_studio.child_process.line_process import LineProcess
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RewardConfig
+from rlhf_studio.config.base import free_name
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.rewards.component import Component
@@ -203,10 +204,5 @@ def component_names(settings: RewardConfig) -> list[str]:
     """One name per component: its own, or its kind; a number keeps doubles apart."""
     names: list[str] = []
     for component in settings.components:
-        name = base = component.name or component.kind
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{base} {number}"
-        names.append(name)
+        names.append(free_name(component.name or component.kind, names))
     return names

@@ -12,22 +12,19 @@ Shapes: B episodes, b of them still in the batch, P prompt length, T longest res
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.ranks import ONE_RANK, Ranks
 from rlhf_studio.engine.models.forward import TOP_K, ForwardOutput
 from rlhf_studio.engine.models.kv_cache import PreallocatedLayer
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
-from rlhf_studio.engine.sampling.static_step import StaticStep
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs
 from rlhf_studio.engine.types import Alternatives, NonFiniteError, TokenBatch
 
 SHRINK_BELOW = 0.8  # finished rows leave the batch when less than this fraction is unfinished: it costs a copy of the cache
@@ -86,8 +83,7 @@ def sampling_steps(
         pad_id: the id behind a response's end; its value never matters.
         limits: (B,) most tokens per episode; None takes ``settings.response_length`` for all.
         top_rows: for so many episodes, from the first on, the likeliest tokens at each position are kept.
-        ranks: the ranks that hold the weights. Sharded weights need all ranks for each token, so a rank whose episodes have ended goes on
-            computing until all ranks have finished.
+        ranks: that hold the weights; sharded ones need all ranks for each token, so a rank goes on computing until all have finished.
         later_step: the policy's traced or static step, for the tokens after the first; None uses the model itself.
         look_every: tokens between two looks at which responses have ended: a GPU must be waited for. Steps after all ends are not used.
 
@@ -100,14 +96,15 @@ def sampling_steps(
     limits = limits if limits is not None else torch.full((len(prompt_ids),), settings.response_length, device=prompt_ids.device)
     longest = uniforms.shape[1] if ranks.sharded else int(limits.max())
     buffers = _ResponseBuffers(prompt_ids, prompt_mask, longest, pad_id, top_rows, policy)
-    model_step = functools.partial(draw_next, policy, settings)
-    cache = _new_cache(policy, later_step, len(limits), buffers.max_length)
+    first_step = DecodingStep(policy, settings)
+    later_step = later_step or first_step
+    cache = later_step.new_cache(len(limits), buffers.max_length)
     can_shrink = all(isinstance(layer, PreallocatedLayer) for layer in cache.layers)
     unfinished = torch.ones_like(limits, dtype=torch.bool)
     ids, positions = prompt_ids, policy.position_scheme(prompt_ids, prompt_mask)
     for step in range(longest):
-        decode_step = (later_step or model_step) if step else model_step
-        drawn = decode_step(StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache))
+        inputs = StepInputs(ids, buffers.attention(step), positions, buffers.in_batch(uniforms[:, step]), cache)
+        drawn = (later_step if step else first_step)(inputs)
         unfinished = buffers.write(step, unfinished, drawn) & (buffers.in_batch(limits) > step + 1) & _goes_on(drawn.tokens, stop_ids)
         yield drawn
         token = torch.where(unfinished, drawn.tokens, pad_id)
@@ -115,17 +112,12 @@ def sampling_steps(
             count = int(unfinished.sum())
             if not ranks.any_has_work(count):
                 break
-            if can_shrink and (remaining := _remaining(unfinished, count, halves=isinstance(later_step, StaticStep))) is not None:
+            if can_shrink and (remaining := _remaining(unfinished, count, halves=later_step.by_halves)) is not None:
                 cache.batch_select_indices(remaining)
                 buffers.keep(remaining)
                 unfinished, token = unfinished[remaining], token[remaining]
         ids, positions = token[:, None], buffers.next_positions(step)
     return buffers.finish()
-
-
-def _new_cache(policy: Policy, later_step: DecodingStep | None, rows: int, max_length: int) -> Cache:
-    """An empty cache; a static step has it in its own memory."""
-    return later_step.new_cache(rows, max_length) if isinstance(later_step, StaticStep) else policy.new_cache(max_length)
 
 
 def _goes_on(tokens: Tensor, stop_ids: tuple[int, ...]) -> Tensor:

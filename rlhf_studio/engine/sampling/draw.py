@@ -5,7 +5,6 @@ Shapes: b rows of the batch, L new tokens per row (the prompt at first, then 1),
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -54,8 +53,28 @@ class Drawn(NamedTuple):
     log_total: Tensor
 
 
-DecodingStep = Callable[[StepInputs], Drawn]
-"""Computes the next token of each row: the model itself (:func:`draw_next`) or its traced step."""
+class DecodingStep:
+    """Computes the next token of each row by the model itself. A traced or static step does the same faster.
+
+    Attributes:
+        by_halves: whether ended rows leave the batch only when half of it goes: a static step has a graph for each number of rows.
+    """
+
+    by_halves = False
+
+    def __init__(self, policy: Policy, settings: GenerationConfig):
+        self._policy, self._settings = policy, settings
+
+    def __call__(self, inputs: StepInputs) -> Drawn:
+        """One step; see :func:`draw_next`."""
+        return draw_next(self._policy, self._settings, inputs)
+
+    def new_cache(self, rows: int, max_length: int) -> Cache:
+        """An empty cache for ``rows`` of up to ``max_length`` tokens, which the step's inputs must have."""
+        return self._policy.new_cache(max_length)
+
+    def rest(self) -> None:
+        """After a rollout: memory that only sampling needs becomes free."""
 
 
 def draw_next(policy: Policy, settings: GenerationConfig, inputs: StepInputs) -> Drawn:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.device import Compute
@@ -43,8 +41,11 @@ def draws_alike(first: GenerationConfig, second: GenerationConfig) -> bool:
     return all(getattr(first, name) == getattr(second, name) for name in ("temperature", "top_k", "top_p"))
 
 
-def example(policy: Policy, rows: int, length: int, new_cache: Callable[[int, int], Cache] | None = None) -> StepInputs:
-    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead."""
+def example(policy: Policy, rows: int, length: int, step: DecodingStep | None = None) -> StepInputs:
+    """Inputs of a step after ``length`` random tokens; the first row has one token less than the others, and padding instead.
+
+    The cache is that of ``step``, or None: of the model itself.
+    """
     layer: Any = policy.model.get_input_embeddings()
     embedding = layer.weight
     device, generator = embedding.device, torch.Generator().manual_seed(rows)
@@ -52,26 +53,20 @@ def example(policy: Policy, rows: int, length: int, new_cache: Callable[[int, in
     attention = torch.ones_like(drawn)
     attention[0, 0] = 0
     positions = position_ids(attention)
-    cache = new_cache(rows, length + 1) if new_cache else policy.new_cache(length + 1)
+    cache = step.new_cache(rows, length + 1) if step else policy.new_cache(length + 1)
     policy.next_logits(drawn[:, :-1], attention[:, :-1], positions[:, :-1], cache)
     uniforms = torch.rand(rows, generator=generator, dtype=torch.float64).to(device)
     return StepInputs(drawn[:, -1:], attention, positions[:, -1:], uniforms, cache)
 
 
-def require_same_numbers(
-    policy: Policy,
-    step: DecodingStep,
-    settings: GenerationConfig,
-    compute: Compute,
-    new_cache: Callable[[int, int], Cache] | None = None,
-) -> None:
+def require_same_numbers(policy: Policy, step: DecodingStep, settings: GenerationConfig, compute: Compute) -> None:
     """Compare ``step`` with the model itself, at sizes of its own. Raises :class:`CannotTrace` when they differ.
 
     In float32 all that a step gives must agree; in bfloat16 the distribution must, since a token drawn may be another one.
     """
     for rows, length in SIZES:
         with compute.autocast():
-            ours = step(example(policy, rows, length, new_cache))
+            ours = step(example(policy, rows, length, step))
             theirs = draw_next(policy, settings, example(policy, rows, length))
         if compute.dtype is torch.float32:
             pairs = list(zip(ours, theirs, strict=True))

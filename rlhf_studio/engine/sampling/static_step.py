@@ -32,7 +32,7 @@ from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.compute.lanes import LEAST_ROWS, ONE_LANE, Lanes
 from rlhf_studio.engine.models.kv_cache import FixedLayer, KeyValueMemory
 from rlhf_studio.engine.models.policy import Policy
-from rlhf_studio.engine.sampling.draw import Drawn, StepInputs, draw_next
+from rlhf_studio.engine.sampling.draw import DecodingStep, Drawn, StepInputs, draw_next
 from rlhf_studio.engine.sampling.same_numbers import CannotTrace, draws_alike, require_same_numbers, why_not
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.estimate.memory.phases import MOST_KEPT
@@ -41,8 +41,8 @@ LENGTH_MULTIPLE = 64  # attention's kernels want lengths that are multiples of 8
 MOST_GRAPHS = 12  # numbers of rows: a batch, its halves, and those of the watched prompts
 
 
-class StaticStep:
-    """A :data:`DecodingStep` for one new token per row, whose cache comes from :meth:`new_cache`.
+class StaticStep(DecodingStep):
+    """One new token per row, with a cache from :meth:`new_cache` alone.
 
     Args:
         policy: the model to sample from, a family of which :func:`why_not` says nothing.
@@ -55,9 +55,11 @@ class StaticStep:
     """
 
     rows_per_lane = LEAST_ROWS
+    by_halves = True
 
     def __init__(self, policy: Policy, settings: GenerationConfig, compute: Compute, *, captured: bool):
-        self._policy, self._settings, self._compute, self._captured = policy, settings, compute, captured
+        super().__init__(policy, settings)
+        self._compute, self._captured = compute, captured
         self._copies = weight_copies(policy, compute.dtype)
         self._inputs: _Inputs | None = None
         self._memories: list[KeyValueMemory] = []
@@ -284,7 +286,7 @@ def static_step(policy: Policy, settings: GenerationConfig, compute: Compute, *,
     with policy.merged(), torch.no_grad():
         try:
             step.ready(settings)
-            require_same_numbers(policy, step, settings, compute, step.new_cache)
+            require_same_numbers(policy, step, settings, compute)
         except CannotTrace:
             raise
         except Exception as error:  # any error of any model's code: sampling can still call the model itself

@@ -29,31 +29,38 @@ from rlhf_studio.engine.sampling.same_numbers import CannotTrace, draws_alike, e
 from rlhf_studio.inputs.error_text import first_line
 
 
-class TracedStep:
-    """:func:`draw_next` for one new token per row, with a cache of :class:`PreallocatedLayer`.
+class TracedStep(DecodingStep):
+    """:func:`draw_next` for one new token per row, with a cache of :class:`PreallocatedLayer`. Any thread may call it.
 
     Attributes:
         rows_per_lane: with fewer rows in each lane, sampling in lanes is slower than sampling all rows together.
     """
 
-    def __init__(self, script: Any, settings: GenerationConfig, prepacked: Sequence[PrepackedWeight], rows_per_lane: int = LEAST_ROWS):
-        self._script, self._settings, self._prepacked = script, settings, prepacked
+    def __init__(
+        self,
+        policy: Policy,
+        script: Any,
+        settings: GenerationConfig,
+        prepacked: Sequence[PrepackedWeight],
+        rows_per_lane: int = LEAST_ROWS,
+    ):
+        super().__init__(policy, settings)
+        self._script, self._prepacked = script, prepacked
         self.rows_per_lane = rows_per_lane
 
-    def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> DecodingStep | None:
-        """The step with the weights as they are now; adapters count when they are merged now. Any thread may call what is returned.
+    def ready(self, settings: GenerationConfig, lanes: Lanes = ONE_LANE) -> TracedStep | None:
+        """This step with the weights as they are now; adapters count when they are merged now.
 
-        The prepacked weights are refreshed in ``lanes``; steps that this method returned earlier then use the new weights too. None when
-        the step was traced with another temperature, top-k or top-p.
+        The prepacked weights are refreshed in ``lanes``. None when the step was traced with another temperature, top-k or top-p.
         """
         if not draws_alike(settings, self._settings):
             return None
         lanes.map(PrepackedWeight.refresh, self._prepacked)
-        return self.run
+        return self
 
     @torch.no_grad()
-    def run(self, inputs: StepInputs) -> Drawn:
-        """A :data:`DecodingStep` with the weights as they were when last refreshed."""
+    def __call__(self, inputs: StepInputs) -> Drawn:
+        """With the weights as they were when last refreshed."""
         packed = (weights.packed for weights in self._prepacked)
         with torch.jit.optimized_execution(False):  # optimising takes seconds for a large model, and makes no step faster
             return Drawn(*self._script(*inputs[:4], *packed, *_extended_states(inputs.cache)))
@@ -73,8 +80,8 @@ def trace_step(policy: Policy, settings: GenerationConfig) -> TracedStep:
                 prepacked = prepack(layers, addresses)
                 inputs = (*tensors, *(weights.packed for weights in prepacked), *_extended_states(cache))
                 script = torch.jit.trace(_Step(policy, settings, layers), inputs, check_trace=False, _store_inputs=False)
-                step = TracedStep(script, settings, prepacked, min_rows_per_lane(policy.model, layers))
-                require_same_numbers(policy, step.run, settings, Compute(torch.device("cpu"), torch.float32))
+                step = TracedStep(policy, script, settings, prepacked, min_rows_per_lane(policy.model, layers))
+                require_same_numbers(policy, step, settings, Compute(torch.device("cpu"), torch.float32))
             except CannotTrace:
                 raise
             except Exception as error:  # any error of any model's code: sampling can still call the model itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, Permissions, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
+from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.stages.dpo import build_dpo
 from rlhf_studio.engine.stages.evaluating.stage import EvaluationStage
@@ -11,11 +12,14 @@ from rlhf_studio.engine.stages.reward_model.stage import build_reward_stage
 from rlhf_studio.engine.stages.sft import build_sft
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.inputs.checks.notified import notified_problems
 from rlhf_studio.runs.records import EventRecord
 
 
 def refuse(config: StageConfig, permissions: Permissions) -> None:
     """Raise :class:`ConfigError` for what nobody has allowed, before anything is loaded."""
+    if problems := list(notified_problems(config, permissions)):
+        raise ConfigError(problems)
     if isinstance(config, RunConfig):
         PPOStage.refuse(config, permissions)
     if isinstance(config, EvaluationRunConfig):

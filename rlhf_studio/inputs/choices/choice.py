@@ -53,8 +53,8 @@ class ChoiceGroup:
 
 
 def distinct(groups: Iterable[ChoiceGroup], key: Callable[[Choice], str]) -> list[ChoiceGroup]:
-    """The groups that have a choice, and each choice in the first of them alone; ``key`` is the same for what is the same choice."""
+    """The groups that have a choice or a note, each choice in the first of them alone; ``key`` is the same for what is the same choice."""
     groups = list(groups)
     first = {key(choice): choice for group in reversed(groups) for choice in reversed(group.choices)}
     alone = [replace(group, choices=[choice for choice in group.choices if first[key(choice)] is choice]) for group in groups]
-    return [group for group in alone if group.choices]
+    return [group for group in alone if group.choices or group.note]

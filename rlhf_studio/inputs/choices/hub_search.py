@@ -8,11 +8,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
 
-from rlhf_studio.config import StageConfig, fitting
+from rlhf_studio.config import StageConfig
 from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, NotOffered
 from rlhf_studio.inputs.choices.data import settings_of_source
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.models.files import network_error
+from rlhf_studio.units import short_count
 
 MOST = 20
 SECONDS = 15.0  # to wait for an answer
@@ -71,7 +72,7 @@ def _in_time(ask: Callable[[], list[Choice]]) -> list[Choice]:
 
 def _model(info: Any, kind: Kind) -> Choice:
     weights = getattr(getattr(info, "safetensors", None), "total", None)
-    size = f"{fitting.in_words(weights)} weights" if isinstance(weights, int) and weights else ""
+    size = f"{short_count(weights)} weights" if isinstance(weights, int) and weights else ""
     gated = "its terms must be accepted first" if getattr(info, "gated", False) else ""
     components = [{"kind": "reward_model", "name": "", "weight": 1.0, "model": info.id}]
     settings = {"model.policy": info.id, "model.revision": "main"} if kind == "model" else {"reward.components": components}

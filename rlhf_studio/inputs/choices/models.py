@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rlhf_studio.config import RunConfig, StageConfig, fitting, short_name
+from rlhf_studio.config import RunConfig, StageConfig, short_name
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.io import with_values
-from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup
+from rlhf_studio.inputs.choices.choice import Choice, ChoiceGroup, distinct
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo
 from rlhf_studio.inputs.choices.recommended import RECOMMENDED
 from rlhf_studio.inputs.choices.used import UsedRun
@@ -22,12 +22,13 @@ from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.supervised import is_supervised
-from rlhf_studio.units import format_byte_range, format_bytes
+from rlhf_studio.units import format_byte_range, format_bytes, short_count
 
 MOST = 40
 """Models of one origin: the newest; reading the small files of each takes some hundredths of a second."""
 USUAL_PROMPT, USUAL_EXAMPLE, USUAL_BATCH = 64, 256, 8
 """Tokens of a prompt and of an example, and examples of a batch, for which memory is told before there is data."""
+TINY = [name for name in BUNDLED if name.endswith("policy")]
 NAMED = 3
 """Models that cannot be used and are named all the same."""
 
@@ -45,54 +46,39 @@ class ModelChoices:
     base: StageConfig
     device: Device
     learner: Callable[[StageConfig, str], ModelFacts] = remembered_learner
-    _seen: set[str] = field(default_factory=set)
 
     def groups(self, runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
         """All groups that have a choice; each model once."""
         runs = list(runs)
-        fit = ("policy", "reward_model") if self.base.stage == "reward_model" else ("policy",)
-        made_here = [run for run in runs if run.kind in fit]
-        trained = [(str(run.folder), run.name, f"{run.about}, from {short_name(run.config.model.policy)}") for run in made_here]
-        fitting = [repo for repo in cached if not repo.is_classifier or self.base.stage == "reward_model"]
-        repos: list[tuple[str, str, str, Path | None]] = [(repo.name, repo.name, "", repo.folder) for repo in fitting]
-        names = dict.fromkeys(run.config.model.policy for run in runs)
-        used = [(name, short_name(name), name) for name in names if name not in BUNDLED and Path(name).is_dir()]
-        bundled = [(name, name, "a tiny model, to try things out") for name in BUNDLED if name.endswith("policy")]
+        rewards = self.base.stage == "reward_model"  # which can start from a policy, and from a classifier
+        trained = [run for run in runs if run.kind == "policy" or (rewards and run.kind)]
+        repos = [repo for repo in cached if rewards or not repo.is_classifier]
+        used = [name for name in dict.fromkeys(run.config.model.policy for run in runs) if name not in BUNDLED and Path(name).is_dir()]
+        about = [(run.name, f"{run.about}, from {short_name(run.config.model.policy)}") for run in trained]
         made = [
-            self._group("Trained here", [(name, title, detail, Path(name)) for name, title, detail in trained]),
-            self._group("On this disk", repos),
-            self._group("Used before", [(name, title, detail, Path(name)) for name, title, detail in used]),
-            self._recommended(),
-            self._group("Comes with RLHF Studio", [(name, title, detail, None) for name, title, detail in bundled]),
+            self._group("Trained here", [(str(run.folder), *words, run.folder) for run, words in zip(trained, about, strict=True)]),
+            self._group("On this disk", [(repo.name, repo.name, "", repo.folder) for repo in repos]),
+            self._group("Used before", [(name, short_name(name), name, Path(name)) for name in used]),
+            ChoiceGroup("Recommended, to be downloaded", [self.choice(m.name, m.name, "", m.facts(), m.licence) for m in RECOMMENDED]),
+            self._group("Comes with RLHF Studio", [(name, name, "a tiny model, to try things out", None) for name in TINY]),
         ]
-        return [group for group in made if group.choices or group.note]
+        return distinct(made, lambda choice: str(choice.settings["model.policy"]))
 
-    def _group(self, title: str, rows: list[tuple[str, str, str, Path | None]]) -> ChoiceGroup:
+    def _group(self, title: str, rows: Sequence[tuple[str, str, str, Path | None]]) -> ChoiceGroup:
         """A group of (name, title, detail, folder): a model is read in its folder, and chosen by its name."""
-        group, unfit = ChoiceGroup(title), list[str]()
+        choices, unfit = list[Choice](), list[str]()
         for name, shown, detail, folder in rows[:MOST]:
-            if name in self._seen:
-                continue
-            self._seen.add(name)
             try:
-                facts = self.learner(self.base, str(folder or name))
+                choices.append(self.choice(name, shown, detail, self.learner(self.base, str(folder or name))))
             except ModelError as error:
                 unfit.append(f"{shown} ({error})")
-                continue
-            group.choices.append(self.choice(name, shown, detail, facts))
         more = f", and {len(unfit) - NAMED} more" if len(unfit) > NAMED else ""
-        return ChoiceGroup(title, group.choices, f"Cannot be used here: {'; '.join(unfit[:NAMED])}{more}." if unfit else "")
-
-    def _recommended(self) -> ChoiceGroup:
-        choices = [
-            self.choice(model.name, model.name, "", model.facts(), model.licence) for model in RECOMMENDED if model.name not in self._seen
-        ]
-        return ChoiceGroup("Recommended, to be downloaded", choices)
+        return ChoiceGroup(title, choices, f"Cannot be used here: {'; '.join(unfit[:NAMED])}{more}." if unfit else "")
 
     def choice(self, name: str, title: str, detail: str, facts: ModelFacts, licence: str = "") -> Choice:
         """A model with its size and what a run with it needs."""
         weights = parameters(facts)
-        size = "" if weights is None else f"{fitting.in_words(weights)} weights"
+        size = "" if weights is None else f"{short_count(weights)} weights"
         needs, room = self.needs(facts)
         download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
         settings = {"model.policy": name, "model.revision": "main"}

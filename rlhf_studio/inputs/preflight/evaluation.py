@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlhf_studio.config import EvaluationRunConfig, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
-from rlhf_studio.inputs.checks.evaluation import check_judge, check_text
+from rlhf_studio.inputs.checks.evaluation import check_judge, check_text, judge_model_count
 from rlhf_studio.inputs.checks.policy import position_problems, sampling_warning, stop_problems
 from rlhf_studio.inputs.checks.prompts import check_prompts
 from rlhf_studio.inputs.checks.reward_texts import reward_text_notes, reward_text_problems
@@ -37,7 +37,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     reference = _model(own_reference, revision, look, problems, *REFERENCE) if own_reference else None
     as_ppo = _as_ppo(config)
     readers = check_rewards(as_ppo, look.hub, problems, look.permissions)
-    judges = check_judge(config.evaluation.judge, look.hub, problems, config.data)
+    judges = check_judge(config.evaluation.judge, look.hub, problems, config.data, look.permissions)
     rewards, judge = ([reader.facts for reader in of] for of in (readers, judges))
     problems.extend(reward_text_problems(as_ppo, readers))
     check_text(config.evaluation, problems)
@@ -51,7 +51,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
     steps = _steps(config, available)
     disk = evaluation_disk_bytes(config, steps, len(sources))
     problems.extend(disk_problems(disk, download, look.workspace, look.free_bytes))
-    scored = len(rewards) == reward_model_count(config) and len(judge) == bool(config.evaluation.judge)
+    scored = len(rewards) == reward_model_count(config) and len(judge) == judge_model_count(config.evaluation.judge)
     complete = policy is not None and scored and not (own_reference and reference is None)
     largest = max([policy, *answering], key=lambda model: model.parameters or 0) if policy is not None else None
     models = RunModels(largest, [*rewards, *judge], reference) if complete and largest is not None else None
@@ -101,9 +101,10 @@ def _answers(source: PolicySource, look: Look, problems: list[Problem]) -> Model
 
 def _as_ppo(config: EvaluationRunConfig) -> RunConfig:
     """The same prompts, rewards and sampling as settings of PPO, for the checks that both have."""
-    shared = {name: getattr(config, name).model_dump(mode="json") for name in ("data", "reward", "generation", "engine")}
+    shared = {name: getattr(config, name).model_dump(mode="json") for name in ("data", "generation", "engine")}
     batch = config.evaluation.batch_size * config.evaluation.samples
-    return RunConfig.model_validate({**shared, "ppo": {"batch_size": batch, "mini_batch_size": batch}})
+    as_ppo = RunConfig.model_validate({**shared, "ppo": {"batch_size": batch, "mini_batch_size": batch}})
+    return as_ppo.model_copy(update={"reward": config.reward})  # which may have no component
 
 
 def _steps(config: EvaluationRunConfig, available: int | None) -> int | None:
@@ -115,6 +116,8 @@ def _steps(config: EvaluationRunConfig, available: int | None) -> int | None:
 
 def _notes(config: EvaluationRunConfig, available: int | None) -> Iterator[str]:
     requested = config.evaluation.prompts
+    if not config.reward.components and not config.evaluation.judge and config.reward.gold == "none":
+        yield "Nothing scores the answers: the table has KL, perplexity and lengths. Name a reward or a judge to score them too."
     if available is not None and available < requested:
         yield f"{requested:,} prompts are asked for, and there are {available:,}: all of them are answered."
     if not config.evaluation.greedy and (warning := sampling_warning(config.generation)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from rlhf_studio.config import EngineConfig, Permissions, RunConfig, StageConfig, SupervisedConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.machine import machine_problems
+from rlhf_studio.inputs.checks.notified import notified_problems
 from rlhf_studio.inputs.checks.trackers import tracker_problems
 from rlhf_studio.inputs.estimate.device import Device, find_device
 from rlhf_studio.inputs.estimate.disk import OnDisk
@@ -45,9 +46,10 @@ class Look:
         return self.learner or learner_check(config)(config.model.policy, config.model.revision, self.hub)
 
     def machine(self, config: StageConfig) -> Iterator[Problem]:
-        """Settings that this machine does not allow, and trackers that are not installed."""
+        """Settings that this machine does not allow, trackers that are not installed, and people to tell who have no address."""
         yield from machine_problems(config, None if self.gpus is None else len(self.gpus))
         yield from tracker_problems(config)
+        yield from notified_problems(config, self.permissions)
 
     def device(self, engine: EngineConfig) -> Device:
         """What the run will compute on."""

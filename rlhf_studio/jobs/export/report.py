@@ -57,11 +57,12 @@ def _section(title: str, *children: Any) -> Html:
 
 def _head(story: Story) -> Html:
     status = story.status
+    came = "opened from the log" if story.origin.controls is None else "recorded from"
     facts = [
         f"{status.state}, step {status.step} of {status.total_steps}",
         f"policy {story.settings['model'][0].value}" if story.settings else "",
         f"recipe {status.recipe}" if status.recipe else "",
-        f"opened from the log {story.origin.imported}" if story.origin.imported else "",
+        f"{came} {story.origin.imported}" if story.origin.imported else "",
         f"forked from {story.origin.parent}" if story.origin.parent else "",
     ]
     return tag(

@@ -23,14 +23,14 @@ from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.inputs.trained import model_of_run
 from rlhf_studio.inputs.world.corpus import write_prompts
 from rlhf_studio.jobs.export.text import readable
-from rlhf_studio.jobs.road.headlines import of_comparison, of_course
-from rlhf_studio.jobs.road.outcomes import comparison_of, course_of, examples_of
+from rlhf_studio.jobs.road.headlines import of_comparison, of_training
+from rlhf_studio.jobs.road.outcomes import comparison_of, ends_of, examples_of
 from rlhf_studio.jobs.road.own import in_a_line, made_so_far, minutes_for, settings_for_part, with_origin
 from rlhf_studio.jobs.road.plan import of_world, policy_for_pairs, round_of, run_settings
 from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, RoadStopped, Say, StopSignals, run_command, run_to_its_end
 from rlhf_studio.jobs.road.state import LOG, OwnSettings, Part, Road, driven, read_road, workspace_of, write_road
 from rlhf_studio.jobs.road.steps import steps_in
-from rlhf_studio.jobs.road.verdict import held_up, judgement_of, verdict_of
+from rlhf_studio.jobs.road.verdict import held_up, part_verdict_of, verdict_of
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
@@ -76,9 +76,9 @@ def go_on_command(folder: Path, workspace: Path, permissions: Permissions = NOTH
 
 
 def _stops_here(road: Road, weak: Part, command: str, say: Say) -> int:
-    judgement = judgement_of(weak)
-    assert judgement is not None  # it holds the road up
-    say(f"the road stops after this part: {judgement.sentence} {judgement.advice}")
+    verdict = part_verdict_of(weak)
+    assert verdict is not None  # it holds the road up
+    say(f"the road stops after this part: {verdict.sentence} {verdict.advice}")
     say(f"go on all the same with: {command}")
     return STOPPED
 
@@ -172,9 +172,9 @@ class _Driver:
         """What the run of a part came to, in numbers and in words."""
         own, config = self.road.settings, reader.config()
         if not isinstance(config, EvaluationRunConfig):
-            course = course_of(reader)
-            said = judgement_of(replace(part, state="done", course=course)) if isinstance(own, OwnSettings) else None
-            return {"course": course, "headline": said.sentence if said else of_course(course)}
+            course = ends_of(reader)
+            said = part_verdict_of(replace(part, state="done", course=course)) if isinstance(own, OwnSettings) else None
+            return {"course": course, "headline": said.sentence if said else of_training(course)}
         comparison = comparison_of(reader)
         if comparison is not None and isinstance(own, OwnSettings):
             ppo = RunReader(self._runs / self.road.part("ppo").run).config()

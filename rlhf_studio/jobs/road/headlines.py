@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
-from rlhf_studio.jobs.road.state import Comparison, Course
+from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
 from rlhf_studio.units import percent
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
@@ -13,7 +13,7 @@ _SHARES = {name for headline in HEADLINES.values() if headline.percent for name 
 _BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
 
 
-def of_course(course: Course | None) -> str:
+def of_training(course: TrainingEnds | None) -> str:
     """``Held-out loss 3.50 → 1.50.``; empty for none."""
     if course is None:
         return ""
@@ -41,12 +41,12 @@ def judged_by(comparison: Comparison) -> str:
     return f"{_BY.get(comparison.measure, 'by the score')}, on {counted(comparison.prompts, 'prompt')}"
 
 
-def title_of(course: Course) -> str:
+def title_of(course: TrainingEnds) -> str:
     """``Held-out accuracy``."""
     return _TITLES[course.metric]
 
 
-def written(course: Course, value: float) -> str:
+def written(course: TrainingEnds, value: float) -> str:
     """A value of the course's metric, with a real minus sign."""
     return (percent(value, 1) if course.metric in _SHARES else f"{value:.2f}").replace("-", "\u2212")
 
@@ -56,6 +56,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _of_how_many(course: Course) -> str:
+def _of_how_many(course: TrainingEnds) -> str:
     """How many pairs a held-out accuracy is a share of."""
     return f" of {counted(course.held_out, 'pair')}" if course.metric.endswith("/eval_accuracy") and course.held_out else ""

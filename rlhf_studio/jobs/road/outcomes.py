@@ -17,7 +17,7 @@ from rlhf_studio.analysis.evaluation.intervals import NOTHING
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
-from rlhf_studio.jobs.road.state import Comparison, Course
+from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -32,7 +32,7 @@ class Example:
     score_after: float | None
 
 
-def course_of(reader: RunReader) -> Course | None:
+def ends_of(reader: RunReader) -> TrainingEnds | None:
     """The course of a training run; None where it has recorded nothing of it. Raises StoreError."""
     status = reader.status()
     ends = headline_ends(reader, status.stage)
@@ -42,7 +42,7 @@ def course_of(reader: RunReader) -> Course | None:
     config = reader.config()
     rate, usual = getattr(config, status.stage).learning_rate, usual_rate(config, _first_event(reader, "memory").get("weights"))
     held_out = _held_out(reader, ends.metric)
-    return Course(ends.metric, ends.first, ends.last, held_out, kind, status.step, rate, usual.rate if usual else 0.0)
+    return TrainingEnds(ends.metric, ends.first, ends.last, held_out, kind, status.step, rate, usual.rate if usual else 0.0)
 
 
 def comparison_of(reader: RunReader) -> Comparison | None:

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from rlhf_studio.config import STAGES, EvaluationRunConfig, RunConfig, Stage, StageConfig, short_name, used_in, uses
 from rlhf_studio.config.fitting import Fitted
-from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, mapping_from_yaml, merged, parse_config, text_of, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, merged, nested, parse_config, text_of, walk_fields
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.config.reward import REWARD_KINDS
+from rlhf_studio.inputs.checks.evaluation import judge_title
 from rlhf_studio.inputs.fitted import own_config
+from rlhf_studio.inputs.named_reward import name_of_component
 from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.relative_paths import named_in, run_in_full
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, PartState, Road
@@ -44,24 +45,6 @@ class Made:
     sft: str = ""
     reward_model: str = ""
     ppo: str = ""
-
-
-def reward_of(text: str, folder: Path | None = None) -> dict[str, Any]:
-    """The reward component that a person names in one line; {} for none.
-
-    A kind (``lexicon``), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a Python file with a function ``score``,
-    or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
-    Raises :class:`ConfigError` for a mapping that cannot be read.
-    """
-    text = text.strip()
-    if not text:
-        return {}
-    if text.startswith("{"):
-        return mapping_from_yaml(text)
-    if text in REWARD_KINDS:
-        return {"kind": text}
-    path = named_in(folder or Path.cwd(), text)
-    return {"kind": "python", "file": path} if text.endswith(".py") else {"kind": "reward_model", "model": path}
 
 
 def in_full(own: OwnSettings, workspace: Path) -> OwnSettings:
@@ -169,7 +152,7 @@ def settings_for_part(
         values["data.source"] = own.demonstrations if key == "sft" else own.pairs
     recipe = load_recipe(RECIPES[key])
     changes = _changes_for(own, key)
-    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), _nested(values)), changes)
+    settings = apply_overrides(merged(recipe.config.model_dump(mode="json"), nested(values)), changes)
     return own_config(recipe, settings, {*values, *changes})
 
 
@@ -196,11 +179,7 @@ def _evaluation(own: OwnSettings, made: Made, minutes: float) -> EvaluationRunCo
     settings["engine"] |= {"checkpoint_every": 1, "max_minutes": minutes}
     policies = dict.fromkeys(name for name in (own.policy, made.sft, made.ppo) if name)
     judge = own.judge or ({"kind": "reward_model", "model": made.reward_model} if own.reward and made.reward_model else {})
-    settings["evaluation"] = {"policies": "\n".join(policies)}
-    if judge.get("kind") == "reward_model":
-        settings["evaluation"]["judge"] = judge.get("model", "")
-    elif judge:
-        settings["reward"]["components"] = [judge]
+    settings["evaluation"] = {"policies": "\n".join(policies), "judge": name_of_component(judge)}
     config = parse_config(apply_overrides({"stage": "evaluation", **settings}, _changes_for(own, "evaluation")))
     assert isinstance(config, EvaluationRunConfig)  # the stage says so
     return config
@@ -215,18 +194,10 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
     """The comparison with what decided it, and whether that is what PPO learned from."""
     assert isinstance(ppo, RunConfig)
     if comparison.measure == "judge":
-        return replace(comparison, judge=short_name(config.evaluation.judge), same_origin=bool(judge_notes(config)))
+        return replace(comparison, judge=judge_title(config.evaluation.judge), same_origin=bool(judge_notes(config)))
     if comparison.measure == "gold":
         return replace(comparison, judge="the world's gold score", same_origin=False)
     ours, theirs = config.reward.components[0], ppo.reward.components[0]
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
     named = FROM_PAIRS if ours.name == YOUR_PAIRS else ours.name or ours.described()
     return replace(comparison, judge=named, same_origin=same)
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        section, _, setting = name.partition(".")
-        nested.setdefault(section, {})[setting] = value
-    return nested

@@ -84,7 +84,7 @@ class OwnSettings:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingEnds:
     """How the most important number of a training run began and ended.
 
     Attributes:
@@ -170,7 +170,7 @@ class Part:
     policy: str = ""
     policy_sha256: str = ""
     headline: str = ""
-    course: Course | None = None
+    course: TrainingEnds | None = None
     comparison: Comparison | None = None
     fitted: list[str] = field(default_factory=list)
     problem: str = ""

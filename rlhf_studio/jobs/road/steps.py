@@ -13,8 +13,9 @@ import numpy as np
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.fitting import Fitted
 from rlhf_studio.inputs.estimate.counts import parameters
-from rlhf_studio.inputs.estimate.speed import FASTEST, SpeedMeasurement, measure_command, seconds_per_step
+from rlhf_studio.inputs.estimate.speed import FASTEST, SpeedMeasurement, measure_command
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
+from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
 from rlhf_studio.runs.pace import TOKENS_PER_SECOND
 from rlhf_studio.runs.reader import RunReader
 
@@ -30,20 +31,12 @@ def steps_in(config: RunConfig, minutes: float, workspace: Path, permissions: Pe
     its matrix products is taken, which is measured in some seconds where that was not done before. Raises StoreError.
     """
     report = inspect_run(config, workspace, permissions=permissions)
-    if report.memory_estimate is None or report.models is None:
+    measured = next((rate for run in before if (rate := _rate_of(run, report)) is not None), None)
+    estimate = seconds_by_rate(config, report, lambda device: measured or _matrix_rate(workspace, device))
+    if estimate is None:
         return None
-    device = report.memory_estimate.device.kind
-    prompt = report.prompt_tokens.usual if report.prompt_tokens else config.data.max_prompt_tokens
-    rate = next((rate for run in before if (rate := _rate_of(run, report)) is not None), None)
-    if rate is not None:  # what a run really does has its losses in it already
-        estimate = seconds_per_step(config, report.models, prompt, device, rate)
-        each = None if estimate is None else estimate[0] / FASTEST
-    else:
-        matrix_rate = _matrix_rate(workspace, device)
-        estimate = None if matrix_rate is None else seconds_per_step(config, report.models, prompt, device, matrix_rate)
-        each = None if estimate is None else sqrt(estimate[0] * estimate[1])
-    if each is None:
-        return None
+    # what a run really does has its losses in it already
+    each = estimate[0] / FASTEST if measured else sqrt(estimate[0] * estimate[1])
     return Fitted(int(min(MOST, max(FEWEST, 60 * minutes / each))), f"{minutes:g} minutes of about {each:.1f} s a step", guess=True)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rlhf_studio.analysis.reward_model.accuracy import share_of
 from rlhf_studio.config.stability import gentler
 from rlhf_studio.jobs.road.headlines import counted, interval, judged_by, title_of, written
-from rlhf_studio.jobs.road.state import Comparison, Course, OwnSettings, Part, Road
+from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, Road, TrainingEnds
 from rlhf_studio.units import percent
 
 CHANCE = 0.5
@@ -28,7 +28,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PartVerdict:
     """Whether a part was worth it.
 
     Attributes:
@@ -42,17 +42,17 @@ class Judgement:
     advice: str = ""
 
 
-def judgement_of(part: Part) -> Judgement | None:
-    """The judgement on a part of a road on a person's own files; None before it is done, and for what is not judged."""
+def part_verdict_of(part: Part) -> PartVerdict | None:
+    """The verdict on a part of a road on a person's own files; None before it is done, and for what is not judged."""
     if part.state != "done":
         return None
     if part.comparison is not None:
-        return Judgement(True, better(part.comparison, "the start"))
+        return PartVerdict(True, better(part.comparison, "the start"))
     judges = {"sft": _fine_tuned, "reward_model": _reward_model, "ppo": _ppo}
     if part.key not in judges:
         return None
     if part.course is None:
-        return Judgement(False, "Nothing was measured in the time it had.", "Give the road more minutes.")
+        return PartVerdict(False, "Nothing was measured in the time it had.", "Give the road more minutes.")
     return judges[part.key](part.course)
 
 
@@ -70,42 +70,42 @@ def held_up(road: Road) -> Part | None:
 
 def is_weak(part: Part) -> bool:
     """Whether a part is done and was not worth it."""
-    judgement = judgement_of(part)
-    return judgement is not None and not judgement.worth
+    verdict = part_verdict_of(part)
+    return verdict is not None and not verdict.worth
 
 
 # --- each part -----------------------------------------------------------------------------------------------------------------------
 
 
-def _fine_tuned(course: Course) -> Judgement:
+def _fine_tuned(course: TrainingEnds) -> PartVerdict:
     """Worth it where the loss on held-out demonstrations fell."""
     if course.metric != "sft/eval_loss" or course.first is None:
         text = "No demonstrations were held out, so nothing tells whether the model learned more than these by heart."
-        return Judgement(False, text, "Bring at least 100 demonstrations, or choose a share to hold out with --data.eval_share.")
+        return PartVerdict(False, text, "Bring at least 100 demonstrations, or choose a share to hold out with --data.eval_share.")
     first, last = written(course, course.first), written(course, course.last)
     on = f", on {counted(course.held_out, 'example')}" if course.held_out else ""
     if course.last < course.first:
-        return Judgement(True, f"The held-out loss fell by {percent(1 - course.last / course.first)}: {first} → {last}{on}.")
+        return PartVerdict(True, f"The held-out loss fell by {percent(1 - course.last / course.first)}: {first} → {last}{on}.")
     advice = f"Bring more demonstrations, or learn more slowly: --sft.learning_rate {_smaller(course)}, or --sft.epochs 1."
-    return Judgement(False, f"The held-out loss did not fall: {first} → {last}{on}.", advice)
+    return PartVerdict(False, f"The held-out loss did not fall: {first} → {last}{on}.", advice)
 
 
-def _reward_model(course: Course) -> Judgement:
+def _reward_model(course: TrainingEnds) -> PartVerdict:
     """Worth it where the whole 95 % interval (Wilson) of the held-out accuracy lies above chance."""
     if course.metric != "reward_model/eval_accuracy" or not course.held_out:
         text = "No pairs were held out, so nothing tells whether the reward model learned more than these by heart."
-        return Judgement(False, text, "Bring at least 100 pairs, or choose a share to hold out with --data.eval_share.")
+        return PartVerdict(False, text, "Bring at least 100 pairs, or choose a share to hold out with --data.eval_share.")
     share = share_of("held out", np.full(course.held_out, course.last))
     assert share.low is not None and share.high is not None
     right = (
         f"right on {percent(course.last)} of {counted(course.held_out, 'held-out pair')} ({percent(share.low)} to {percent(share.high)})"
     )
     if share.low > CHANCE:
-        return Judgement(True, f"The reward model is better than chance: {right}.")
+        return PartVerdict(True, f"The reward model is better than chance: {right}.")
     enough = _pairs_that_tell(course.last)
     more = f"About {enough:,} held-out pairs would tell, if the accuracy stays." if enough else "It is no better than guessing."
     text = f"Not surely better than chance: the reward model is {right}."
-    return Judgement(False, text, f"{more} Bring more pairs, or pairs whose difference is clearer.")
+    return PartVerdict(False, text, f"{more} Bring more pairs, or pairs whose difference is clearer.")
 
 
 def _pairs_that_tell(accuracy: float) -> int:
@@ -114,17 +114,17 @@ def _pairs_that_tell(accuracy: float) -> int:
     return next((size for size in sizes if (share_of("", np.full(size, accuracy)).low or 0) > CHANCE), 0)
 
 
-def _ppo(course: Course) -> Judgement:
+def _ppo(course: TrainingEnds) -> PartVerdict:
     """Worth it where the policy has not collapsed; whether it is better is for the evaluation to say."""
     ends = "" if course.first is None else f" ({written(course, course.first)} → {written(course, course.last)})"
     text = f"{KINDS.get(course.kind, KINDS['too early'])}{ends}, in {counted(course.steps, 'step')}."
     if course.kind != "collapsed":
-        return Judgement(True, text)
+        return PartVerdict(True, text)
     smaller = f"Take smaller steps: --ppo.learning_rate {_smaller(course)}, or hold it closer to its start: --ppo.kl_coef 0.2."
-    return Judgement(False, text, smaller)
+    return PartVerdict(False, text, smaller)
 
 
-def _smaller(course: Course) -> str:
+def _smaller(course: TrainingEnds) -> str:
     return f"{gentler(course.rate, course.usual):g}" if course.rate > 0 else "a third of this"
 
 
@@ -177,7 +177,7 @@ def _origin(comparison: Comparison) -> str:
     return f" The judge ({comparison.judge}) is of another origin than the reward."
 
 
-def _with_ppo(trained: list[Course | None]) -> str:
+def _with_ppo(trained: list[TrainingEnds | None]) -> str:
     """How a number changed from the beginning of the first round to the end of the last one."""
     courses = [course for course in trained if course is not None and course.first is not None]
     if not courses or len(courses) < len(trained) or len({course.metric for course in courses}) != 1:
@@ -186,7 +186,7 @@ def _with_ppo(trained: list[Course | None]) -> str:
     return _moved(f"With PPO the {title[:1].lower()}{title[1:]}", courses[0], courses[-1])
 
 
-def _moved(what: str, begin: Course, end: Course) -> str:
+def _moved(what: str, begin: TrainingEnds, end: TrainingEnds) -> str:
     if begin.first is None:
         return ""
     first, last = written(begin, begin.first), written(end, end.last)

@@ -17,8 +17,8 @@ from rlhf_studio.visible import say
 def score_text(config: RunConfig, text: TextToScore, permissions: Permissions, *, as_json: bool) -> int:
     """Print the scores; returns 1 when a component failed. Raises :class:`ConfigError`."""
     transformers.utils.logging.disable_progress_bar()
-    trial = TextScorer(permissions, lambda progress, fraction: say(progress, sys.stderr))
-    result = trial.score(config, text)
+    scorer = TextScorer(permissions, lambda progress, fraction: say(progress, sys.stderr))
+    result = scorer.score(config, text)
     say(json.dumps(result, indent=1) if as_json else as_table(result))
     return FAILED if any("error" in row for row in result["components"]) else DONE
 

@@ -60,7 +60,7 @@ class Scoring:
         self._tell: Tell = lambda event: None
         self._is_cancelled: IsCancelled = lambda: False
         self._permissions = permissions
-        self._trial = TextScorer(permissions, self._progress)
+        self._texts = TextScorer(permissions, self._progress)
         self._held: dict[tuple[Any, ...], RewardModelScorer] = {}
 
     def ask(self, request: Json, tell: Tell, is_cancelled: IsCancelled = lambda: False) -> None:
@@ -78,7 +78,7 @@ class Scoring:
 
     def _rewards(self, request: Json) -> None:
         text = TextToScore(request["prompt"], request["response"], request["reference"], request["stopped"])
-        self._tell({"event": "result", "result": self._trial.score(parse_ppo(request["config"]), text)})
+        self._tell({"event": "result", "result": self._texts.score(parse_ppo(request["config"]), text)})
 
     def _spread(self, request: Json) -> None:
         result = measure_spread(parse_ppo(request["config"]), request["why_not"], self._permissions, self._progress)

@@ -24,7 +24,7 @@ from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.rewards.episodes import reading_note
 from rlhf_studio.engine.rewards.scorer import RewardError
 from rlhf_studio.engine.sampling.decode import sampling_steps
-from rlhf_studio.engine.text import GrowingText, PieceTable
+from rlhf_studio.engine.text import PieceTable, growing_text
 from rlhf_studio.engine.types import PromptBatch, TokenBatch
 from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
@@ -100,7 +100,7 @@ def _tokens(talker: Talker, question: TypedPrompt, prompts: PromptBatch) -> Gene
     models, settings = talker.models, question.settings
     generator = torch.Generator(device=models.compute.device).manual_seed(question.seed)
     uniforms = torch.rand((1, settings.response_length), generator=generator, device=models.compute.device, dtype=torch.float64)
-    pieces, table = GrowingText(models.tokenizer), PieceTable(models.tokenizer)
+    pieces, table = growing_text(models.tokenizer), PieceTable(models.tokenizer)
     for token in prompts.ids[0].tolist():
         pieces.add(token)
     kl_sum, last_kl = 0.0, math.nan

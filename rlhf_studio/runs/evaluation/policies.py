@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.config import STAGE_TITLES, EvaluationRunConfig, StageConfig
+from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.model import short_name
 from rlhf_studio.runs import paths
@@ -186,9 +187,5 @@ def _named(policies: list[PolicySource]) -> list[PolicySource]:
         same = [other for other in once if other.name == source.name]
         if len(same) > 1 and source.run:
             name = f"{source.run}@{START if source.step is None else source.step}"
-        number, base = 1, name
-        while any(other.name == name for other in named):
-            number += 1
-            name = f"{base} {number}"
-        named.append(PolicySource(**{**vars(source), "name": name}))
+        named.append(PolicySource(**{**vars(source), "name": free_name(name, [other.name for other in named])}))
     return named

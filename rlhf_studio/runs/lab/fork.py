@@ -34,11 +34,19 @@ _WORTH_PACKING = 0.2  # share of a database's pages that are free
 
 
 def refuse_only_read(reader: RunReader) -> None:
-    """Raises StoreError for a recording, and for a run whose records were read from a file: there is no model to train."""
+    """Raises StoreError for a recording, for a run whose records were read from a file, and for one that a program has made."""
     if paths.is_recording(reader.run_dir):
         raise OnlyRead()
-    if source := reader.origin().imported:
-        raise StoreError(f"The run {reader.run_dir.name} was read from {source}: there is no model to train. Start a new run.", "state")
+    origin = reader.origin()
+    if origin.imported:
+        text = f"The run {reader.run_dir.name} was read from {origin.imported}: there is no model to train. Start a new run."
+        raise StoreError(text, "state")
+    if origin.program:
+        raise StoreError(
+            f"The run {reader.run_dir.name} was made by {origin.program}, which has its prompts and rewards: run that again, "
+            "or start a new run from the policy in one of its checkpoints.",
+            "state",
+        )
 
 
 def settings_at(run_dir: Path, step: int | None) -> StageConfig:

@@ -35,6 +35,7 @@ def trial_settings(config: StageConfig, minutes: float = MINUTES) -> StageConfig
         "engine.snapshot_every": 0,
         "engine.restart_if_unstable": 0,
         "engine.report_to": "",
+        "engine.notify": "",
         f"{config.stage}.warmup_steps": min(1, getattr(config, config.stage).warmup_steps),
     }
     return with_values(config, changes)

@@ -18,24 +18,42 @@ from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.visiting.modes import on_a_space
 from rlhf_studio.ui.visiting.owner import Login, add_login
 
+LOOK_SECONDS = 0.02  # between two looks of the queue for what programs ask
+
 
 class Pages(gr.Blocks):
-    """Gradio's pages. The queue starts only where an event goes through it: it looks for work a thousand times a second, and a run on this
-    machine needs the CPU."""
+    """Gradio's pages. The queue starts only where an event goes through it, or when the first program asks. It looks for work a thousand
+    times a second, and a run on this machine needs the CPU: where only programs use it, it looks less often."""
+
+    queue_began = False
 
     def run_startup_events(self) -> None:
         """As Gradio does it when the server starts."""
-        if any(event.queue for event in self.fns.values()):
-            super().run_startup_events()
+        if self._pages_wait():
+            self.begin_queue()
         else:
             self.is_running = True
             self.create_limiter()
 
+    def begin_queue(self) -> None:
+        """Start the queue, where that has not been done. For the event loop alone."""
+        if not self.queue_began:
+            self.queue_began = True
+            if not self._pages_wait():
+                self._queue.sleep_when_free, self._queue.progress_update_sleep_when_free = LOOK_SECONDS, 10 * LOOK_SECONDS
+            super().run_startup_events()
 
-def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route], login: Login | None = None) -> FastAPI:
+    def _pages_wait(self) -> bool:
+        """Whether an event of the pages goes through the queue."""
+        return any(event.queue for event in self.fns.values())
+
+
+def web_app(
+    demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route], login: Login | None = None, *, mcp: bool = False
+) -> FastAPI:
     """The app to serve, with ``routes`` beside Gradio's, and a ``login`` where there is one. ``root``: the workspace.
 
-    Nothing is shared, recorded, monitored or served that the pages do not need.
+    ``mcp``: the functions for programs are MCP tools as well. Nothing is shared, recorded, monitored or served that the pages do not need.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, routes=list(routes))
     app.add_middleware(Door, access=access, functions=Functions(demo), root=root, logs_in=login is not None)
@@ -52,12 +70,12 @@ def web_app(demo: gr.Blocks, access: Access, root: Path, routes: Sequence[Route]
         show_error=access.loopback,
         run_history=False,
         enable_monitoring=False,
-        mcp_server=False,
+        mcp_server=mcp,
         ssr_mode=False,
         pwa=False,
         allowed_paths=[],
         max_file_size="5mb",
-        footer_links=[],
+        footer_links=["api"],
         theme=theme.theme(),
         css=theme.page_css(),
     )

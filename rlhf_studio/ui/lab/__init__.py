@@ -2,6 +2,6 @@
 
 - :mod:`.comparing`: the Compare view
 - :mod:`.experiments`: suggestions, forks, variations and sweeps
-- :mod:`.opening`: others' logs as read-only runs
+- :mod:`.opening`: others' logs as read-only runs; :mod:`.following`: while they grow
 - :mod:`.desk`: all of it, as the pages take it
 """

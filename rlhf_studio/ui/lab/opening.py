@@ -1,4 +1,4 @@
-"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file on this machine.
+"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file or folder on this machine.
 
 A log is opened in a process of its own, so that a huge one cannot hold the app.
 """
@@ -18,11 +18,13 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.lab.following import Following
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_SHOWN = 5  # problems
+MOST_CHARACTERS = 4000  # of a path
 Json = dict[str, Any]
 
 
@@ -32,14 +34,17 @@ class Opening:
     def __init__(self, workspace: Workspace, access: Access) -> None:
         self._workspace, self._access = workspace, access
         self._work = Bounded("open-log", threads=1, waiting=3)
-        self._once = Once(lambda answer: "run" in answer)
+        self._once = Once(lambda answer: "problem" not in answer)
+        self._following = Following(workspace)
         self._closing = threading.Event()
 
     @callable_by(Role.OPERATOR)
     async def open_log(self, data: Any, request: gr.Request) -> Json:
-        """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty.
+        """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty, and ``tokenizer``
+        what cuts texts. With ``follow`` the path is read on while it grows.
 
-        Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made.
+        Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made. A log that
+        is followed gives ``following``, and the ``run`` where it has a response already.
         Asked again with the same ``nonce``, it gives the same run.
         """
         if not self._access.is_operator(request, data):
@@ -52,28 +57,45 @@ class Opening:
             return {"problem": str(error)}
 
     def close(self) -> None:
-        """Take no more files, and end what is being opened."""
+        """Take no more files, and end what is being opened, or followed without a run yet."""
         self._closing.set()
         self._work.close()
+        self._following.close()
 
     def _tick(self) -> None:
         if self._closing.is_set():
             raise StoreError("The app is closing; open the log again when it is back.", "state")
 
     def _opened(self, data: Any) -> Json:
+        if sent.member(data, "follow") is True:
+            path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
+            if not path:
+                raise ValueError("Give the path of the log on the app's machine: a file that the browser sends does not grow.")
+            return self._following.start(_path_of(path), name, tokenizer, self._tick)
         opened = self._read(data)
         return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
 
     def _read(self, data: Any) -> Opened:
-        text, path, name = sent.member(data, "text"), sent.member(data, "path"), sent.member(data, "name") or ""
-        if not isinstance(name, str) or len(name) > MAX_NAME:
+        text, file_name = sent.member(data, "text"), sent.member(data, "file_name")
+        path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
+        if len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
         if isinstance(text, str) and text:
-            file_name = sent.member(data, "file_name")
-            return open_log_text(text, file_name if isinstance(file_name, str) else "log.jsonl", self._workspace.root, name, self._tick)
-        if isinstance(path, str) and path.strip():
-            return open_log_apart(_path_of(path.strip()), self._workspace.root, name, self._tick)
-        raise ValueError("Choose a file, or give the path of one on the app's machine.")
+            called = file_name if isinstance(file_name, str) else "log.jsonl"
+            return open_log_text(text, called, self._workspace.root, name, self._tick, tokenizer=tokenizer)
+        if path:
+            return open_log_apart(_path_of(path), self._workspace.root, name, self._tick, tokenizer=tokenizer)
+        raise ValueError("Choose a file, or give the path of a file or folder on the app's machine.")
+
+
+def _short_text(data: Any, field: str) -> str:
+    """A field that a person filled in, without blanks around it; empty where it is none. Raises ValueError for a very long one."""
+    value = sent.member(data, field)
+    if not isinstance(value, str):
+        return ""
+    if len(value) > MOST_CHARACTERS:
+        raise ValueError(f"The {field} has more than {MOST_CHARACTERS:,} characters.")
+    return value.strip()
 
 
 def _path_of(path: str) -> Path:

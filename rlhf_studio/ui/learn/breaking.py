@@ -26,10 +26,11 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.forecast import slower_here
 from rlhf_studio.ui.once import Once, nonce_of
-from rlhf_studio.ui.outlook import duration, recipe_minutes
+from rlhf_studio.ui.outlook import recipe_minutes
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json, language_of, member
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.units import duration
 
 logger = logging.getLogger(__name__)
 BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."
@@ -175,8 +176,8 @@ def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
     what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
     slower = slower_here(workspace.root, configs[0], {listed.name: listed for listed in list_recipes()})
     if slower is not None:
-        return f"{what} about {duration(slower * sum(known))}, going by the newest run on this machine."
-    return f"{what} about {duration(sum(known))} on two CPU cores that do nothing else."
+        return f"{what} about {duration(60 * slower * sum(known))}, going by the newest run on this machine."
+    return f"{what} about {duration(60 * sum(known))} on two CPU cores that do nothing else."
 
 
 def _side(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:

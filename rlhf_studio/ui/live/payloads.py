@@ -175,7 +175,9 @@ def status_payload(
     held: str = "",
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
-    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file: it cannot be trained;
+    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file, or are another trainer's:
+    it cannot be trained; ``controls`` what can be asked of another trainer, null for runs of our own;
+    ``program`` names the person's own program that trains it, empty for none;
     ``recording`` whether it came with the program: it is only read.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
@@ -200,6 +202,8 @@ def status_payload(
         "cause": without_secrets(status.cause),
         "blamed": failed_field(status),
         "imported": bool(status.origin.imported),
+        "controls": status.origin.controls,
+        "program": status.origin.program,
         "recording": status.recording,
         "queue_position": status.queue_position,
         "rating": status.state == "running" and status.phase.startswith(WAITING_FOR_RATINGS),

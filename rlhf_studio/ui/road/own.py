@@ -9,12 +9,13 @@ from rlhf_studio.config import Permissions
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
+from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.jobs.road.look import PartLook, look_at, problems_of
-from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known, reward_of
+from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known
 from rlhf_studio.jobs.road.state import OwnSettings
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.sent import member
-from rlhf_studio.units import format_bytes
+from rlhf_studio.units import duration, format_bytes
 
 TEXTS = ("policy", "demonstrations", "pairs", "prompts", "reward", "judge")
 MOST_CHARACTERS = 4096
@@ -39,7 +40,7 @@ def settings_of(data: Any, workspace: Path) -> OwnSettings:
 
 def _component(name: str, text: str) -> Json:
     try:
-        return reward_of(text)
+        return component_named(text)
     except ConfigError as error:
         raise ConfigError([Problem(f"--{name}", problem.message) for problem in error.problems]) from None
 
@@ -76,7 +77,7 @@ def _row(look: PartLook, workspace: Path) -> Json:
     memory = look.report.memory_estimate
     beside = f", and about {format_bytes(look.more_memory)} for the reward model" if look.more_memory else ""
     known = forecast.whole_time(look.config, look.report, recipe, workspace, recipes, SpeedMeasurement(workspace))
-    time = f"at most {outlook.duration(look.minutes)}" if look.minutes else (known or outlook.unknown_time(look.config))["value"]
+    time = f"at most {duration(60 * look.minutes)}" if look.minutes else (known or outlook.unknown_time(look.config))["value"]
     return {
         **row,
         "text": outlook.sentence(look.config, recipe, look.report.prompts, look.policies),

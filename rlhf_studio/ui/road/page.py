@@ -26,7 +26,7 @@ from rlhf_studio.jobs.road.outcomes import examples_of
 from rlhf_studio.jobs.road.own import minutes_for
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads
-from rlhf_studio.jobs.road.verdict import held_up, is_weak, judgement_of, verdict_of
+from rlhf_studio.jobs.road.verdict import held_up, is_weak, part_verdict_of, verdict_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
@@ -234,8 +234,8 @@ class RoadPage:
 def _held_up(road: Road) -> Json | None:
     """The part after which the road stopped because it was not worth it, and what would help."""
     weak = held_up(road)
-    judgement = judgement_of(weak) if weak is not None else None
-    return None if weak is None or judgement is None else {"title": weak.title, "advice": judgement.advice}
+    verdict = part_verdict_of(weak) if weak is not None else None
+    return None if weak is None or verdict is None else {"title": weak.title, "advice": verdict.advice}
 
 
 def _requested(data: Any) -> str:

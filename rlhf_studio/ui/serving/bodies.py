@@ -138,6 +138,38 @@ def event_call(sent: Mapping[str, Any], inputs: Mapping[int, int]) -> dict[str, 
     return {"fn_index": index, "data": data, "trigger_id": trigger, "event_data": event, "session_hash": session}
 
 
+def named_call(sent: Mapping[str, Any], names: Mapping[str, Any], *, by_name: bool) -> list[Any]:
+    """The arguments of a call at a function's own address, in order. Raises :class:`RequestRefused`.
+
+    Args:
+        names: the function's arguments by name, each with its default; ``...`` for one that must be given.
+        by_name: whether they are the members of the body; else the body's ``data`` is the list of all of them.
+    """
+    if _names_a_file([sent]):
+        raise RequestRefused(400, "No argument is a file.")
+    if not by_name:
+        data = sent.get("data")
+        if not isinstance(data, list) or len(data) > len(names):
+            raise RequestRefused(400, f"The body must have data: a list of the arguments {', '.join(names)}.")
+        sent = dict(zip(names, data, strict=False))
+    if unknown := [name for name in sent if name not in names]:
+        raise RequestRefused(400, f"There is no argument {unknown[0][:80]}; there are: {', '.join(names) or 'none'}.")
+    if missing := [name for name, default in names.items() if default is ... and name not in sent]:
+        raise RequestRefused(400, f"The argument {missing[0]} is missing.")
+    return [sent.get(name, default) for name, default in names.items()]
+
+
+def mcp_message(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of MCP. Raises :class:`RequestRefused` for one that gives a tool something that looks like a file.
+
+    Gradio would read a file of this machine for it, and give its content away.
+    """
+    parameters = sent.get("params")
+    if not isinstance(parameters, dict | None) or _names_a_file((parameters or {}).get("arguments")):
+        raise RequestRefused(400, "No argument is a file.")
+    return dict(sent)
+
+
 def _names_a_file(value: Any) -> bool:
     """Whether an object in here is one that Gradio would take for a file: no page sends one, and Gradio looks for the file."""
     if isinstance(value, dict):

@@ -57,5 +57,12 @@ def parser() -> argparse.ArgumentParser:
         help="a folder below which operators may look for models and data on the Train page; may be given again "
         "(default: where one person uses the app alone their home, this folder and the workspace; else none)",
     )
+    made.add_argument(
+        "--mcp",
+        action="store_true",
+        default=os.environ.get("GRADIO_MCP_SERVER", "").lower() == "true",
+        help="let agents use the app as an MCP server, with the rights that the token gives (docs/api.md); needs gradio[mcp] "
+        "(also: GRADIO_MCP_SERVER=True)",
+    )
     add_permission_flags(made)
     return made

@@ -261,7 +261,7 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     notes += [expectation(expected)] if expected and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
-    if run.broke_off and run.state != "failed" and kind not in ("too early", "cannot tell yet", "improving"):
+    if run.broke_off and run.settings_known and run.state != "failed" and kind not in ("too early", "cannot tell yet", "improving"):
         notes.append(f"It {run.broke_off}, and can go on.")
     lost = left_out(run)
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes

@@ -9,6 +9,7 @@ from rlhf_studio.analysis.doctor.check import figure
 from rlhf_studio.analysis.doctor.expectation import NIGHT, Outlook
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.units import duration
 
 
 def nothing_words(run: RunData, score: ScoreSeries, change: str, compared: str) -> tuple[str, str]:
@@ -61,13 +62,6 @@ def expectation(expected: Outlook) -> str:
     kl = f", with a KL of up to {figure(expected.kl, 2)} nats" if np.isfinite(expected.kl) else ""
     limits = "from no further gain to the trend carried on, by no more than it gained so far and not above the best answer yet"
     return f"Expect a score of {_points(expected.low)} to {_points(expected.high)} after {at}{kl}: {limits}."
-
-
-def duration(seconds: float) -> str:
-    """``0.83`` -> "0.8 s", ``95`` -> "2 min", ``30000`` -> "8.3 h"."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"
 
 
 def _steps(count: int) -> str:

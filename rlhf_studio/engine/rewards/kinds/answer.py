@@ -27,24 +27,31 @@ def build(settings: AnswerReward, context: BuildContext) -> Source:
 
 def right_answers(settings: AnswerReward) -> Source:
     """1 for each response whose answer equals its reference's, else 0. A reference without an answer raises :class:`ComponentError`."""
-    read_response, read_reference = _readings(settings)
-
-    def equal(response: str, reference: str) -> bool:
-        right, given = read_reference(reference), read_response(response)
-        if right is None:
-            raise ComponentError(_no_answer(settings, reference))
-        if isinstance(given, Fraction) and isinstance(right, Fraction):
-            return abs(given - right) <= Fraction(settings.tolerance)
-        return given == right
+    equal = answer_rule(settings)
 
     def score(episodes: Episodes) -> Answer:
         values = []
         for row, pair in enumerate(zip(episodes.responses, episodes.required_references(), strict=True)):
             try:
-                values.append(float(equal(*pair)))
+                values.append(equal(*pair))
             except ComponentError as error:
                 raise ComponentError(str(error), row) from error
         return Answer(torch.tensor(values, dtype=torch.float32))
+
+    return score
+
+
+def answer_rule(settings: AnswerReward) -> Callable[[str, str], float]:
+    """(response, reference) to 1 where the answers are equal, else 0. Raises :class:`ComponentError` where the reference has none."""
+    read_response, read_reference = _readings(settings)
+
+    def score(response: str, reference: str) -> float:
+        right, given = read_reference(reference), read_response(response)
+        if right is None:
+            raise ComponentError(_no_answer(settings, reference))
+        if isinstance(given, Fraction) and isinstance(right, Fraction):
+            return float(abs(given - right) <= Fraction(settings.tolerance))
+        return float(given == right)
 
     return score
 

@@ -52,19 +52,19 @@ _TOKEN = re.compile(rf"{_ATOM}(?:{_JOINT}[-+\u2212]?{_ATOM})*+")
 _WHOLE = r"(?:[1-9][0-9]{0,2}(?:(?P<%s>,\\!|\{,\}|\\,|[,_'\u2019\u00a0\u2009\u202f])[0-9]{3})(?:(?P=%s)[0-9]{3})*|[0-9]+)"
 
 
-def _plain(name: str) -> str:
+def _digits(name: str) -> str:
     """Digits with or without groups of three, with or without a decimal point; ``name`` is that of the group for the separator."""
     return rf"(?:{_WHOLE % (name, name)}(?:\.[0-9]+)?)"
 
 
 _POWER = r"10\^(?:(?P<bare>[-\u2212]?[0-9]{1,4})|\{(?P<braced>[-+\u2212]?[0-9]{1,4})\}|\((?P<bracketed>[-+\u2212]?[0-9]{1,4})\))"
 _FORMS = (
-    re.compile(rf"(?P<over>{_plain('a')})(?:[eE](?P<power>[-+\u2212]?[0-9]{{1,4}}))?"),
-    re.compile(rf"(?:(?P<over>{_plain('a')}) ?(?:[*\u00d7\u00b7\u22c5x]|\\times|\\cdot) ?)?{_POWER}"),
-    re.compile(rf"(?P<over>{_plain('a')}) ?/ ?(?P<under>[-\u2212]?{_plain('b')})"),
+    re.compile(rf"(?P<over>{_digits('a')})(?:[eE](?P<power>[-+\u2212]?[0-9]{{1,4}}))?"),
+    re.compile(rf"(?:(?P<over>{_digits('a')}) ?(?:[*\u00d7\u00b7\u22c5x]|\\times|\\cdot) ?)?{_POWER}"),
+    re.compile(rf"(?P<over>{_digits('a')}) ?/ ?(?P<under>[-\u2212]?{_digits('b')})"),
     re.compile(
-        rf"\\[dt]?frac ?(?:(?P<digit_over>[0-9])|\{{(?P<over>[-\u2212]?{_plain('a')})\}})"
-        rf" ?(?:(?P<digit_under>[0-9])|\{{(?P<under>[-\u2212]?{_plain('b')})\}})"
+        rf"\\[dt]?frac ?(?:(?P<digit_over>[0-9])|\{{(?P<over>[-\u2212]?{_digits('a')})\}})"
+        rf" ?(?:(?P<digit_under>[0-9])|\{{(?P<under>[-\u2212]?{_digits('b')})\}})"
     ),
     re.compile(r"(?P<vulgar>[\u00bc-\u00be\u2150-\u215e])"),
 )

@@ -14,6 +14,7 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -89,7 +90,32 @@ class JsonClient:
                     times = "once" if attempt == 1 else f"{attempt} times"
                     raise ComponentError(f"{error} (asked {times})") from None
 
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Post once, and read nothing but the status of the answer. Raises :class:`ComponentError`, which says the cause alone."""
+        try:
+            with self._asked(message):
+                pass
+        except _Unavailable as error:
+            raise ComponentError(str(error)) from None
+
+    def close(self) -> None:
+        """Close the connections that are kept open for the next request."""
+        self._pool.close()
+
     def _once(self, message: Mapping[str, Any], most_bytes: int) -> dict[str, Any]:
+        with self._asked(message) as response:
+            body = self._read(response, most_bytes)
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise ComponentError("its answer is not a JSON object")
+        return answer
+
+    @contextmanager
+    def _asked(self, message: Mapping[str, Any]) -> Iterator[httpcore.Response]:
+        """A response whose status says that all is well; what comes of it is read within the same time limit."""
         content = json.dumps(message).encode("ascii")
         try:
             with (
@@ -100,18 +126,11 @@ class JsonClient:
             ):
                 if not 200 <= response.status < 300:
                     raise _refusal(response.status)
-                body = self._read(response, most_bytes)
+                yield response
         except (TimeoutError, httpcore.TimeoutException):
             raise _Unavailable(f"did not answer within {self._timeout:g} s") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
             raise _Unavailable(f"cannot be reached: {_reason(error)}") from None
-        try:
-            answer = json.loads(body)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise ComponentError("its answer is not a JSON object")
-        return answer
 
     def _read(self, response: httpcore.Response, most_bytes: int) -> bytes:
         body = bytearray()

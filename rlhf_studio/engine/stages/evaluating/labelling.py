@@ -10,7 +10,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.rewards.scorer import Episodes, Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress
-from rlhf_studio.inputs.checks.evaluation import judge_settings
+from rlhf_studio.inputs.checks.evaluation import reward_model_settings
 from rlhf_studio.inputs.completions import Labelled, LabelledPair
 from rlhf_studio.inputs.models.files import ModelError
 
@@ -26,7 +26,7 @@ def label_by_model(
     Raises :class:`ConfigError` and RewardError.
     """
     try:
-        settings = judge_settings(model)
+        settings = reward_model_settings(model)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
     scorer = build_scorer(settings, compute, report, permissions)

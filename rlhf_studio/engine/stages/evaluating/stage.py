@@ -84,6 +84,8 @@ class EvaluationStage(StageRun):
     def refuse(config: EvaluationRunConfig, permissions: Permissions) -> None:
         """Raise :class:`ConfigError` for rewards outside the program that nobody has allowed, before anything is loaded."""
         refuse_without_permission(config.reward.components, permissions)
+        if config.evaluation.judge:
+            refuse_without_permission(judge_settings(config.evaluation.judge).components, permissions)
 
     # --- what a run asks ---------------------------------------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class EvaluationStage(StageRun):
                 sample=first + row,
                 prompt=texts[indices[row // samples]],
                 response=response,
-                score=sum(part[row] for part in parts.values()),
+                score=sum(part[row] for part in parts.values()) if parts else math.nan,
                 parts={name: part[row] for name, part in parts.items()},
                 gold=None if gold is None else float(gold[row]),
                 kl=kl[row],
@@ -266,28 +268,27 @@ class EvaluationStage(StageRun):
 def _means(policy: str, answers: list[Answer]) -> dict[str, float]:
     """The step's means of one policy, for its curves."""
     golds = [answer.gold for answer in answers if answer.gold is not None]
-    columns = {"score": [answer.score for answer in answers], "length": [float(answer.length) for answer in answers]}
-    columns |= {"gold": golds, "kl": [answer.kl for answer in answers if math.isfinite(answer.kl)]}
-    columns["judge"] = [answer.judge for answer in answers if math.isfinite(answer.judge)]
+    columns = {name: [value for answer in answers if math.isfinite(value := getattr(answer, name))] for name in ("score", "kl", "judge")}
+    columns |= {"gold": golds, "length": [float(answer.length) for answer in answers]}
     return {f"evaluation/{name}/{policy}": sum(values) / len(values) for name, values in columns.items() if values}
 
 
 def ppo_settings(config: EvaluationRunConfig) -> RunConfig:
     """The settings of a PPO run with the same model, data, reward, sampling and device, which the engine's functions take."""
     generation = settings_of(config.generation, greedy=config.evaluation.greedy)
-    return RunConfig.model_validate(
+    as_ppo = RunConfig.model_validate(
         {
             "model": config.model.model_dump(),
             "data": config.data.model_dump(),
-            "reward": config.reward.model_dump(),
             "generation": generation.model_dump(),
             "engine": config.engine.model_dump(),
         }
     )
+    return as_ppo.model_copy(update={"reward": config.reward})  # which may have no component
 
 
 def build_judge(name: str, compute: Compute, report: OnProgress, permissions: Permissions) -> Scorer | None:
-    """The reward model that was not used in training. Raises :class:`ConfigError` naming ``evaluation.judge``."""
+    """The second opinion, which no policy learned from. Raises :class:`ConfigError` naming ``evaluation.judge``."""
     if not name:
         return None
     try:

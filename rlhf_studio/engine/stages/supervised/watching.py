@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlhf_studio.config import GenerationConfig
 from rlhf_studio.engine.compute.device import Compute
-from rlhf_studio.engine.loop.generate import ends_with_stop, response_texts
+from rlhf_studio.engine.loop.generate import LOOK_EVERY, ends_with_stop, response_texts
 from rlhf_studio.engine.models.critic import make_value_head
 from rlhf_studio.engine.models.forward import TOP_K
 from rlhf_studio.engine.models.policy import Policy
+from rlhf_studio.engine.models.text_passes import logits_in_parts
 from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.sampling.decode import sample_responses
 from rlhf_studio.engine.text import PieceTable, remembering_decoder, response_pieces, text_as_read, token_pieces
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.runs.records import RolloutRecord, TokenRecord, WatchRecord
 
+MOST_LOGITS = 2**24  # that are in memory together while examples are recorded, unless one text has more
 FIRST_TOKENS = 8  # of a text without a prompt, as its prompt
 
 
@@ -54,6 +55,7 @@ class Watched:
         uniforms = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
         with compute.autocast():
             ends: dict[str, Any] = {"uniforms": uniforms, "stop_ids": self.stop_ids, "pad_id": self.pad_id}
+            ends["look_every"] = LOOK_EVERY if device.type == "cuda" else 1
             tokens, output = sample_responses(policy, ids.to(device), mask.to(device), self.generation, ranks=compute.ranks, **ends)
         model.train(was_training)
         texts, stopped = response_texts(tokenizer, tokens), ends_with_stop(tokens, self.stop_ids)
@@ -82,6 +84,15 @@ def watched_prompts(examples: Sequence[tuple[Sequence[int], int]], count: int) -
     return list(dict.fromkeys(prompt for prompt in prompts if prompt))[:count]
 
 
+class _TokenNumbers(NamedTuple):
+    """Of the R tokens of a response: float32 (R,), and the k likeliest tokens at each, (R, k)."""
+
+    logprobs: np.ndarray
+    entropy: np.ndarray
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
+
+
 class ExampleRecorder:
     """Records examples token by token: log-probability and entropy of every response token, and the likeliest tokens there."""
 
@@ -98,23 +109,34 @@ class ExampleRecorder:
         """
         was_training = model.training
         model.eval()
-        counted_tokens: Sequence[Sequence[int] | None] = learned or [None] * len(texts)
-        records = [
-            self._record_text(model, sample, list(ids), max(start, 1), counted)
-            for sample, ((ids, start), counted) in enumerate(zip(texts, counted_tokens, strict=True))
-        ]
+        whole = [(list(ids), max(start, 1)) for ids, start in texts]
+        numbers = self._read(model, [ids for ids, _ in whole], [range(start, len(ids)) for ids, start in whole])
         model.train(was_training)
-        return records
+        counted: Sequence[Sequence[int] | None] = learned or [None] * len(texts)
+        return [
+            self._record(sample, ids, start, counted[sample], numbers.get(sample) or _nothing())
+            for sample, (ids, start) in enumerate(whole)
+        ]
 
     @torch.no_grad()
-    def _record_text(self, model: Any, sample: int, ids: list[int], start: int, learned: Sequence[int] | None) -> RolloutRecord:
+    def _read(self, model: Any, texts: list[list[int]], responses: list[range]) -> dict[int, _TokenNumbers]:
+        """Several texts at a time: on a GPU each pass waits, however small it is. By text, without those that have no response."""
+        read: dict[int, _TokenNumbers] = {}
         with self._compute.autocast():
-            logits = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, start - 1 : -1]
-        distribution = log_distribution(logits, 1.0)
-        chosen = distribution.gather(1, torch.tensor(ids[start:], device=model.device)[:, None])[:, 0]
-        best = distribution.topk(min(TOP_K, distribution.shape[1]), dim=-1)
-        arrays = {"logprobs": _numbers(chosen), "entropy": _numbers(-(distribution.exp() * distribution).sum(dim=-1))}
-        pieces, top_ids = token_pieces(self._tokenizer, ids, self._decoder), best.indices.cpu().numpy().astype(np.int32)
+            for rows, logits in logits_in_parts(model, texts, responses, MOST_LOGITS):
+                distribution = log_distribution(logits, 1.0)
+                ids = torch.tensor([texts[row][position] for row in rows for position in responses[row]], device=logits.device)
+                best = distribution.topk(min(TOP_K, distribution.shape[1]), dim=-1)
+                entropy = -(distribution.exp() * distribution).sum(dim=-1)
+                columns = (distribution.gather(1, ids[:, None])[:, 0], entropy, best.indices, best.values)
+                ends = np.cumsum([len(responses[row]) for row in rows])[:-1]
+                parts = (np.split(column.cpu().numpy(), ends) for column in columns)
+                read |= {row: _TokenNumbers(*own) for row, own in zip(rows, zip(*parts, strict=True), strict=True)}
+        return read
+
+    def _record(self, sample: int, ids: list[int], start: int, learned: Sequence[int] | None, numbers: _TokenNumbers) -> RolloutRecord:
+        arrays = {"logprobs": numbers.logprobs, "entropy": numbers.entropy}
+        pieces, top_ids = token_pieces(self._tokenizer, ids, self._decoder), numbers.top_ids.astype(np.int32)
         if learned is not None:
             arrays["learned"] = np.isin(np.arange(start, len(ids)), learned).astype(np.float32)
         nothing = np.zeros((len(ids) - start, 0), dtype=np.int32)
@@ -136,7 +158,7 @@ class ExampleRecorder:
                 response_pieces=pieces[start:],
                 arrays=arrays,
                 top_ids=top_ids,
-                top_logprobs=_numbers(best.values),
+                top_logprobs=numbers.top_logprobs,
                 ref_top_ids=nothing,
                 ref_top_logprobs=nothing.astype(np.float32),
                 top_pieces=self._pieces(set(top_ids.ravel().tolist())),
@@ -147,5 +169,7 @@ class ExampleRecorder:
         )
 
 
-def _numbers(x: Tensor) -> np.ndarray:
-    return x.float().cpu().numpy()
+def _nothing() -> _TokenNumbers:
+    """Of a text without a response."""
+    none, no_row = np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+    return _TokenNumbers(none, none, no_row, no_row)

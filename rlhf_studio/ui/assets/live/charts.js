@@ -155,7 +155,8 @@ class ChartCard {
   /** Be there when the run has something for this chart; gives whether there is. */
   place() {
     this.setLegend();
-    const placed = this.keys.size > 0 && !this.off;
+    const { spec, grid } = this;
+    const placed = this.keys.size > 0 && !this.off && (!spec.x_metric || grid.store.has(spec.x_metric));
     show(this.node, placed);
     return placed;
   }

@@ -11,6 +11,7 @@ const BUTTONS = [
     event: "checkpoint_run",
     label: "Checkpoint",
     tip: "Save the model and everything needed to resume, without stopping.",
+    theirs: "Ask the trainer to save after its present step.",
     states: ONGOING,
   },
   { event: "set_run", label: "Change settings", tip: "Change a few settings while the run goes on.", states: ONGOING },
@@ -51,6 +52,7 @@ const BUTTONS = [
         tip:
           "Write a checkpoint and end. A short step is finished first; a long one is dropped where it can be, and a " +
           "resume trains it again. While the run still loads, it ends at once.",
+        theirs: "Ask the trainer to save and end after its present step.",
       },
       {
         event: "discard_run",
@@ -58,6 +60,7 @@ const BUTTONS = [
         tip:
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
           "the last checkpoint that there is.",
+        theirs: "Ask the trainer to end after its present step. A log that is followed is read no further.",
       },
       {
         event: "force_stop_run",
@@ -93,6 +96,8 @@ const WORKING = {
   force_stop_run: "Ending…",
   resume_run: "Resuming…",
 };
+// What can be asked of another trainer, whose run is only recorded here.
+const PASSED_ON = { checkpoint_run: ["checkpoint"], stop_run: ["stop", "checkpoint"], discard_run: ["stop"] };
 const PENDING_LIMIT = 8000;
 
 /** A button that opens a list of related ones. */
@@ -235,14 +240,18 @@ export class Controls {
 
   draw() {
     const { status } = this;
-    const gone = (event) => status.stage !== "ppo" && ONLY_PPO.has(event);
+    const passed = (event) => PASSED_ON[event]?.every((control) => status.controls.includes(control));
+    const gone = (event) => (status.stage !== "ppo" && ONLY_PPO.has(event)) || (status.controls && !passed(event));
     show(this.node, this.operator);
-    for (const { node, menu, states, label, event, primary } of this.buttons) {
+    for (const { node, menu, states, label, event, primary, theirs } of this.buttons) {
       node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
-      show(menu?.node || node, states.includes(status.state) && !gone(event));
       const events = menu ? menu.items.map((item) => item.event) : [event];
-      for (const item of menu?.items || [])
+      show(menu?.node || node, states.includes(status.state) && !events.every(gone));
+      for (const item of menu?.items || []) {
         show(item.node, (!item.forced || status.may_force_stop) && !gone(item.event));
+        if (status.controls && item.theirs) setText(item.node.lastChild, item.theirs);
+      }
+      if (status.controls && theirs) node.dataset.tip = theirs;
       const asked = events.includes("stop_run") && status.stop_asked;
       const busy = asked ? "stop_run" : events.find((own) => own === this.pending?.event);
       setText(node.firstChild, busy ? WORKING[busy] : label);

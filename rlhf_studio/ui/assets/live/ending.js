@@ -20,8 +20,8 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, imported, recording, critic, verdict} of the run that
-   *                  is shown
+   * @param run       gives {run, name, state, total, checkpoints, imported, program, recording, critic, verdict} of the
+   *                  run that is shown
    * @param vary      opens the form with the run's settings; true marks the setting that made it fail
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
@@ -49,12 +49,13 @@ export class Ending {
       );
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { checkpoints, imported, recording, state, stage } = this.run();
+    const { checkpoints, imported, program, recording, state, stage } = this.run();
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const evaluation = stage === "evaluation";
     // Of a recording, and of a run whose records were read from a file, there is no model to train.
     // An evaluation trains none.
-    const trains = operator && !imported && !recording;
+    // What a person's own program has made, only that program can go on with.
+    const trains = operator && !imported && !program && !recording;
     const some = !failed &&
       !evaluation &&
       saved && [
@@ -67,7 +68,7 @@ export class Ending {
       !failed && evaluation && this.table(),
       failed && trains && this.button("Fix settings", () => this.vary(true), true),
       ...(some || []),
-      operator && !failed && !imported && this.button(variation, () => this.vary(false), false),
+      operator && !failed && !imported && !program && this.button(variation, () => this.vary(false), false),
       recording && operator && this.button("Take it home", () => this.takeHome(this.run()), false),
       this.button("Compare", () => this.compare(), false),
       !failed && !imported && stage === "ppo" && learnLink(this.run()),

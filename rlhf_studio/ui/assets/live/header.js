@@ -151,7 +151,8 @@ function comparedLine({ step, stage }) {
 
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
-  const how = operator ? [whatResumeDoes(status, saved)] : [];
+  // Another trainer's run goes on there, if at all.
+  const how = operator && !status.imported && !status.program ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
     case "queued":
       return {
@@ -247,13 +248,17 @@ function ratingBanner({ rating, phase }) {
 }
 
 /** An engine that does not answer, and what can be done about it; null while it does. */
-function silentBanner({ silent, stop_asked: asked, may_force_stop: force }, operator) {
+function silentBanner(status, operator) {
+  const { silent, stop_asked: asked, may_force_stop: force } = status;
   if (silent === null && !force) return null;
   const title =
     silent === null
       ? "The engine was asked to stop and works on"
       : `The engine has been silent for ${duration(silent)}`;
   const held = "It still holds its run; it may be waiting for the disk or for memory.";
+  if (status.imported) return { tone: "paused", title, lines: [] };
+  if (status.program)
+    return { tone: "paused", title, lines: [`It is trained by ${status.program}: end it where you started it.`] };
   const way = force
     ? "Force stop ends it now, without a checkpoint."
     : asked

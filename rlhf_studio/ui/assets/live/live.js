@@ -273,7 +273,7 @@ class LivePage {
       this.tiles.update(this.store, this.settings);
     }
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
-    this.verdict.allow(reply.operator && !this.status.imported && !this.status.recording);
+    this.verdict.allow(reply.operator && !this.status.imported && !this.status.program && !this.status.recording);
     this.showStatus();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
   }

@@ -44,7 +44,7 @@ export class SettingsPanel {
       );
       return;
     }
-    this.draw(reply.values);
+    this.draw(reply.known || reply.values); // of another program's run only some are known
   }
 
   draw(values) {

@@ -7,10 +7,12 @@ import { form, input } from "../shared/dialogs.js";
 const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send
 
-/** Ask for a log and open it. Resolves to {run, steps, rollouts, notes}, or null. */
+/** Ask for a log and open it. Resolves to {run, steps, rollouts, notes, following}, or null. */
 export async function openLog(host, server) {
   const file = el("input", { type: "file", class: "rs-file", accept: ".jsonl,.json,.ndjson,.txt" });
-  const path = input({ placeholder: "/data/rollouts.jsonl" });
+  const path = input({ placeholder: "/data/rollouts" });
+  const follow = el("input", { type: "checkbox" });
+  const tokenizer = input({ placeholder: "Qwen/Qwen3-0.6B" });
   const name = input({ maxlength: 120, placeholder: "The file's name" });
   const said = el("p", { class: "rs-help", role: "status" });
   const opened = await form(host, {
@@ -21,19 +23,22 @@ export async function openLog(host, server) {
       el(
         "p",
         {},
-        "A log of another program (TRL, verl, or your own) becomes a run to look at, to diagnose and to compare: one " +
-          "JSON object in each line, with prompt and response, and token numbers where there are any.",
+        "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or your " +
+          "own, become a run to look at, to diagnose and to compare.",
       ),
       labelled("File", file, `Up to about ${bytes(MOST_BYTES)}; give the path of a larger one.`),
-      labelled("Or the path of a file on the app's machine", path),
+      labelled("Or the path of a file or folder on the app's machine", path),
+      el("label", { class: "rs-check" }, follow, " Follow it while it grows, until the run is stopped"),
+      labelled("Tokenizer of its model (optional)", tokenizer, "Texts without tokens are cut at words otherwise."),
       labelled("Name (optional)", name),
       said,
     ],
     submit: async () => {
-      const data = { name: name.value, view: onlyWatches() };
+      const data = { name: name.value, tokenizer: tokenizer.value, follow: follow.checked, view: onlyWatches() };
       const [chosen] = file.files;
       if (!chosen && !path.value.trim()) return { problem: "Choose a file, or give a path." };
       if (chosen && path.value.trim()) return { problem: "Choose a file or give a path, not both." };
+      if (chosen && follow.checked) return { problem: "Give a path: a file that the browser sends does not grow." };
       if (chosen) {
         if (chosen.size > MOST_BYTES) return { problem: tooLarge(chosen.size) };
         const text = await chosen.text();
@@ -53,7 +58,8 @@ const tooLarge = (size) =>
   `This file is too large to send (${bytes(size)}). Put it on the app's machine and give its path, or use ` +
   "“python -m rlhf_studio open-log FILE”.";
 
-export function openedLine({ steps, rollouts, notes }) {
+export function openedLine({ steps, rollouts, notes, following }) {
   const told = notes.map((note) => readable(note, 400)).join(" ");
+  if (following) return told || "The log is followed: its run grows with it.";
   return `Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. ${told}`;
 }

@@ -3,10 +3,9 @@
 import { figure, numberHead, rowHead, table, tableRow } from "../shared/table.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
-import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { Scoring } from "./scoring.js";
 
-const ASK_AGAIN = 400;
 const DIGITS = 3;
 
 export class TryIt {
@@ -20,8 +19,7 @@ export class TryIt {
    * @param kinds     the kinds of component there are: [{kind, takes_reference}]
    */
   constructor({ poll, operator, ask, value, reveal, prompts, kinds }) {
-    this.poll = poll;
-    this.ask = ask;
+    this.scoring = new Scoring({ poll, ask, say: (text) => this.say(text) });
     this.value = value;
     this.reveal = reveal;
     this.prompts = prompts;
@@ -154,31 +152,15 @@ export class TryIt {
     const key = this.key();
     this.busy(true);
     this.say("Starting");
-    const receive = (answer) => {
-      if (answer.state !== "working") {
-        this.busy(false);
-        this.finish(answer, key);
-        return REST;
-      }
-      this.job = answer.key;
-      this.say(answer.fraction ? `${answer.progress} (${Math.round(100 * answer.fraction)} %)` : answer.progress);
-      return ASK_AGAIN;
-    };
-    const begun = await this.ask({ op: "start", ...this.texts() }).catch(() => null);
-    const working = begun && receive(begun) !== REST;
-    const answered = working
-      ? await this.poll.until({ ask: () => this.ask({ op: "poll", key: this.job }), receive })
-      : begun;
-    if (answered) return;
+    const answer = await this.scoring.run(this.texts());
     this.busy(false);
-    this.say(NO_ANSWER, true);
+    if (answer) this.finish(answer, key);
+    else this.say(NO_ANSWER, true);
   }
 
   async stop() {
     this.cancel.disabled = true;
-    await this.ask({ op: "cancel", key: this.job }).catch((error) =>
-      console.error("the scoring could not be stopped:", error),
-    );
+    await this.scoring.cancel();
   }
 
   busy(working) {

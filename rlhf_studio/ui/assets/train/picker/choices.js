@@ -111,10 +111,12 @@ export class Choices {
     show(this.none, count === 0);
   }
 
-  /** Bring the chosen row into view, in the list alone. */
-  showChosen() {
+  /** Bring the chosen row into view, in the list; with `page` also where the list itself goes on below the screen. */
+  showChosen(page) {
     const { node } = this.rows?.flatMap(({ rows }) => rows).find(({ input }) => input.checked) || {};
-    if (node) this.node.scrollTop = node.offsetTop - this.node.clientHeight / 2; // the list is what it is offset from
+    if (!node) return;
+    this.node.scrollTop = node.offsetTop - this.node.clientHeight / 2; // the list is what it is offset from
+    if (page) node.scrollIntoView({ block: "nearest" });
   }
 
   /** The choice that the form holds now; undefined for a name that was typed. */

@@ -1,7 +1,6 @@
 // Other ways to a model or to data: folders of the app's machine, a file of one's own, the Hugging Face hub.
 import { each, el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { bytes, readable } from "../../shared/format.js";
-import { NO_ANSWER } from "../../shared/visit.js";
 import { Choices } from "./choices.js";
 
 const PART = 450_000; // bytes; the server takes 600,000
@@ -82,10 +81,7 @@ export class Finder {
 
   /** Ask; says what is wrong and gives null when there is no answer. */
   async answer(name, question) {
-    const answer = await this.ask(name, { what: this.what, ...question }).catch((error) => {
-      console.error("no answer from the app:", error);
-      return { problem: NO_ANSWER };
-    });
+    const answer = await this.ask(name, { what: this.what, ...question });
     this.say(answer.problem || "", Boolean(answer.problem));
     return answer.problem ? null : answer;
   }

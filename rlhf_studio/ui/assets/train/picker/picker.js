@@ -1,6 +1,6 @@
 // The way from a model of one's own to a run in steps. It fills the form, which stays one click away ("All settings").
 import { each, el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
-import { isOnScreen, onlyWatches } from "../../shared/visit.js";
+import { NO_ANSWER, isOnScreen, onlyWatches } from "../../shared/visit.js";
 import { Borrowed } from "./borrowed.js";
 import { NOTHING, stepsOf } from "./steps.js";
 
@@ -15,6 +15,7 @@ export class Picker {
     this.steps = [];
     this.sections = this.stage = null; // that the steps were made for
     this.wanted = !memory.get("train.form", false);
+    this.went = false; // whether a person has gone to a step
     this.bar = el("ol", { class: "rs-way" });
     this.body = el("div", { class: "rs-way-body rs-box" });
     this.back = pushButton("rs-button", "Back", () => this.move(-1));
@@ -43,8 +44,13 @@ export class Picker {
     return this.page.boot.operator && this.page.state.own.has(this.page.state.card) && !this.page.state.origin;
   }
 
+  /** What the server answers; its `problem` is empty where there is none. */
   ask(name, question) {
-    return this.page.server[name]({ stage: this.page.state.stage, view: onlyWatches(), ...question });
+    const { stage } = this.page.state;
+    return this.page.server[name]({ stage, view: onlyWatches(), ...question }).catch((error) => {
+      console.error("no answer from the app:", error);
+      return { problem: NO_ANSWER };
+    });
   }
 
   /** Steps or form, as the person prefers. */
@@ -108,10 +114,12 @@ export class Picker {
   go(key) {
     const step = this.steps.find((one) => one.key === key);
     if (!step) return;
+    this.went = true;
     this.draw(step);
     step.heading.focus({ preventScroll: true });
     const { top } = this.node.getBoundingClientRect();
     if (top < 0 || top > window.innerHeight / 2) this.node.scrollIntoView({ block: "start" });
+    step.showChosen();
   }
 
   move(by) {

@@ -1,7 +1,6 @@
 // The four steps: model, data, reward, start. Each says in one line what is chosen, and fills the form's own settings.
 import { debounce, each, el, elEach, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { counted, integer, readable, shortName } from "../../shared/format.js";
-import { NO_ANSWER } from "../../shared/visit.js";
 import { formatValue } from "../form.js";
 import { Choices } from "./choices.js";
 import { Finder } from "./finder.js";
@@ -51,6 +50,8 @@ class Step {
   enter() {}
 
   next() {}
+
+  showChosen() {}
 }
 
 /** A step with a list to choose from, a field to type a name into, and other ways to find something. */
@@ -81,7 +82,7 @@ class ChoosingStep extends Step {
       ask,
       value,
       onchoose,
-      onpath: (path) => this.take(path),
+      onpath: (path) => this.put(this.settingsOf(path)),
       onupload: (settings) => this.uploaded(settings),
     });
     fill(
@@ -100,21 +101,23 @@ class ChoosingStep extends Step {
     if (this.loaded) return;
     this.loaded = true;
     setText(this.note, "Looking at what there is");
-    const answer = await this.picker.ask("pick_choices", { what: this.key }).catch((error) => {
-      console.error("the choices could not be listed:", error);
-      this.loaded = false; // the next visit asks again
-      return { groups: [], note: "", browse: false, problem: NO_ANSWER };
-    });
-    this.list.draw(this.completed(answer.groups));
-    this.finder.offer(answer.browse);
-    setText(this.note, answer.problem || answer.note);
+    const { groups = [], note, browse, problem } = await this.picker.ask("pick_choices", { what: this.key });
+    this.loaded = !problem; // else the next visit asks again
+    this.list.draw(this.completed(groups));
+    this.finder.offer(browse);
+    setText(this.note, problem || note);
     this.picker.follow();
-    this.list.showChosen();
+    this.showChosen();
   }
 
-  /** Take what was typed or found. */
-  take(name) {
-    this.page.sections.setTogether(this.settingsOf(name));
+  /** Bring what is chosen into view: on a small screen the list reaches below it. A page just opened stays as it is. */
+  showChosen() {
+    this.list.showChosen(this.picker.went && this.picker.step === this);
+  }
+
+  /** Fill in what was chosen, typed or found. */
+  put(settings) {
+    this.page.sections.setTogether(settings);
     this.picker.follow();
   }
 
@@ -130,7 +133,7 @@ class ChoosingStep extends Step {
 
   enter() {
     this.load();
-    this.list.showChosen();
+    this.list.showChosen(false);
   }
 
   filter() {
@@ -140,14 +143,13 @@ class ChoosingStep extends Step {
   }
 
   choose(choice) {
-    this.page.sections.setTogether(choice.settings);
-    this.picker.follow();
+    this.put(choice.settings);
   }
 
   use() {
     const name = this.typed.value.trim();
     if (!name || this.key === "reward") return;
-    this.take(name);
+    this.put(this.settingsOf(name));
     this.typed.value = "";
     this.filter();
   }
@@ -163,7 +165,7 @@ class ChoosingStep extends Step {
   }
 
   uploaded(settings) {
-    this.page.sections.setTogether(settings);
+    this.put(settings);
     this.loaded = false;
     this.load();
   }
@@ -220,9 +222,9 @@ class ModelStep extends ChoosingStep {
   /** What the files of the chosen model say. */
   async look() {
     const name = this.looked;
-    const answer = await this.picker.ask("pick_model", { model: name }).catch(() => null);
-    if (!answer || name !== this.looked) return;
-    this.size = answer.size;
+    const answer = await this.picker.ask("pick_model", { model: name });
+    if (name !== this.looked) return;
+    this.size = answer.size || "";
     setText(
       this.facts,
       answer.sentence ? `${readable(shortName(name, name), 80)}: ${readable(answer.sentence, 600)}.` : "",

@@ -1,11 +1,10 @@
 // A reward before any run: the scores of three texts, and its scale and spread over the model's own answers.
 import { each, el, elEach, fill, labelled, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { number, readable } from "../../shared/format.js";
-import { REST } from "../../shared/poll.js";
 import { NO_ANSWER } from "../../shared/visit.js";
 import { figure, numberHead, table } from "../../shared/table.js";
+import { Scoring } from "../scoring.js";
 
-const ASK_AGAIN = 400;
 const TEXTS = ["Text 1", "Text 2", "Text 3"];
 const SHOWN = 3; // answers with the lowest and the highest scores
 
@@ -16,35 +15,6 @@ const line = (words, value) =>
     value || "",
   );
 
-/** One question to the process that scores, from its start to its end. */
-class Scoring {
-  constructor({ poll, ask, say }) {
-    this.poll = poll;
-    this.ask = ask;
-    this.say = say;
-  }
-
-  /** The result, or null after saying why there is none. */
-  async run(question) {
-    let answer = await this.ask({ op: "start", ...question }).catch(() => null);
-    const receive = (next) => {
-      answer = next;
-      if (next.state !== "working") return REST;
-      const share = next.fraction ? ` (${Math.round(100 * next.fraction)} %)` : "";
-      this.say(`${next.progress}${share}`);
-      return ASK_AGAIN;
-    };
-    if (answer && receive(answer) !== REST) {
-      const { key } = answer;
-      if (!(await this.poll.until({ ask: () => this.ask({ op: "poll", key }), receive }))) answer = null;
-    }
-    if (answer?.state === "done") return answer.result;
-    const problems = (answer?.problems || []).map(({ field, message }) => `${message} (${field})`);
-    this.say([answer?.error || NO_ANSWER, ...problems].join(" "), true);
-    return null;
-  }
-}
-
 export class RewardTexts {
   /**
    * @param poll     of the page
@@ -53,7 +23,7 @@ export class RewardTexts {
    */
   constructor({ poll, ask, prompts }) {
     this.prompts = prompts;
-    this.scoring = new Scoring({ poll, ask, say: (text, wrong) => this.say(text, wrong) });
+    this.scoring = new Scoring({ poll, ask, say: (text) => this.say(text) });
     const kept = memory.get("train.texts", {});
     this.prompt = line("Prompt", kept.prompt);
     this.texts = TEXTS.map((words, place) => line(words, kept.texts?.[place]));
@@ -100,6 +70,15 @@ export class RewardTexts {
     if (!this.busy) this.say("");
   }
 
+  /** The result, or null after saying why there is none. */
+  async ask(question) {
+    const answer = await this.scoring.run(question);
+    if (answer?.state === "done") return answer.result;
+    const problems = (answer?.problems || []).map(({ field, message }) => `${message} (${field})`);
+    this.say([answer?.error || NO_ANSWER, ...problems].join(" "), true);
+    return null;
+  }
+
   async alone(work) {
     if (this.busy) return;
     this.busy = true;
@@ -118,7 +97,7 @@ export class RewardTexts {
       for (const [place, response] of texts.entries()) {
         if (!response) continue;
         const question = { prompt: this.prompt.value, response, reference: null, stopped: true };
-        const result = await this.scoring.run(question);
+        const result = await this.ask(question);
         if (!result) return;
         const wrong = result.components.find(({ error }) => error);
         if (wrong) return void this.say(`${wrong.name}: ${wrong.error}`, true);
@@ -132,7 +111,7 @@ export class RewardTexts {
     return this.alone(async () => {
       fill(this.result);
       this.say("Starting");
-      const result = await this.scoring.run({ spread: true });
+      const result = await this.ask({ spread: true });
       if (!result) return;
       this.say("");
       this.draw(result);

@@ -1,0 +1,57 @@
+"""TRL: ``log_completions`` writes completions/completions_STEP.parquet (TRL 1.12 to 1.16, ``log`` of the GRPO and RLOO trainers).
+
+The total that the advantages were computed from is not in the file, as the functions' weights are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in
+from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.runs.messages import text_of
+
+USED = {"step", "prompt", "completion", "advantage"}
+
+
+def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[int, LogFields]]:
+    rewards = _rewards(records, reading)
+    said = hash(tuple((repr(record["prompt"]), repr(record["completion"])) for record in records))
+    if said == reading.memory.get("said"):
+        reading.note("Some steps have the same responses as the step before: one generation served several of the trainer's steps.")
+    reading.memory["said"] = said
+    for number, record in enumerate(records):
+        components = numbers_in(record, USED)
+        reading.pass_over(record, USED | {name for name, value in record.items() if is_number(value) or value is None})
+        tokens = reading.tokens_of(text_of(record["completion"]))
+        advantage, count = record["advantage"], len(tokens.get("response_tokens", ()))
+        line = {"step": record["step"], "prompt": text_of(record["prompt"]), **tokens, "components": components}
+        line |= {"advantages": [advantage] * count} if is_number(advantage) and count else {}
+        yield number, line | ({} if rewards is None or math.isnan(rewards[number]) else {"reward": rewards[number]})
+
+
+def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
+    """The reward of each response, where there is one column of numbers. None with several: they may be anything that was logged, and
+    advantages cannot tell their weights: TRL divides them by the spread of their group, and what is constant in a group drops out.
+    """
+    names = list(dict.fromkeys(name for record in records for name in numbers_in(record, USED)))
+    if not names:
+        return None
+    if len(names) > 1:
+        reading.note(
+            f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not in "
+            "the file. Each column is a component."
+        )
+        return None
+    return [numbers_in(record, USED).get(names[0], math.nan) for record in records]
+
+
+FORM = Form(
+    "TRL",
+    "TRL's completions",
+    ("step", "prompt", "completion", "advantage"),
+    "`step`, `prompt`, `completion` (texts or chat messages), `advantage`; a column of numbers for each reward function",
+    _translate,
+    {"response": "completion", "advantages": "advantage"},
+)

@@ -1,0 +1,226 @@
+"""Others' records as lines of our own kind: which files of a log are read, in which form, and where each line came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn
+
+from rlhf_studio.analysis.logs.cutting import cutter_of
+from rlhf_studio.analysis.logs.forms.form import Form, Reading
+from rlhf_studio.analysis.logs.line import plain_name
+from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
+from rlhf_studio.analysis.logs.rows import Row
+from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, files_of
+from rlhf_studio.config.io import ConfigError, Problem
+
+MOST_SHOWN = 5  # names of files
+
+
+@dataclass(frozen=True)
+class TranslatedLine:
+    """A line of our own kind, and the record that it was made of; ``problem`` says why there is none."""
+
+    file: GrowingFile
+    number: int
+    fields: LogFields | None
+    problem: str = ""
+
+
+class Translation:
+    """Reads a log, a file or a folder, as far as it is there; asked again, it gives what is new.
+
+    Args:
+        path: of the log.
+        tokenizer: what cuts texts, see :func:`~rlhf_studio.analysis.logs.cutting.cutter_of`.
+
+    Attributes:
+        form: which one the log has; None until its first record was read.
+        files: those that were read.
+    """
+
+    def __init__(self, path: Path, tokenizer: str = ""):
+        self._path = path
+        self._all: dict[str, GrowingFile] = {}
+        self._passed: dict[str, str] = {}  # names of files that have another form, each with what is wrong
+        self.reading = Reading(cutter_of(tokenizer))
+        self.form: Form | None = None
+        self.files: list[GrowingFile] = []
+
+    def size(self) -> int:
+        """Bytes of all files of the log."""
+        return sum(file.path.stat().st_size for file in files_of(self._path))
+
+    def lines(self, last: bool = True, done: Callable[[int], None] = lambda bytes_read: None) -> Iterator[TranslatedLine]:
+        """The lines that are new. ``last``: nothing more is written, so that a log without a record is refused.
+
+        ``done`` hears how many bytes are read. Raises ConfigError for a log of no form.
+        """
+        before = 0
+        for file in self._present():
+            if file.name not in self._passed and (_has_changed(file) or last):
+                try:
+                    for batch in file.batches(last):
+                        yield from self._translated(file, batch)
+                        done(before + file.offset)
+                except ConfigError as error:
+                    if not file.name or file in self.files:
+                        raise
+                    self._passed[file.name] = error.problems[0].message  # such as a compressed file beside the others
+            before += max(0, file.size)
+        if last:
+            self._check_all()
+
+    def why_nothing(self) -> str:
+        """Why no file that is there belongs to the log; empty when one does, or when there is none."""
+        if self.form is not None or not self._passed:
+            return ""
+        name, why = next(iter(self._passed.items()))
+        return f"{plain_name(name)}: {why}"
+
+    def _present(self) -> list[GrowingFile]:
+        return [self._all.setdefault(file.name, file) for file in files_of(self._path)]
+
+    def _translated(self, file: GrowingFile, batch: list[Row]) -> Iterator[TranslatedLine]:
+        if file not in self.files and not self._takes(file, batch[0]):
+            return
+        assert self.form is not None
+        fit: list[Row] = []
+        for row in batch:
+            if row.fields is None:
+                yield TranslatedLine(file, row.number, None, row.problem)
+            elif self.form.missing(row.fields):
+                yield TranslatedLine(file, row.number, None, what_is_missing(self.form, row.fields))
+            else:
+                fit.append(row)
+        for index, fields in self.form.translate([row.fields for row in fit if row.fields is not None], self.reading):
+            yield TranslatedLine(file, fit[index].number, fields)
+
+    def _takes(self, file: GrowingFile, first: Row) -> bool:
+        """Whether a file belongs to the log; the first one that has a form decides which."""
+        if first.fields is None:
+            why = first.problem if file.unit == "row" else unreadable(_start_of(file.path), first.problem)
+            return self._pass(file, why, first.number)
+        form = form_of(first.fields)
+        if form is None or self.form not in (None, form):
+            return self._pass(file, what_is_wrong(first.fields), first.number)
+        self.form = form
+        self.files.append(file)
+        folders = list(dict.fromkeys(_folder_of(file.name) for file in self.files))
+        if len(folders) > 1:
+            message = f"{self._path} has rollouts in several folders ({', '.join(folders)}); give one of them"
+            raise ConfigError([Problem("", message)])
+        return True
+
+    def _pass(self, file: GrowingFile, why: str, number: int) -> bool:
+        if not file.name:
+            raise ConfigError([Problem(file.place(number), why)])
+        self._passed[file.name] = why
+        return False
+
+    def _check_all(self) -> None:
+        if self.form is None:
+            self._refuse()
+        for file in self._all.values():
+            if file.half and file.name not in self._passed:
+                self.reading.note(f"The end of {file.name or 'the file'} is only half written and was left out.")
+        if self._passed:
+            names = [plain_name(name) for name in list(self._passed)[:MOST_SHOWN]]
+            more = "" if len(self._passed) <= MOST_SHOWN else f" and {len(self._passed) - MOST_SHOWN} more"
+            self.reading.note(f"Files of another form were passed over: {', '.join(names)}{more}.")
+
+    def _refuse(self) -> NoReturn:
+        if self._passed:
+            name, why = next(iter(self._passed.items()))
+            raise ConfigError([Problem(f"{name}, {self._all[name].unit} 1", why)])
+        if not self._path.is_dir():
+            halves = any(file.half for file in self._all.values())
+            why = (
+                "has only a half-written line; open it when there is more"
+                if halves
+                else "holds no training step: no response and no metrics"
+            )
+            raise ConfigError([Problem("", f"{self._path} {why}")])
+        endings = ", ".join([*LINES, PARQUET])
+        raise ConfigError([Problem("", f"{self._path} has no rollouts: there is no file with a line in it that ends in {endings}")])
+
+
+def _has_changed(file: GrowingFile) -> bool:
+    """Whether there is something new in a file; not in one that has just gone."""
+    try:
+        return file.look()
+    except FileNotFoundError:
+        return False
+
+
+def _folder_of(name: str) -> str:
+    """The folder of a file, the same for folders that differ in numbers alone."""
+    return re.sub(r"[0-9]+", "N", str(PurePosixPath(name).parent)) if name else ""
+
+
+def _start_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(400)
+
+
+class Places:
+    """Where each line of a translated log came from."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._files: dict[int, GrowingFile] = {}
+        self._file_of, self._numbers = array("q"), array("q")
+
+    def add(self, line: TranslatedLine) -> None:
+        """Remember the next line."""
+        self._files.setdefault(id(line.file), line.file)
+        self._file_of.append(id(line.file))
+        self._numbers.append(line.number)
+
+    def of(self, number: int) -> str:
+        """The place of a line, numbers from 1."""
+        return self.file_of(number).place(self._numbers[number - 1])
+
+    def file_of(self, number: int) -> GrowingFile:
+        """The file of a line, numbers from 1."""
+        return self._files[self._file_of[number - 1]]
+
+    def in_their_words(self, error: ConfigError) -> ConfigError:
+        """The same error with the places and the names of fields that the log has."""
+        return ConfigError([Problem(self._field(problem.field), problem.message) for problem in error.problems])
+
+    def _field(self, field: str) -> str:
+        match = re.fullmatch(r"line (\d+)(?:, ([A-Za-z_]+)(.*))?", field, re.DOTALL)
+        if match is None:
+            return field
+        name = match[2] and self._form.names.get(match[2], match[2]) + match[3]
+        return self.of(int(match[1])) + (f", {name}" if name else "")
+
+
+def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None]) -> Places:
+    """Write all lines of a log to ``file``. Raises ConfigError for the first record that cannot be read, OSError for a full disk."""
+    places: Places | None = None
+    for line in translation.lines(done=done):
+        if line.fields is None:
+            raise ConfigError([Problem(line.file.place(line.number), line.problem)])
+        if places is None:
+            assert translation.form is not None
+            places = Places(translation.form)
+        places.add(line)
+        file.write(encoded(line))
+    if places is None:
+        raise ConfigError([Problem("", "the file holds no training step: no response and no metrics")])
+    return places
+
+
+def encoded(line: TranslatedLine) -> bytes:
+    """A line as bytes; NaN as Python writes it. Raises ConfigError for a value that is neither text nor number."""
+    try:
+        return json.dumps(line.fields, separators=(",", ":")).encode("ascii") + b"\n"
+    except TypeError as error:
+        raise ConfigError([Problem(line.file.place(line.number), f"a value in it is neither a text nor a number ({error})")]) from error

@@ -1,0 +1,73 @@
+"""The page that lies beside the script: how to start, how to follow, what became of each setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rlhf_studio.handover.reward_file import RewardFile
+from rlhf_studio.handover.translation import Remark, Translation
+
+INSTALL = {"verl": 'pip install "verl[vllm,fsdp]==0.9.1"', "openrlhf": 'pip install "openrlhf[vllm]==0.11.2"'}
+NAMES = {"verl": "verl", "openrlhf": "OpenRLHF"}
+FOLLOW = {
+    "verl": "verl writes the responses of each step into `rollouts/`, one file a step. RLHF Studio follows them:",
+    "openrlhf": "OpenRLHF keeps no responses; `reward.py` writes them into `rollouts/`. RLHF Studio follows them:",
+}
+
+
+def page(engine: str, to: Translation, notes: Iterable[str], rewards: RewardFile) -> str:
+    """The page, in Markdown."""
+    return (
+        "\n".join([*_start(engine, to, rewards), *_follow(engine, rewards), *_differences(engine, to, notes), *_table(engine, to)]) + "\n"
+    )
+
+
+def _start(engine: str, to: Translation, rewards: RewardFile) -> Iterator[str]:
+    yield f"# {_name(to)}, for {NAMES[engine]}\n"
+    yield "Copy this folder to the machine with the GPUs, and start it there:\n"
+    packages = f"\npip install {' '.join(name.replace('_', '-') for name in rewards.needs)}" if rewards.needs else ""
+    yield f"```bash\n{INSTALL[engine]}{packages}\nbash run.sh\n```\n"
+    yield "What you write behind `run.sh` is added to its settings and wins. Models are named by a full path or a hub id: a path must be"
+    yield "the same there. The settings were checked with the versions named above.\n"
+    yield "- `settings.yaml`: the run's own settings"
+    yield "- `train.*`, `held_out.*`: prompts, as the run would read them" + (" and have them scored" if rewards.files else "")
+    if rewards.files:
+        yield "- `reward.py`: the rewards, as functions of one response"
+
+
+def _follow(engine: str, rewards: RewardFile) -> Iterator[str]:
+    if engine == "openrlhf" and not rewards.files:
+        yield "\n## Follow it\n\nOpenRLHF keeps no responses, and a reward model writes none: there is nothing to follow."
+        return
+    yield f"\n## Follow it\n\n{FOLLOW[engine]}\n\n```bash\npython -m rlhf_studio open-log rollouts --follow\n```"
+
+
+def _differences(engine: str, to: Translation, notes: Iterable[str]) -> Iterator[str]:
+    yield "\n## What has no counterpart\n"
+    yield from _remarks(to.missing, f"Every setting of this run has a counterpart in {NAMES[engine]}.")
+    yield "\n## What is different\n"
+    yield from _remarks(to.changed, "Nothing.")
+    if listed := list(notes):
+        yield "\n## The prompts and the rewards\n"
+        yield from (f"- {_cell(note)}" for note in listed)
+
+
+def _remarks(remarks: Iterable[Remark], none: str) -> Iterator[str]:
+    lines = [f"- `{remark.setting}`: {_cell(remark.sentence)}" for remark in remarks]
+    yield from lines or [none]
+
+
+def _table(engine: str, to: Translation) -> Iterator[str]:
+    yield f"\n## Setting by setting\n\n| here | value | {NAMES[engine]} | value |\n|---|---|---|---|"
+    for row in to.handed:
+        yield f"| `{row.setting}` | {_cell(row.value)} | `{row.option}` | {_cell(row.theirs)} |"
+
+
+def _name(to: Translation) -> str:
+    return _cell(to.config.name or to.config.recipe or "A run")
+
+
+def _cell(text: str) -> str:
+    """A text in one line, in which no mark of Markdown is read."""
+    short = text if len(text) <= 200 else f"{text[:200]} ..."
+    return "".join(f"\\{mark}" if mark in "|\\`*_[]<>#{}" else mark for mark in " ".join(short.split()))

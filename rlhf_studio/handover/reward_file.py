@@ -1,0 +1,259 @@
+"""The rewards of a run as one Python file that needs nothing of this program: its rules are this program's own source, copied.
+
+verl calls ``compute_score`` of such a file, OpenRLHF ``reward_func``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rlhf_studio
+from rlhf_studio.config import Component, Permissions, PythonReward, RegexReward, RewardConfig
+from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.regular import read_regular
+
+PACKAGE = Path(rlhf_studio.__file__).parent
+KINDS = PACKAGE / "engine" / "rewards" / "kinds"
+RULES, ANSWER, LEXICON, OVERLAP = (KINDS / name for name in ("rules.py", "answer.py", "lexicon.py", "overlap.py"))
+EVERYTHING: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a kind's rule is written.
+
+    Attributes:
+        function: makes the rule from the component's settings.
+        takes: as in :class:`rlhf_studio.handover.handed.HandedReward`.
+        parts: files and the names that are copied from each; all of a file where none is named.
+        needs: packages of others that it imports.
+    """
+
+    function: str
+    takes: str
+    parts: tuple[tuple[Path, tuple[str, ...]], ...]
+    needs: tuple[str, ...] = ()
+
+
+SOURCES = {
+    "length": Source("length_rule", "text", ((RULES, ("length_rule",)),)),
+    "keywords": Source("keyword_rule", "text", ((RULES, ("keyword_rule",)),)),
+    "regex": Source("regex_rule", "text", ((RULES, ("regex_rule",)),), ("regex",)),
+    "repetition": Source("repetition_rule", "text", ((RULES, ("repetition_rule",)),)),
+    "lexicon": Source(
+        "lexicon_rule",
+        "text",
+        ((LEXICON, ("NEGATIONS", "_WORD", "_SENTENCE_END", "lexicon_rule", "_words", "_balance", "_plain")),),
+    ),
+    "answer": Source(
+        "answer_rule",
+        "pair",
+        (
+            (KINDS / "numbers.py", EVERYTHING),
+            (KINDS.parent / "errors.py", ("SHOWN", "quoted")),
+            (ANSWER, ("answer_rule", "_no_answer", "_readings")),
+        ),
+        ("regex",),
+    ),
+    "bleu": Source("bleu", "pair", ((OVERLAP, ("bleu",)),), ("sacrebleu",)),
+    "rouge": Source("rouge", "pair", ((OVERLAP, ("rouge",)),), ("rouge_score",)),
+}
+"""The kinds that a file can say."""
+
+VERL = '''
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **others):
+    """What verl calls for each response: ``score``, and the components, which verl writes beside it."""
+    prompt = str((extra_info or {}).get("prompt", ""))
+    return REWARD.score(prompt, solution_str, "" if ground_truth is None else str(ground_truth))
+'''
+
+OPENRLHF = '''
+ROLLOUTS = RolloutFile(FOLDER / "rollouts" / "rollouts.jsonl", RESPONSES_PER_STEP)
+
+
+def reward_func(queries, prompts, labels, **others):
+    """What OpenRLHF calls for each response; ``queries`` are prompts and responses in one text."""
+    scores = []
+    for query, prompt, label in zip(queries, prompts, labels):
+        begins = query.startswith(prompt)
+        response, stopped = REWARD.without_end(query[len(prompt) :] if begins else query.rpartition(prompt[-80:])[2])
+        prompt = prompt.removeprefix(START)
+        score = REWARD.score(prompt, response, "" if label is None else str(label), stopped=stopped)
+        ROLLOUTS.write(prompt, response, REWARD.length(response, stopped), score, stopped)
+        scores.append(score)
+    rewards = [score["score"] for score in scores]
+    parts = {name: [score[name] for score in scores] for name in scores[0] if name != "score"}
+    if len(scores) == 1:  # as OpenRLHF 0.11 asks
+        return {"rewards": rewards[0], "scores": rewards[0], "extra_logs": {name: values[0] for name, values in parts.items()}}
+    return {"rewards": rewards, "scores": rewards, "extra_logs": parts}
+'''
+ENTRIES = {"verl": VERL, "openrlhf": OPENRLHF}
+
+
+@dataclass(frozen=True)
+class RewardFile:
+    """What is written for the rewards.
+
+    Attributes:
+        files: name and content of each file: ``reward.py``, and functions of one's own beside it.
+        needs: packages that it imports beside Python's own.
+        counts_tokens: whether a rule looks at the number of tokens.
+    """
+
+    files: dict[str, bytes]
+    needs: list[str]
+    counts_tokens: bool
+
+
+def reward_problems(settings: RewardConfig) -> Iterator[Problem]:
+    """Components that no file can say, and rewards that are neither one reward model nor rules alone."""
+    models = [part for part in settings.components if part.kind == "reward_model"]
+    if models and len(settings.components) == 1:
+        return
+    for number, part in enumerate(settings.components):
+        if part.kind in SOURCES or isinstance(part, PythonReward):
+            continue
+        what = "a reward model is handed over only where it is the one component" if part.kind == "reward_model" else _why_not(part)
+        yield Problem(f"reward.components.{number}", f"{what}; leave it out, or write your own function and name it as a python component")
+
+
+def _why_not(part: Component) -> str:
+    kind = type(part).model_fields["kind"].default
+    return f"a component of the kind {kind} cannot be written as a function of one response"
+
+
+def write_reward(
+    settings: RewardConfig,
+    names: Sequence[str],
+    engine: str,
+    permissions: Permissions,
+    *,
+    tokenizer: str,
+    ends: list[str],
+    most: int,
+    step: int,
+    start: str,
+) -> RewardFile:
+    """The file for rules and functions.
+
+    ``step``: responses in a step. ``start``: what stands in front of every prompt for OpenRLHF. The rest is as in ``HandedReward``.
+
+    Raises :class:`ConfigError` for a function's file that is not allowed or cannot be read.
+    """
+    rules = [part for part in settings.components if not isinstance(part, PythonReward)]
+    sources = [SOURCES[part.kind] for part in rules]
+    needs = sorted({package for source in sources for package in source.needs if package != "regex" or _uses_regex(rules)})
+    by_length = any(type(part).counts_tokens or _is_own(part) for part in settings.components)
+    counts = by_length or bool(settings.length_penalty) or engine == "openrlhf"
+    own = {f"own_{number}.py": _own_file(part, number, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
+    shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
+    lines = [
+        _head(engine, needs),
+        *_copied(sources),
+        _without_head(PACKAGE / "handover" / "handed.py"),
+        _bundled_words() if any(part.kind == "lexicon" for part in rules) else "",
+        "FOLDER = Path(__file__).resolve().parent",
+        f"RESPONSES_PER_STEP = {step}\nSTART = {start!r}",
+        _parts(settings, names),
+        f"REWARD = HandedReward(\n    PARTS,\n    {shape!r},\n    {tokenizer if counts else ''!r},\n    {ends!r},\n    {most},\n)",
+        ENTRIES[engine].strip(),
+    ]
+    text = "\n\n\n".join(line.strip("\n") for line in lines if line) + "\n"
+    _no_name_twice(text)
+    return RewardFile({"reward.py": text.encode(), **own}, needs, counts)
+
+
+def _is_own(part: Component) -> bool:
+    return isinstance(part, PythonReward)
+
+
+def _uses_regex(rules: Sequence[Component]) -> bool:
+    return any(isinstance(part, RegexReward) or getattr(part, "compare", "") == "regex" for part in rules)
+
+
+def _head(engine: str, needs: Sequence[str]) -> str:
+    packages = f" It needs {', '.join(needs)}." if needs else ""
+    imports = "".join(f"\n\nimport {name}" for name in needs if name == "regex")
+    text = (PACKAGE / "handover" / "head.py").read_text(encoding="utf-8")
+    doc = f"The reward of a run of RLHF Studio, for {engine}. Nothing of RLHF Studio is needed.{packages}"
+    return _with_doc(text, doc).replace("\n\n\nclass", f"{imports}\n\n\nclass", 1)
+
+
+def _with_doc(text: str, doc: str) -> str:
+    first = ast.parse(text).body[0]
+    return '"""' + doc + '"""\n' + "\n".join(text.splitlines()[first.end_lineno or 1 :])
+
+
+def _copied(sources: Sequence[Source]) -> Iterator[str]:
+    """The source of the rules, each part once."""
+    wanted = dict.fromkeys((path, name) for source in sources for path, names in source.parts for name in names or ("",))
+    for path, name in wanted:
+        yield _definition(path, name) if name else _without_head(path)
+
+
+def _definition(path: Path, name: str) -> str:
+    """A function, or the value of a name, as it stands in a file; without what decorates it."""
+    text = path.read_text(encoding="utf-8")
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        if name in [getattr(node, "name", ""), *(getattr(target, "id", "") for target in targets)]:
+            return ast.get_source_segment(text, node) or ""
+    raise LookupError(f"{path.name} defines no {name}")
+
+
+def _without_head(path: Path) -> str:
+    """A file without its docstring and its imports."""
+    text = path.read_text(encoding="utf-8")
+    body = [node for node in ast.parse(text).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    first = body[1].lineno if isinstance(body[0], ast.Expr) else body[0].lineno
+    first -= len(getattr(body[1] if isinstance(body[0], ast.Expr) else body[0], "decorator_list", []))
+    return "\n".join(text.splitlines()[first - 1 :])
+
+
+def _bundled_words() -> str:
+    words = {side: _definition_of_words(side) for side in ("positive", "negative")}
+    return (
+        f'BUNDLED = {words!r}\n\n\ndef bundled_words(name):\n    """The words of one side."""\n    return frozenset(BUNDLED[name].split())'
+    )
+
+
+def _definition_of_words(side: str) -> str:
+    lines = (KINDS / "words" / f"{side}.txt").read_text(encoding="utf-8").splitlines()
+    return " ".join(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+
+
+def _parts(settings: RewardConfig, names: Sequence[str]) -> str:
+    rows = []
+    for number, (name, part) in enumerate(zip(names, settings.components, strict=True)):
+        if isinstance(part, PythonReward):
+            rule, takes = f'function_in(FOLDER / "own_{number}.py", {part.function!r})', "function"
+        else:
+            source = SOURCES[part.kind]
+            rule, takes = f"{source.function}(SimpleNamespace(**{_plain_settings(part)!r}))", source.takes
+        rows.append(f"    ({name!r}, {part.weight!r}, {takes!r}, {rule}),")
+    return "PARTS = [\n" + "\n".join(rows) + "\n]"
+
+
+def _plain_settings(part: Component) -> dict[str, Any]:
+    return part.model_dump(exclude={"name", "weight", "kind"})
+
+
+def _own_file(part: Component, number: int, permissions: Permissions) -> bytes:
+    assert isinstance(part, PythonReward)
+    for problem in part.problems(permissions):
+        raise ConfigError([Problem(f"reward.components.{number}.{problem.setting}", problem.message)])
+    path = permissions.allowed_file(part.file)
+    assert path is not None  # else there was a problem
+    return read_regular(path)
+
+
+def _no_name_twice(text: str) -> None:
+    """Two files of ours may use a name for different things; here they would be one."""
+    names = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    doubles = {name for name in names if names.count(name) > 1}
+    if doubles:
+        raise LookupError(f"copied twice with different meanings: {', '.join(sorted(doubles))}")

@@ -1,0 +1,131 @@
+"""From our settings to another program's: what is handed over under which name, what is changed, and what has no counterpart there.
+
+Every setting that is looked at is noted. What differs from its default and was not looked at is named as missing, so that nothing is lost
+in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import text_of, walk_fields
+
+UNLIMITED = 1_000_000.0
+"""Stands for "no limit" where the other program knows only limits."""
+
+OF_THIS_PROGRAM = (
+    "engine.device", "engine.processes", "engine.accelerate_config", "engine.threads", "engine.max_minutes", "engine.restart_if_unstable",
+    "engine.keep_best", "engine.snapshot_every", "engine.record_samples", "engine.watch_prompts", "engine.probe_prompts",
+    "engine.watch_every", "engine.non_finite", "generation.batch_size", "reward.gold", "name", "recipe", "stage",
+)  # fmt: skip
+"""Settings that say how this program executes and records. The other program does it its own way."""
+
+
+class InFolder(str):
+    """A path that begins at the folder that is handed over."""
+
+
+class Handed(NamedTuple):
+    """One of our settings and the other program's that it became."""
+
+    setting: str
+    value: str
+    option: str
+    theirs: str
+
+
+class Remark(NamedTuple):
+    """A sentence about one of our settings."""
+
+    setting: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The GPUs that will be used: ``nodes`` machines with ``gpus`` GPUs each."""
+
+    gpus: int = 8
+    nodes: int = 1
+
+    @property
+    def total(self) -> int:
+        """All GPUs."""
+        return self.gpus * self.nodes
+
+
+@dataclass
+class Translation:
+    """What becomes of a run's settings.
+
+    Attributes:
+        options: the other program's settings by their own names, in the order of its script.
+        handed: which of our settings each of them came from.
+        changed: settings that mean something a little different there.
+        missing: settings that have no counterpart there.
+    """
+
+    config: RunConfig
+    options: dict[str, Any] = field(default_factory=dict)
+    handed: list[Handed] = field(default_factory=list)
+    changed: list[Remark] = field(default_factory=list)
+    missing: list[Remark] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def read(self, setting: str) -> Any:
+        """The value of one of our settings, by its dotted name."""
+        self._seen.add(setting)
+        value: Any = self.config
+        for name in setting.split("."):
+            value = getattr(value, name)
+        return value
+
+    def put(self, option: str, value: Any, *settings: str) -> None:
+        """Set one of the other program's settings, and note which of ours it stands for."""
+        self.options[option] = value
+        for setting in settings:
+            ours = self.read(setting)
+            text = ", ".join(part.kind for part in ours) if setting == "reward.components" else text_of(ours)
+            self.handed.append(Handed(setting, text, option, shown(value)))
+
+    def change(self, setting: str, sentence: str) -> None:
+        """Note that a setting means something else there."""
+        self._seen.add(setting)
+        self.changed.append(Remark(setting, sentence))
+
+    def miss(self, setting: str, sentence: str) -> None:
+        """Note that a setting has no counterpart; nothing is noted where it has its default."""
+        if self.read(setting) != defaults()[setting]:
+            self.missing.append(Remark(setting, sentence))
+
+    def close(self) -> None:
+        """Name everything that differs from its default and was not looked at. Prompts and rewards have files of their own."""
+        for setting, default in defaults().items():
+            elsewhere = setting.startswith(("data.", "reward.")) or setting in OF_THIS_PROGRAM
+            if setting in self._seen or elsewhere or setting in self.config.unused:
+                continue
+            if self.read(setting) != default:
+                self.missing.append(Remark(setting, f"{text_of(self.read(setting))} is not handed over: there is no such setting."))
+
+
+def defaults() -> dict[str, Any]:
+    """The default of every setting of a PPO run, by its dotted name."""
+    return {name: info.get_default(call_default_factory=True) for name, info in walk_fields(RunConfig)}
+
+
+def shown(value: Any) -> str:
+    """A value of the other program for people to read."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def tensor_parallel(parameters: int | None, gpus: int) -> int:
+    """How many GPUs share one copy of the sampling weights: the fewest for which bfloat16 weights take at most 24 GB of each GPU.
+
+    24 GB is a third of a GPU of 80 GB: the rest is for the key-value cache and for training, which uses the same GPUs.
+    """
+    share = 1
+    while parameters and 2 * parameters / share > 24e9 and share * 2 <= gpus and gpus % (share * 2) == 0:
+        share *= 2
+    return share

@@ -1,0 +1,38 @@
+"""A reward that a person names in one line: for a road (``--reward``, ``--judge``), an evaluation, and the pages of both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlhf_studio.config.io import mapping_from_yaml
+from rlhf_studio.config.reward import REWARD_KINDS
+from rlhf_studio.inputs.relative_paths import named_in
+
+
+def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
+    """The reward component that a person names in one line; {} for none.
+
+    A kind (``lexicon``), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a Python file with a function ``score``,
+    or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
+    Raises :class:`ConfigError` for a mapping that cannot be read.
+    """
+    text = text.strip()
+    if not text:
+        return {}
+    if text.startswith("{"):
+        return mapping_from_yaml(text)
+    if text in REWARD_KINDS:
+        return {"kind": text}
+    path = named_in(folder or Path.cwd(), text)
+    return {"kind": "python", "file": path} if text.endswith(".py") else {"kind": "reward_model", "model": path}
+
+
+def name_of_component(component: Mapping[str, Any]) -> str:
+    """The line that names a component: what :func:`component_named` makes into it again."""
+    short = {"python": "file", "reward_model": "model"}.get(component.get("kind", ""), "")
+    if set(component) <= {"kind", short}:
+        return str(component.get(short) or component["kind"]) if component else ""
+    return json.dumps(component, ensure_ascii=False)

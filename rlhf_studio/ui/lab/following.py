@@ -1,0 +1,126 @@
+"""Following a log from the page: the command that a person can copy, in a process of its own. One that has made a run goes on when the app
+ends, as an engine does, and ends when its run is stopped. One that has made none could not be stopped: it ends with the app, when patience
+is over, or when another log needs its place.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
+from rlhf_studio.child_process.environment import child_environment
+from rlhf_studio.inputs.helper import MEMORY_VARIABLE, SMALL
+from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.workspace import Workspace
+
+MOST = 8  # logs that are followed at the same time
+LOOK_SECONDS, LOOKS = 0.2, 100  # how often the page's request looks for the first response
+PATIENCE = 30  # minutes in which it must come
+END_SECONDS = 5.0  # in which a process ends by itself
+WAITING = (
+    "No response has come yet. The log is followed, and the run appears here with the first one. "
+    f"If there is none in {PATIENCE} minutes, following ends."
+)
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class _Follow:
+    """A process that follows a log, and the file with what it says."""
+
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]
+
+    def lines(self) -> list[str]:
+        return os.pread(self.said.fileno(), 20_000, 0).decode("utf-8", "replace").splitlines()
+
+    def run(self) -> str:
+        """The id of its run; empty until there is one."""
+        return next((Path(line.removeprefix("run: ")).name for line in self.lines() if line.startswith("run: ")), "")
+
+    def end(self) -> None:
+        """End the process: as Ctrl-C does, and by force when that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.said.close()
+
+
+class Following:
+    """The logs that this app has begun to follow."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._follows: list[_Follow] = []
+
+    def start(self, path: Path, name: str, tokenizer: str, tick: Callable[[], None]) -> Json:
+        """Begin to follow a log. Raises StoreError and ValueError with a sentence for the person; ``tick`` may raise to give up waiting."""
+        self._make_room()
+        follow = self._begin(path, name, tokenizer)
+        self._follows.append(follow)
+        try:
+            return self._first_words(follow, tick)
+        except BaseException:
+            self._end(follow)
+            raise
+
+    def close(self) -> None:
+        """End those that have made no run, and leave the others alone."""
+        for follow in self._follows:
+            if not follow.run():
+                follow.end()
+            follow.said.close()
+        self._follows = []
+
+    def _make_room(self) -> None:
+        for ended in [follow for follow in self._follows if follow.process.poll() is not None]:
+            self._end(ended)
+        if len(self._follows) >= MOST:
+            without = next((follow for follow in self._follows if not follow.run()), None)
+            if without is None:
+                raise StoreError(f"{MOST} logs are followed already; stop the run of one that has ended.", "state")
+            self._end(without)
+
+    def _end(self, follow: _Follow) -> None:
+        if follow in self._follows:
+            self._follows.remove(follow)
+        follow.end()
+
+    def _first_words(self, follow: _Follow, tick: Callable[[], None]) -> Json:
+        for _ in range(LOOKS):
+            tick()
+            if run := follow.run():
+                return {"run": run, "following": True, "notes": []}
+            try:
+                follow.process.wait(LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+            why = follow.lines()[-1:] or ["The log could not be followed."]
+            raise ValueError(why[0].removeprefix("rlhf-studio: "))
+        return {"following": True, "notes": [WAITING]}
+
+    def _begin(self, path: Path, name: str, tokenizer: str) -> _Follow:
+        root = str(self._workspace.root.absolute())
+        command = [sys.executable, "-m", "rlhf_studio", "open-log", str(path.absolute()), "--follow", f"--patience={PATIENCE}"]
+        command += ["--workspace", root]
+        command += [f"--name={name}"] if name else []
+        command += [f"--tokenizer={tokenizer}"] if tokenizer else []
+        environment = {**child_environment(os.environ), **SMALL, MEMORY_VARIABLE: str(MEMORY_BYTES)}
+        with ExitStack() as stack:
+            said = stack.enter_context(tempfile.TemporaryFile())
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=root, start_new_session=True
+            )
+            stack.pop_all()
+        return _Follow(process, said)
