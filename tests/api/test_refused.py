@@ -5,7 +5,6 @@ The hints of functions for programs must be no strings: no ``from __future__ imp
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +24,7 @@ from rlhf_studio.ui.roles import PLAYED, Role
 from rlhf_studio.ui.serving.bodies import RequestRefused, mcp_message
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.access import table
-from tests.api.sessions import TOKEN, asking, served
+from tests.api.sessions import TOKEN, asking
 from tests.ui.raw_http import Raw
 
 ACTING = {
@@ -34,18 +33,6 @@ ACTING = {
     "stop_training": {"run": "recording-improves"},
     "score_text": {"prompt": "a", "response": "b"},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("app")
-    with served(folder / "workspace", folder / "world", RLHF_STUDIO_TOKEN=TOKEN) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def raw(server: Server) -> Raw:
-    return Raw(int(server.url.rstrip("/").rpartition(":")[2]))
 
 
 def test_without_the_operators_token_a_program_reads_and_does_nothing(server: Server, raw: Raw) -> None:

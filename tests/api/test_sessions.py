@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+import runpy
+from pathlib import Path
 
 import pytest
 from gradio_client.exceptions import AppError
 
 from rlhf_studio.ui.app import Server
 from tests.access import table
-from tests.api.sessions import TOKEN, asking, code_of, served
+from tests.api.sessions import TOKEN, asking, code_of
 from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
 
 TWO_STEPS = json.dumps({"ppo": {"steps": 2}, "engine.seed": 3})
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("app")
-    with served(folder / "workspace", folder / "world", RLHF_STUDIO_TOKEN=TOKEN) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def raw(server: Server) -> Raw:
-    return Raw(int(server.url.rstrip("/").rpartition(":")[2]))
-
-
-def test_the_python_session_of_the_page_starts_waits_reads_and_forks(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_session_of_the_page_starts_waits_reads_and_forks(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = code_of("From Python").replace("http://127.0.0.1:7860/", server.url).replace("Bearer TOKEN", f"Bearer {TOKEN}")
-    names: dict[str, Any] = {}
-    exec(compile(code, "docs/api.md", "exec"), names)  # noqa: S102 - the page's own code
+    (tmp_path / "session.py").write_text(code, encoding="utf-8")
+    names = runpy.run_path(str(tmp_path / "session.py"))
     ask, run, better = names["ask"], names["run"], names["better"]
     status = ask("run_status", run=run)
     assert (status["state"], status["step"], status["seconds_left"], status["name"]) == ("finished", 20, None, "without KL")
