@@ -15,7 +15,7 @@ from rlhf_studio.config import PythonReward, RunConfig
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
-from rlhf_studio.engine.stages.ppo import PPOStage
+from rlhf_studio.engine.stages.ppo import GivenStage
 from rlhf_studio.engine.types import Samples, Scores
 from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.runs.create import create_run, this_program
@@ -30,17 +30,6 @@ IN_MEMORY = "a model in memory"
 
 class RunEnded(RuntimeError):
     """Somebody has asked on the page that the run stops: its checkpoint is written, and nothing more is recorded."""
-
-
-class GivenStage(PPOStage):
-    """A run whose steps a program makes: it gives samples and scores, or neither where the engine draws and scores."""
-
-    given: tuple[Samples, Scores] | None = None
-
-    def step(self) -> StepRecord:
-        """One PPO step on what was given."""
-        samples, scores = self.given or (None, None)
-        return self.trainer.step(samples, scores)
 
 
 class Recording:

@@ -15,7 +15,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.saving.checkpoint import go_on_from, put_together, save_checkpoint, save_snapshot
 from rlhf_studio.engine.stages.stage_run import Beginning, StageRun, ends_event
-from rlhf_studio.engine.types import OnProgress, StepSoFar
+from rlhf_studio.engine.types import OnProgress, Samples, Scores, StepSoFar
 from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.runs.reader import RunReader
@@ -162,3 +162,14 @@ class PPOStage(StageRun):
         """Put a setting's new value into force from step ``first`` on. Returns its value until then."""
         self.trainer.live.plan(setting, value, first)
         return self.trainer.present(setting)
+
+
+class GivenStage(PPOStage):
+    """A run whose steps a program makes: it gives the samples and scores of the next one, or neither where the engine draws and scores."""
+
+    given: tuple[Samples, Scores] | None = None
+
+    def step(self) -> StepRecord:
+        """One PPO step on what was given."""
+        samples, scores = self.given or (None, None)
+        return self.trainer.step(samples, scores)

@@ -19,7 +19,7 @@ from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.rewards.errors import RewardError
-from rlhf_studio.engine.stages.ppo import PPOStage
+from rlhf_studio.engine.stages.ppo import GivenStage
 from rlhf_studio.engine.types import NonFiniteError, Rollout, Samples, Scores, StepSoFar, UpdateStats
 from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import StoreError
@@ -35,17 +35,6 @@ WORKSPACE = "RLHF_STUDIO_WORKSPACE"
 
 class ProgramStopped(SystemExit):
     """Somebody has asked on the page that the run stops: it is saved, and the program ends here unless it catches this."""
-
-
-class ProgramStage(PPOStage):
-    """A run whose steps a program makes: it gives the samples and scores of the next one, or neither where the engine draws them."""
-
-    given: tuple[Samples, Scores] | None = None
-
-    def step(self) -> StepRecord:
-        """One PPO step on what was given."""
-        samples, scores = self.given or (None, None)
-        return self.trainer.step(samples, scores)
 
 
 class Recording:
@@ -69,7 +58,7 @@ class Recording:
         self._planned = self._total = total
         self._writer.plan(total)
         self._writer.set_state("running", device=trainer.compute.describe())
-        self._stage = ProgramStage(trainer)
+        self._stage = GivenStage(trainer)
         self._control = Control(self._stage, self._writer, Signals(), self._checkpoint_when_asked)
         self._stage.after_phase = self._after_phase
         self._trackers = Trackers(config.engine.trackers, TrackedRun.of(self.run_dir, config, None), self._writer.event)
