@@ -2,6 +2,7 @@
 
     python -m benchmarks.planner             # the world recipe, long dialogues, and a GPT-2 of 124 million weights with LoRA
     python -m benchmarks.planner --full      # the last also without LoRA; needs 7 GB
+    python -m benchmarks.planner --policy MODEL     # instead of these a model of one's own, in four set-ups
 
 Long dialogues are 64 prompts of 200 to 600 tokens, read by a GPT-2 of four blocks of width 128.
 
@@ -96,6 +97,35 @@ def long_workloads(folder: Path) -> dict[str, dict[str, str]]:
     }
 
 
+def own_workloads(policy: str, folder: Path) -> dict[str, dict[str, str]]:
+    """Settings of four runs of a model of one's own: 16 prompts of 16 words, and 32 new tokens."""
+    prompts = folder / "prompts.txt"
+    prompts.write_text("\n".join(f"{number} words " * 8 for number in range(64)) + "\n", encoding="utf-8")
+    own = {
+        **{**SHORT, **SMALL_BATCH, "model.policy": policy, "data.prompts": str(prompts)},
+        **{"ppo.batch_size": "16", "ppo.mini_batch_size": "8", "generation.response_length": "32", "data.max_prompt_tokens": "64"},
+    }
+    lora = {**own, "lora.enabled": "true"}
+    return {
+        "LoRA": lora,
+        "LoRA, micro-batch 2": {**lora, "ppo.micro_batch_size": "2"},
+        "all weights": own,
+        "all weights, checkpointing": {**own, "model.gradient_checkpointing": "true"},
+    }
+
+
+def bundled_workloads(folder: Path, full: bool) -> dict[str, dict[str, str]]:
+    """Settings of the runs of models that are made here; ``full``: also those that train 124 million weights."""
+    large = {**SHORT, **SMALL_BATCH, **save_gpt2(folder / "large", [8] * 64)}
+    workloads = {"world": SHORT, **long_workloads(folder / "small"), "gpt2 124M LoRA": {**large, "lora.enabled": "true"}}
+    if full:
+        in_lanes = {**large, "ppo.batch_size": "32", "ppo.mini_batch_size": "32"}
+        workloads["gpt2 124M"] = large
+        workloads["gpt2 124M, mini-batch 32"] = in_lanes
+        workloads["gpt2 124M, mini-batch 32, micro-batch 8"] = {**in_lanes, "ppo.micro_batch_size": "8"}
+    return workloads
+
+
 def measure(name: str, settings: dict[str, str], folder: Path) -> Outcome:
     """Estimate a run, run it, and read its peak."""
     config = parse_config(apply_overrides(load_recipe("world").config.model_dump(mode="json"), settings))
@@ -113,16 +143,11 @@ def measure(name: str, settings: dict[str, str], folder: Path) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="also train all weights of the large model")
+    parser.add_argument("--policy", default="", help="the folder of a model: measure this one alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        large = {**SHORT, **SMALL_BATCH, **save_gpt2(folder / "large", [8] * 64)}
-        workloads = {"world": SHORT, **long_workloads(folder / "small"), "gpt2 124M LoRA": {**large, "lora.enabled": "true"}}
-        if options.full:
-            workloads["gpt2 124M"] = large
-            in_lanes = {**large, "ppo.batch_size": "32", "ppo.mini_batch_size": "32"}
-            workloads["gpt2 124M, mini-batch 32"] = in_lanes
-            workloads["gpt2 124M, mini-batch 32, micro-batch 8"] = {**in_lanes, "ppo.micro_batch_size": "8"}
+        workloads = own_workloads(options.policy, folder) if options.policy else bundled_workloads(folder, options.full)
         outcomes = [measure(name, settings, folder) for name, settings in workloads.items()]
     print("| run | estimate (MB) | measured peak (MB) | middle / peak |")
     print("|---|---|---|---|")

@@ -92,6 +92,9 @@ ENOUGH_STEPS = 40
 """With fewer than about so many steps a supervised stage hardly moves."""
 EPOCHS_OF_FEW = {"sft": 3, "reward_model": 2, "dpo": 2}
 """Passes over few examples: one pass would give too few steps."""
+GENTLE = 1 / 6
+"""Of the rate, where adapters learn few demonstrations in several passes: at the whole of it a model of 135 M weights learned a hundred by
+heart and wrote other texts worse (docs/performance.md). What is left, 2e-4, is also what published recipes take for adapters."""
 BATCHES = (32, 16, 8, 4)
 MEASUREMENTS = 8
 """Of the held-out loss in a run."""
@@ -161,15 +164,20 @@ class Fitted:
     guess: bool = False
 
 
-def learning_rate(stage: Stage, learner: Learner) -> Fitted:
-    """The learning rate to begin with. Raises KeyError for a stage in which nothing learns."""
+def learning_rate(stage: Stage, learner: Learner, examples: int | None = None) -> Fitted:
+    """The learning rate to begin with; ``examples``: how many there are to learn from, where that is known. Raises KeyError for a stage in
+    which nothing learns."""
     rate, power = PPO_LORA if stage == "ppo" and learner.lora else RATES[stage]
     if learner.lora and stage != "ppo":
         rate *= LORA_TIMES
+    gentle = stage == "sft" and learner.lora and not learner.fresh and examples is not None and few(examples)
+    if gentle:
+        rate *= GENTLE
     if learner.fresh:
         rate *= FRESH_TIMES
     near = (1 / NEAR <= source.weights / learner.weights <= NEAR for source in SOURCES if source.stage == stage)
-    return Fitted(rounded(rate * (learner.weights / MILLION) ** -power), str(learner), not any(near))
+    why = f"{learner} and {examples:,} examples" if gentle else str(learner)
+    return Fitted(rounded(rate * (learner.weights / MILLION) ** -power), why, not any(near))
 
 
 def critic_learning_rate(width: int) -> Fitted:
@@ -244,10 +252,14 @@ def warm_up(steps: int) -> Fitted:
     return Fitted(round(WARM_UP * steps), f"a tenth of {steps:,} steps")
 
 
+def few(examples: int) -> bool:
+    """Whether one pass over so many examples would give too few steps."""
+    return examples < 2 * ENOUGH_STEPS * BATCHES[1]
+
+
 def epochs(stage: Stage, examples: int) -> Fitted:
     """How often the examples are read."""
-    few = examples < 2 * ENOUGH_STEPS * BATCHES[1]
-    return Fitted(EPOCHS_OF_FEW[stage] if few else 1, f"{examples:,} examples")
+    return Fitted(EPOCHS_OF_FEW[stage] if few(examples) else 1, f"{examples:,} examples")
 
 
 def supervised_batch(examples: int, passes: int) -> Fitted:

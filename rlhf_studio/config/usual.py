@@ -52,8 +52,9 @@ def optimisation(config: StageConfig) -> tuple[str, PPOConfig | TrainingConfig] 
     return (config.stage, section) if isinstance(section, TrainingConfig) else None
 
 
-def usual_rate(config: StageConfig, weights: int | None) -> Usual | None:
-    """The recipe's rate for a run with its model; else what fits a model of so many ``weights``; None where it is not known."""
+def usual_rate(config: StageConfig, weights: int | None, examples: int | None = None) -> Usual | None:
+    """The recipe's rate for a run with its model; else what fits a model of so many ``weights`` and ``examples``; None where it is not
+    known."""
     if not isinstance(config, RunConfig | SupervisedConfig):
         return None
     recipe = recipe_of(config)
@@ -62,7 +63,8 @@ def usual_rate(config: StageConfig, weights: int | None) -> Usual | None:
     if not weights:
         return None
     learner = fitting.Learner(weights, config.lora.enabled, bool(getattr(config.model, "fresh", False)))
-    return Usual(fitting.learning_rate(config.stage, learner).value, f"what fits {learner}")
+    fitted = fitting.learning_rate(config.stage, learner, examples)
+    return Usual(fitted.value, f"what fits {fitted.why}")
 
 
 def other_rate(config: StageConfig, weights: int | None, choose: Callable[[float, float | None], float]) -> dict[str, float]:

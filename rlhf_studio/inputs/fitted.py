@@ -177,17 +177,21 @@ class _Fitting:
         return self.values[name].value if name in self.values else getattr(getattr(self.config, section), setting)
 
     def fit(self) -> dict[str, Fitted]:
-        config, stage, chat = self.config, self.config.stage, self._template()
+        config, chat = self.config, self._template()
         fresh = bool(getattr(config.model, "fresh", False))
         self._writing(chat, fresh)
         if not fresh and config.model.quantization == "none":
             self.put("lora.enabled", fitting.use_lora(self.weights))
-        self.put(f"{stage}.learning_rate", fitting.learning_rate(stage, Learner(self.weights, self.now("lora.enabled"), fresh)))
+        self._rate()
         if isinstance(config, RunConfig):
             self._ppo(config, chat)
         else:
             self._supervised(config, chat)
         return self.values
+
+    def _rate(self, examples: int | None = None) -> None:
+        learner = Learner(self.weights, self.now("lora.enabled"), bool(getattr(self.config.model, "fresh", False)))
+        self.put(f"{self.config.stage}.learning_rate", fitting.learning_rate(self.config.stage, learner, examples))
 
     def _writing(self, chat: ChatTemplate | None, fresh: bool) -> None:
         """How prompts are written: as in the run that trained the model; else as chats, where the tokenizer has a template and the data can
@@ -268,6 +272,7 @@ class _Fitting:
             self.put("data.eval_share", fitting.examples_share(count))
         aside = 0 if config.data.eval else min(fitting.MOST_EXAMPLES_HELD_OUT, int(count * self.now("data.eval_share")))
         learned = max(1, count - aside)
+        self._rate(learned)
         self.put(f"{stage}.epochs", fitting.epochs(stage, learned))
         self.put(f"{stage}.batch_size", fitting.supervised_batch(learned, self.now(f"{stage}.epochs")))
         steps = self.now(f"{stage}.epochs") * ceil(learned / self.now(f"{stage}.batch_size"))

@@ -96,6 +96,9 @@ def test_a_hundred_demonstrations_become_enough_steps(data: Path) -> None:
     config, _ = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"))
     steps = config.sft.epochs * -(-80 // config.sft.batch_size)
     assert steps >= 40 and 0 < config.sft.warmup_steps <= 0.15 * steps and steps / config.sft.eval_every >= 6
+    _, fitted = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"), lora__enabled=True)
+    assert fitted["sft.learning_rate"].value == 2e-3 == fitting.learning_rate("sft", Learner(1_200_000, lora=True)).value / 5  # 10⁻² / 6
+    assert fitted["sft.learning_rate"].why == "1.2 M weights with LoRA and 80 examples"
     long, fitted = given("own-sft", model__policy=WORLD, data__source=str(data / "texts.jsonl"), sft__epochs=100, sft__batch_size=8)
     assert fitted["engine.watch_every"].value == long.engine.watch_every == 25 and config.engine.watch_every == 5  # of 1,000 steps 40
 

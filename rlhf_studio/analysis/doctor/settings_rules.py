@@ -33,7 +33,7 @@ def learning_rate(
     config: RunConfig | SupervisedConfig, known: Known, highest: float, *, too_high: str, more: str = ""
 ) -> Iterator[Finding]:
     """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
-    usual = usual_rate(config, known.weights) or Usual(highest, "the highest usual rate", binding=False)
+    usual = usual_rate(config, known.weights, known.examples) or Usual(highest, "the highest usual rate", binding=False)
     section, settings = optimisation(config)
     too_low = "In so few steps so small a rate changes hardly anything."
     name = f"{section}.learning_rate"

@@ -43,7 +43,7 @@ FITTED: dict[str, dict[str, Any]] = {  # what the rule gives for it: PPO on a CP
         "data": {"chat_template": True, "max_prompt_tokens": 48, "eval_share": 0.32}, "lora": {"enabled": True},
         "ppo": {"learning_rate": 3e-4, "critic_learning_rate": 5e-4, "batch_size": 16, "mini_batch_size": 8, "warmup_steps": 10},
     },
-    "own-sft": {"data": {"chat_template": True}, "lora": {"enabled": True}, "sft": {"learning_rate": 1e-3, "batch_size": 8}},
+    "own-sft": {"data": {"chat_template": True}, "lora": {"enabled": True}, "sft": {"learning_rate": 2e-4, "batch_size": 8}},
     "own-reward": {
         "data": {"chat_template": True}, "lora": {"enabled": True}, "reward_model": {"epochs": 2, "learning_rate": 5e-4, "batch_size": 8},
     },
@@ -61,6 +61,7 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str, str]] = {  # reci
     "the tiny world's rate": ("own", {"ppo.learning_rate": 2e-2}, {}, "alarm", "Use 0.0003"),
     "chats as plain texts": ("own", {"data.chat_template": False}, {}, "warning", "chat_template true"),
     "chats as plain texts, DPO": ("own-dpo", {"data.chat_template": False}, {}, "warning", "chat_template true"),
+    "learning few by heart": ("own-sft", {"sft.learning_rate": 1e-3}, {"examples": 80}, "note", "Use 0.0002"),
     "a critic's rate": ("own", {"ppo.critic_learning_rate": 2e-2}, {}, "alarm", "Use 0.0005"),
     "a critic's rate, somewhat": ("own", {"ppo.critic_learning_rate": 2e-3}, {}, "note", "Use 0.0005"),
     "a critic that sleeps": ("own", {"ppo.critic_learning_rate": 1e-6}, {}, "warning", "Use 0.0005"),
