@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer as build_from_settings
+from rlhf_studio.engine.process import program_run
+from rlhf_studio.engine.process.notify import Notifier
+from rlhf_studio.engine.process.trackers import KINDS
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
@@ -275,14 +280,14 @@ def test_a_stop_on_the_page_stops_the_program(folder: Path, tmp_path: Path) -> N
     trainer = build_trainer(model, tokenizer, PROMPTS, settings=settings, run_dir=tmp_path / "run")
     trainer.step(trainer.sample(), by_length)
     send_command(tmp_path / "run", "stop")
-    with pytest.raises(RunEnded, match="the checkpoint of step 1 is in"):
+    with pytest.raises(RunEnded, match="The checkpoint of step 1 is in"):
         trainer.step(trainer.sample(), by_length)
     assert RunReader(tmp_path / "run").status().state == "stopped"
     with pytest.raises(RunEnded, match="has ended"):
         trainer.step(trainer.sample(), by_length)
 
 
-def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path) -> None:
+def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu", "watch_prompts": 0}}
     trainer = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=tmp_path / "left")
@@ -294,6 +299,35 @@ def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path) -> N
         next(fails.train())
     status = RunReader(tmp_path / "failed").status()
     assert status.state == "failed" and "ZeroDivisionError" in status.cause
+    gone = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+    del gone
+    assert "the end of the run is not recorded: The run folder" in capsys.readouterr().err
+
+
+def test_trackers_and_people_hear_of_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Told(Notifier):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, post=lambda url, message: told.append((url, message["event"], message.get("state"))))
+
+    tracker = SimpleNamespace(metrics=lambda step, values: told.append((step, "score" in str(values))), samples=len, close=lambda: None)
+    monkeypatch.setattr(program_run, "Notifier", Told)
+    monkeypatch.setitem(KINDS, "trackio", lambda run: tracker)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings: Any = {"ppo": {**PPO, "steps": 1}, "generation": {"response_length": 6}, "engine": {"device": "cpu", "watch_prompts": 0}}
+    settings["engine"] |= {"report_to": "trackio", "notify": "lab"}
+    given: Any = {"settings": settings, "run_dir": tmp_path / "run", "notify": {"lab": "https://lab.example/told"}}
+    for change, error, message in (
+        ({"run_dir": None}, ConfigError, "engine.report_to: needs a run folder; give run_dir"),
+        ({"notify": None}, ConfigError, "engine.notify: nobody is called lab; give its address"),
+        ({"notify": {"lab": "lab.example"}}, ValueError, "notify lab: the address must begin with http"),
+    ):
+        with pytest.raises(error, match=message):
+            build_trainer(model, tokenizer, PROMPTS, by_length, **given | change)
+    list(build_trainer(model, tokenizer, PROMPTS, by_length, **given).train())
+    assert told == [(1, True), ("https://lab.example/told", "end", "finished")]
 
 
 @pytest.mark.long
