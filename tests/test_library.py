@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer as build_from_settings
+from rlhf_studio.engine.process import program_run
+from rlhf_studio.engine.process.notify import Notifier
+from rlhf_studio.engine.process.trackers import KINDS
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import RewardError
@@ -39,30 +44,41 @@ def by_length(prompts: list[str], responses: list[str]) -> list[float]:
     return [float(len(response)) for response in responses]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
-    small_config(tmp_path, "gpt2")
-    return tmp_path / "policy"
+    small_config(home := tmp_path_factory.mktemp("home"), "gpt2")
+    return home
 
 
-def build(folder: Path, reward: Any = by_length, **settings: Any) -> PPOTrainer:
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / "policy"
+
+
+@pytest.fixture(scope="module")
+def untrained(home: Path) -> PPOTrainer:
+    """A trainer that no test lets learn."""
+    return build(home / "policy", None)
+
+
+def build(folder: Path, reward: Any = by_length, *, run_dir: Path | None = None, name: str = "", **settings: Any) -> PPOTrainer:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu"}, **settings}
-    return build_trainer(model, tokenizer, PROMPTS, reward, settings=settings)
+    return build_trainer(model, tokenizer, PROMPTS, reward, settings=settings, run_dir=run_dir, name=name)
 
 
 def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
     return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
 
 
-def test_a_loop_of_your_own_is_the_run(folder: Path) -> None:
-    """Sampling and stepping by hand, training in one go, and a run from settings: the same numbers and weights, bit for bit.
+def test_a_loop_of_your_own_is_the_run(folder: Path, tmp_path: Path) -> None:
+    """Sampling and stepping by hand, and training in one go into a run folder: the same numbers and weights, bit for bit.
 
     Step 2 has another temperature and another coefficient: planned changes are made in a loop of your own too.
     """
     settings = {"lora": {"enabled": True, "r": 4}, "ppo": {**PPO, "schedule": "2 generation.temperature 0.5, 2 ppo.kl_coef 0.7"}}
-    by_hand, in_one_go = build(folder, None, **settings), build(folder, **settings)
+    by_hand, in_one_go = build(folder, None, **settings), build(folder, run_dir=tmp_path / "run", **settings)
     own = []
     for _ in range(2):
         rollout = by_hand.sample()
@@ -95,14 +111,13 @@ def test_it_is_the_engine_of_a_run(folder: Path, tmp_path: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_prompts_of_your_own(folder: Path) -> None:
-    trainer = build(folder, None)
-    rollout = trainer.sample(["w1 w2"] * 8)
+def test_prompts_of_your_own(untrained: PPOTrainer) -> None:
+    rollout = untrained.sample(["w1 w2"] * 8)
     assert rollout.prompts.texts == ["w1 w2"] * 8 and len(rollout.responses) == 8
     with pytest.raises(ValueError, match=r"a step takes ppo\.batch_size = 8 prompts, but there are 2"):
-        trainer.sample(["w1", "w2"])
+        untrained.sample(["w1", "w2"])
     with pytest.raises(TypeError, match="prompt 2 is a int, not a string"):
-        trainer.sample(["w1", 2, *["w3"] * 6])  # type: ignore[list-item]
+        untrained.sample(["w1", 2, *["w3"] * 6])  # type: ignore[list-item]
 
 
 def test_responses_that_are_compared_answer_one_prompt(folder: Path) -> None:
@@ -115,22 +130,26 @@ def test_responses_that_are_compared_answer_one_prompt(folder: Path) -> None:
     assert any(not torch.equal(weight, before[name]) for name, weight in weights(trainer).items())
 
 
-def test_scores_are_checked_before_anything_is_learned(folder: Path) -> None:
-    trainer = build(folder, None)
-    before, rollout = weights(trainer), trainer.sample()
-    with pytest.raises(ValueError, match="there are 8 responses, but the scores have the shape"):
-        trainer.step(rollout, [1.0, 2.0])
-    with pytest.raises(ValueError, match="the score of response 4 is not finite"):
-        trainer.step(rollout, [0.0] * 3 + [float("nan")] + [0.0] * 4)
-    assert all(torch.equal(weight, before[name]) for name, weight in weights(trainer).items())
+def test_scores_are_checked_before_anything_is_learned(untrained: PPOTrainer) -> None:
+    before, rollout = weights(untrained), untrained.sample()
+    wrong: list[tuple[Any, str]] = [
+        ([1.0, 2.0], "there are 8 responses, but the scores have the shape"),
+        ([0.0] * 3 + [float("nan")] + [0.0] * 4, "the score of response 4 is not finite"),
+        (lambda prompts, responses: [1.0], "the scores function failed: gave 1 scores for 8 responses"),
+    ]
+    for scores, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            untrained.step(rollout, scores)
+    assert all(torch.equal(weight, before[name]) for name, weight in weights(untrained).items())
     with pytest.raises(ValueError, match="there is no reward"):
-        next(trainer.train())
+        next(untrained.train())
 
 
 def test_a_rollout_is_learned_from_once_and_while_it_is_the_policys_own(folder: Path) -> None:
     trainer = build(folder, None)
     first, second = trainer.sample(), trainer.sample()
-    trainer.step(second, [0.0] * 8)
+    lengths = by_length([], second.responses)
+    assert trainer.step(second, by_length)["objective/scores"] == pytest.approx(sum(lengths) / 8)
     for stale in (first, second):
         with pytest.raises(ValueError, match="the policy has learned since these responses were sampled"):
             trainer.step(stale, [0.0] * 8)
@@ -158,17 +177,11 @@ def test_bad_arguments_leave_the_model_as_it_was(folder: Path, arguments: dict[s
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_nothing_is_saved_over_a_file(folder: Path, tmp_path: Path) -> None:
+def test_nothing_is_saved_over_a_file(untrained: PPOTrainer, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(NotADirectoryError, match="out is a file; name a folder"):
-        build(folder).save_pretrained(tmp_path / "out")
+        untrained.save_pretrained(tmp_path / "out")
     assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_a_model_with_an_adapter_is_refused(folder: Path) -> None:
-    model = build(folder, lora={"enabled": True, "r": 4}).model
-    with pytest.raises(ConfigError, match="model: has a LoRA adapter already"):
-        build_trainer(model, AutoTokenizer.from_pretrained(folder), PROMPTS)
 
 
 @pytest.mark.parametrize(
@@ -190,23 +203,26 @@ def test_a_reward_that_gives_no_scores(give: Callable[[list[str]], Any], said: s
     assert episodes.responses == list("ijklmnop") and len(str(caught.value)) < 500
 
 
-def test_what_is_in_memory_is_not_named_again(folder: Path) -> None:
+def test_what_is_in_memory_is_not_named_again(untrained: PPOTrainer) -> None:
+    model, tokenizer = untrained.model, untrained.trainer.models.tokenizer
     with pytest.raises(ConfigError, match=r"data\.prompts: is in memory here"):
-        build(folder, data={"prompts": "prompts.txt"})
+        build_trainer(model, tokenizer, PROMPTS, settings={"data": {"prompts": "prompts.txt"}})
     with pytest.raises(ConfigError, match=r"ppo\.clip_range"):
-        build(folder, ppo={"clip_range": 0.1})
+        build_trainer(model, tokenizer, PROMPTS, settings={"ppo": {"clip_range": 0.1}})
 
 
 def test_what_is_saved_is_what_was_trained(folder: Path, tmp_path: Path) -> None:
+    """A model with an adapter is not trained once more."""
     trainer = build(folder, lora={"enabled": True, "r": 4})
-    for _ in trainer.train():
-        pass
+    next(trainer.train())
     trainer.save_pretrained(tmp_path / "out")
     loaded, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
     ids = tokenizer("w1 w2 w3", return_tensors="pt")["input_ids"]
     with torch.no_grad():
         torch.testing.assert_close(loaded(ids).logits, trainer.model(ids).logits, atol=1e-5, rtol=0)
         assert not torch.allclose(loaded(ids).logits, AutoModelForCausalLM.from_pretrained(folder)(ids).logits, atol=1e-3)
+    with pytest.raises(ConfigError, match="model: has a LoRA adapter already"):
+        build_trainer(trainer.model, tokenizer, PROMPTS)
 
 
 def python(*arguments: str, cwd: Path) -> str:
@@ -236,28 +252,13 @@ def test_prompts_of_a_dataset(folder: Path) -> None:
             build_trainer(model, tokenizer, given, settings=settings)
 
 
-def test_scores_may_be_a_function(folder: Path) -> None:
-    by_function, by_numbers = build(folder, None), build(folder, None)
-    rollout, same = by_function.sample(), by_numbers.sample()
-    stats = by_function.step(rollout, by_length)
-    assert stats["objective/scores"] == by_numbers.step(same, by_length([], same.responses))["objective/scores"]
-    with pytest.raises(ValueError, match="the scores function failed: gave 1 scores for 8 responses"):
-        by_function.step(by_function.sample(), lambda prompts, responses: [1.0])
-
-
 def test_a_recorded_run_is_one_of_the_app(folder: Path, tmp_path: Path) -> None:
-    """It trains what it trains without a folder, to the last bit, and the store has what the program saw."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu"}}
+    """The store has what the program saw."""
     run_dir = tmp_path / "runs" / "mine"
-    trainer = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=run_dir, name="mine")
+    trainer = build(folder, run_dir=run_dir, name="mine")
     reader = RunReader(run_dir)
     assert reader.status().state == "running" and reader.status().total_steps == 2
     stats = list(trainer.train())
-    plain = build(folder)
-    assert [step["objective/kl"] for step in plain.train()] == [step["objective/kl"] for step in stats]
-    ours, theirs = weights(trainer), weights(plain)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     status = reader.status()
     assert (status.state, status.step, status.name) == ("finished", 2, "mine") and len(reader.checkpoints()) == 1
     assert [values["objective/scores"] for _, values in reader.metrics_since(0)] == [step["objective/scores"] for step in stats]
@@ -266,34 +267,60 @@ def test_a_recorded_run_is_one_of_the_app(folder: Path, tmp_path: Path) -> None:
     assert [problem.field for problem in check_run(reader.config(), tmp_path)] == ["reward.components.0.file"]  # what is missing to go on
     assert reader.origin().program in (Path(sys.argv[0]).name, "a Python program") and reader.origin().trained_by
     with pytest.raises(RunExists, match="is there already"):
-        build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=run_dir)
+        build(folder, run_dir=run_dir)
 
 
 def test_a_stop_on_the_page_stops_the_program(folder: Path, tmp_path: Path) -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    settings = {"ppo": {**PPO, "steps": 9}, "generation": {"response_length": 6}, "engine": {"device": "cpu"}}
-    trainer = build_trainer(model, tokenizer, PROMPTS, settings=settings, run_dir=tmp_path / "run")
+    trainer = build(folder, None, run_dir=tmp_path / "run", ppo={**PPO, "steps": 9})
     trainer.step(trainer.sample(), by_length)
     send_command(tmp_path / "run", "stop")
-    with pytest.raises(RunEnded, match="the checkpoint of step 1 is in"):
+    with pytest.raises(RunEnded, match="The checkpoint of step 1 is in"):
         trainer.step(trainer.sample(), by_length)
     assert RunReader(tmp_path / "run").status().state == "stopped"
     with pytest.raises(RunEnded, match="has ended"):
         trainer.step(trainer.sample(), by_length)
 
 
-def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path) -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    settings = {"ppo": PPO, "generation": {"response_length": 6}, "engine": {"device": "cpu", "watch_prompts": 0}}
-    trainer = build_trainer(model, tokenizer, PROMPTS, by_length, settings=settings, run_dir=tmp_path / "left")
+def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = {"device": "cpu", "watch_prompts": 0}
+    trainer = build(folder, run_dir=tmp_path / "left", engine=engine)
     next(trainer.train())
     del trainer
     assert RunReader(tmp_path / "left").status().state == "stopped"
-    fails = build_trainer(model, tokenizer, PROMPTS, lambda p, r: 1 / 0, settings=settings, run_dir=tmp_path / "failed")  # type: ignore[arg-type, return-value]
+    fails = build(folder, lambda p, r: 1 / 0, run_dir=tmp_path / "failed", engine=engine)
     with pytest.raises(RewardError, match="ZeroDivisionError"):
         next(fails.train())
     status = RunReader(tmp_path / "failed").status()
     assert status.state == "failed" and "ZeroDivisionError" in status.cause
+    gone = build(folder, run_dir=tmp_path / "gone", engine=engine)
+    shutil.rmtree(tmp_path / "gone")
+    del gone
+    assert "the end of the run is not recorded: The run folder" in capsys.readouterr().err
+
+
+def test_trackers_and_people_hear_of_the_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    class Told(Notifier):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, post=lambda url, message: told.append((url, message["event"], message.get("state"))))
+
+    tracker = SimpleNamespace(metrics=lambda step, values: told.append((step, "score" in str(values))), samples=len, close=lambda: None)
+    monkeypatch.setattr(program_run, "Notifier", Told)
+    monkeypatch.setitem(KINDS, "trackio", lambda run: tracker)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    settings: Any = {"ppo": {**PPO, "steps": 1}, "generation": {"response_length": 6}, "engine": {"device": "cpu", "watch_prompts": 0}}
+    settings["engine"] |= {"report_to": "trackio", "notify": "lab"}
+    given: Any = {"settings": settings, "run_dir": tmp_path / "run", "notify": {"lab": "https://lab.example/told"}}
+    for change, error, message in (
+        ({"run_dir": None}, ConfigError, "engine.report_to: needs a run folder; give run_dir"),
+        ({"notify": None}, ConfigError, "engine.notify: nobody is called lab; give its address"),
+        ({"notify": {"lab": "lab.example"}}, ValueError, "notify lab: the address must begin with http"),
+    ):
+        with pytest.raises(error, match=message):
+            build_trainer(model, tokenizer, PROMPTS, by_length, **given | change)
+    list(build_trainer(model, tokenizer, PROMPTS, by_length, **given).train())
+    assert told == [(1, True), ("https://lab.example/told", "end", "finished")]
 
 
 @pytest.mark.long

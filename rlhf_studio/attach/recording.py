@@ -20,9 +20,8 @@ from typing import Literal
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
 from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
-from rlhf_studio.runs.writer import Command, Heartbeat, RunWriter
+from rlhf_studio.runs.writer import Command, RunWriter, write_run
 from rlhf_studio.visible import visible
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
@@ -157,8 +156,8 @@ class Recording:
 
     def _work(self) -> None:
         stored = False
-        with self.guard, EngineLock(self.run_dir), RunWriter(self.run_dir, wait_for_disk=False) as writer:
-            with self.guard, Heartbeat(self.run_dir):
+        with self.guard, write_run(self.run_dir, wait_for_disk=False) as writer:
+            with self.guard:
                 writer.set_state("running", device=self._device or None)
                 self._write(writer)
             if self.guard.error is not None:

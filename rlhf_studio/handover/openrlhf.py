@@ -24,7 +24,7 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
     if mini % cluster.total:
         message = f"{mini} responses cannot be shared equally by {cluster.total} GPUs; take a multiple, or other GPUs"
         raise ConfigError([Problem("ppo.mini_batch_size", message)])
-    to = Translation(config)
+    to = Translation(config, "OpenRLHF")
     _cluster(to, cluster, parameters)
     _data(to)
     _model(to, policy)
@@ -36,7 +36,6 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
         _critic(to, policy)
     _sampling(to)
     _records(to)
-    _without_counterpart(to)
     to.close()
     return to
 
@@ -68,21 +67,19 @@ def _data(to: Translation) -> None:
 
 def _model(to: Translation, policy: str) -> None:
     to.put("actor.model_name_or_path", policy, "model.policy")
-    if (revision := to.read("model.revision")) != "main":
-        to.change("model.revision", f"OpenRLHF takes no revision: download {revision} to a folder, and name the folder.")
+    to.put_revision()
     to.put("actor.gradient_checkpointing_enable", to.read("model.gradient_checkpointing"), "model.gradient_checkpointing")
     if (attention := to.read("model.attention")) != "auto":
         to.put("ds.attn_implementation", attention, "model.attention")
     if to.read("model.dtype") == "float32":
         to.change("model.dtype", "OpenRLHF computes in bfloat16, with the optimizer in float32; it knows no float32.")
-    if to.read("model.quantization") == "4bit":
+    if to.config.model.quantization == "4bit":
         to.put("ds.load_in_4bit", True, "model.quantization")
     if to.read("lora.enabled"):
         to.put("ds.lora.rank", to.read("lora.r"), "lora.enabled", "lora.r")
         to.put("ds.lora.alpha", round(to.read("lora.alpha")), "lora.alpha")
         to.put("ds.lora.dropout", to.read("lora.dropout"), "lora.dropout")
-        names = [name.strip() for name in to.read("lora.target_modules").split(",")]
-        to.put("ds.lora.target_modules", ["all-linear"] if names == ["auto"] else names, "lora.target_modules")
+        to.put_target_modules("ds.lora.target_modules", ["all-linear"])
 
 
 def _batches(to: Translation, cluster: Cluster, rows: int) -> None:
@@ -149,28 +146,17 @@ def _optimizer(to: Translation, part: str, rate: str) -> None:
 
 
 def _critic(to: Translation, policy: str) -> None:
-    critic = to.config.critic
-    if critic.kind == "separate" and critic.start == "model":
-        to.put("critic.model_name_or_path", to.read("critic.model"), "critic.kind", "critic.start", "critic.model")
-    else:
-        to.put("critic.model_name_or_path", policy)
-        about = "a value head on the policy" if critic.kind == "shared" else "a copy of the reward model"
-        if critic.kind == "shared" or critic.start == "reward_model":
-            to.change("critic.kind", f"OpenRLHF's critic is a model of its own that starts as the policy, where here it is {about}.")
-        to.read("critic.start")
+    to.put_critic("critic.model_name_or_path", policy)
     _optimizer(to, "critic", "ppo.critic_learning_rate")
     to.put("critic.value_clip", to.read("ppo.cliprange_value") or UNLIMITED, "ppo.cliprange_value")
     to.put("critic.freezing_steps", to.read("ppo.critic_warmup_steps") - 1, "ppo.critic_warmup_steps")  # the last frozen step, from 0
-    sentence = "A critic of its own has its own optimizer, which undoes any weight of the value loss; OpenRLHF has no such weight."
-    to.change("ppo.vf_coef", sentence)
 
 
 def _sampling(to: Translation) -> None:
     to.put("rollout.temperature", to.read("generation.temperature"), "generation.temperature")
     to.put("rollout.top_p", to.read("generation.top_p"), "generation.top_p")
-    to.miss("generation.top_k", "OpenRLHF samples from all tokens, or by top_p.")
     if to.read("generation.stop_token") != "eos":
-        to.change("generation.stop_token", "vLLM stops at the tokens that the model's generation_config.json names; write them there.")
+        to.change_stop_token()
 
 
 def _records(to: Translation) -> None:
@@ -184,17 +170,3 @@ def _records(to: Translation) -> None:
         to.put("logger.tensorboard_dir", InFolder("tensorboard"), "engine.report_to")
     if others := [name for name in trackers if name != "tensorboard"]:
         to.change("engine.report_to", f"{', '.join(others)}: add it to the script with its key; OpenRLHF knows --logger.wandb.key.")
-
-
-def _without_counterpart(to: Translation) -> None:
-    to.miss("model.reference", "OpenRLHF's reference is the policy as it starts.")
-    to.miss("ppo.whiten_rewards", "OpenRLHF does not scale rewards per token.")
-    to.miss("ppo.whiten_advantages", "OpenRLHF always whitens the advantages of a critic.")
-    to.miss("ppo.target_kl", "OpenRLHF always makes all passes over a batch.")
-    if to.read("ppo.ratio_threshold"):
-        to.missing.append(Remark("ppo.ratio_threshold", "OpenRLHF skips no mini-batch for its ratio."))
-    to.miss("ppo.reference_ema", "OpenRLHF's reference stays as it was.")
-    to.miss("ppo.schedule", "OpenRLHF changes no setting at a step; stop, and start again with another value.")
-    to.miss("generation.response_length_min", "every response has the same limit.")
-    for name in ("bias", "use_rslora", "use_dora", "init_lora_weights"):
-        to.miss(f"lora.{name}", "OpenRLHF's adapters have rank, alpha, dropout and target modules only.")

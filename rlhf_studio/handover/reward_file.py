@@ -6,6 +6,7 @@ verl calls ``compute_score`` of such a file, OpenRLHF ``reward_func``.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from rlhf_studio.regular import read_regular
 PACKAGE = Path(rlhf_studio.__file__).parent
 KINDS = PACKAGE / "engine" / "rewards" / "kinds"
 RULES, ANSWER, LEXICON, OVERLAP = (KINDS / name for name in ("rules.py", "answer.py", "lexicon.py", "overlap.py"))
+HANDED, ERRORS = Path(__file__).with_name("handed.py"), KINDS.parent / "errors.py"
 EVERYTHING: tuple[str, ...] = ()
 
 
@@ -54,7 +56,7 @@ SOURCES = {
         "pair",
         (
             (KINDS / "numbers.py", EVERYTHING),
-            (KINDS.parent / "errors.py", ("SHOWN", "quoted")),
+            (ERRORS, ("SHOWN", "quoted")),
             (ANSWER, ("answer_rule", "_no_answer", "_readings")),
         ),
         ("regex",),
@@ -152,9 +154,10 @@ def write_reward(
     own = {f"own_{number}.py": _own_file(part, number, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
     shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
     lines = [
-        _head(engine, needs),
+        _head(engine, sources, needs),
+        _definition(ERRORS, "ComponentError"),
         *_copied(sources),
-        _without_head(PACKAGE / "handover" / "handed.py"),
+        _without_head(HANDED),
         _bundled_words() if any(part.kind == "lexicon" for part in rules) else "",
         "FOLDER = Path(__file__).resolve().parent",
         f"RESPONSES_PER_STEP = {step}\nSTART = {start!r}",
@@ -175,17 +178,21 @@ def _uses_regex(rules: Sequence[Component]) -> bool:
     return any(isinstance(part, RegexReward) or getattr(part, "compare", "") == "regex" for part in rules)
 
 
-def _head(engine: str, needs: Sequence[str]) -> str:
+def _head(engine: str, sources: Sequence[Source], needs: Sequence[str]) -> str:
+    """What the file is, and what the copied sources import of Python itself and of the packages that they need."""
     packages = f" It needs {', '.join(needs)}." if needs else ""
-    imports = "".join(f"\n\nimport {name}" for name in needs if name == "regex")
-    text = (PACKAGE / "handover" / "head.py").read_text(encoding="utf-8")
+    nodes = [node for path in {HANDED, *(path for source in sources for path, _ in source.parts)} for node in _body(path)]
+    modules = {node: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules |= {node: node.names[0].name for node in nodes if isinstance(node, ast.Import)}
+    known = {*sys.stdlib_module_names, *needs} - {"__future__"}
+    lines = {ast.unparse(node) for node, module in modules.items() if module.partition(".")[0] in known}
     doc = f"The reward of a run of RLHF Studio, for {engine}. Nothing of RLHF Studio is needed.{packages}"
-    return _with_doc(text, doc).replace("\n\n\nclass", f"{imports}\n\n\nclass", 1)
+    imports = "\n".join(sorted({*lines, "from types import SimpleNamespace"}, key=lambda line: (line.startswith("from"), line)))
+    return f'"""{doc}"""\n\nfrom __future__ import annotations\n\n{imports}'
 
 
-def _with_doc(text: str, doc: str) -> str:
-    first = ast.parse(text).body[0]
-    return '"""' + doc + '"""\n' + "\n".join(text.splitlines()[first.end_lineno or 1 :])
+def _body(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text(encoding="utf-8")).body
 
 
 def _copied(sources: Sequence[Source]) -> Iterator[str]:

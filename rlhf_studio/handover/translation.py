@@ -22,6 +22,24 @@ OF_THIS_PROGRAM = (
 )  # fmt: skip
 """Settings that say how this program executes and records. The other program does it its own way."""
 
+NOT_THERE = {
+    "model.quantization": "{engine} does not quantize the base so; its weights are whole.",
+    "model.reference": "{engine}'s reference is the policy as it starts.",
+    "model.value_head_init": "{engine} draws the value head's weights in its own way.",
+    **{
+        f"lora.{name}": "{engine}'s adapters do not have it." for name in ("dropout", "bias", "use_rslora", "use_dora", "init_lora_weights")
+    },
+    "ppo.whiten_rewards": "{engine} does not scale rewards per token.",
+    "ppo.whiten_advantages": "{engine} always whitens the advantages of a critic.",
+    "ppo.target_kl": "{engine} always makes all passes over a batch.",
+    "ppo.ratio_threshold": "{engine} skips no mini-batch for its ratio.",
+    "ppo.reference_ema": "{engine}'s reference stays as it was.",
+    "ppo.schedule": "{engine} changes no setting at a step; stop, and start again with another value.",
+    "generation.response_length_min": "every response has the same limit.",
+    "generation.top_k": "{engine} samples from all tokens, or by top_p.",
+}
+"""What is said of a setting that no option of the other program stands for."""
+
 
 class InFolder(str):
     """A path that begins at the folder that is handed over."""
@@ -61,6 +79,7 @@ class Translation:
     """What becomes of a run's settings.
 
     Attributes:
+        engine: the other program, as people call it.
         options: the other program's settings by their own names, in the order of its script.
         handed: which of our settings each of them came from.
         changed: settings that mean something a little different there.
@@ -68,6 +87,7 @@ class Translation:
     """
 
     config: RunConfig
+    engine: str
     options: dict[str, Any] = field(default_factory=dict)
     handed: list[Handed] = field(default_factory=list)
     changed: list[Remark] = field(default_factory=list)
@@ -95,10 +115,35 @@ class Translation:
         self._seen.add(setting)
         self.changed.append(Remark(setting, sentence))
 
-    def miss(self, setting: str, sentence: str) -> None:
-        """Note that a setting has no counterpart; nothing is noted where it has its default."""
-        if self.read(setting) != defaults()[setting]:
-            self.missing.append(Remark(setting, sentence))
+    def put_revision(self) -> None:
+        """The policy's revision, which neither program takes."""
+        if (revision := self.read("model.revision")) != "main":
+            self.change("model.revision", f"{self.engine} takes no revision: download {revision} to a folder, and name the folder.")
+
+    def put_target_modules(self, option: str, every: Any) -> None:
+        """The layers with adapters; ``every`` says all linear ones."""
+        names = [name.strip() for name in self.read("lora.target_modules").split(",")]
+        self.put(option, every if names == ["auto"] else names, "lora.target_modules")
+
+    def put_critic(self, option: str, policy: str) -> None:
+        """The model that the critic starts as."""
+        critic = self.config.critic
+        if critic.kind == "separate" and critic.start == "model":
+            self.put(option, self.read("critic.model"), "critic.kind", "critic.start", "critic.model")
+        else:
+            self.put(option, policy)
+            if critic.kind == "shared" or critic.start == "reward_model":
+                about = "a value head on the policy" if critic.kind == "shared" else "a copy of the reward model"
+                sentence = f"{self.engine}'s critic is a model of its own that starts as the policy, where here it is {about}."
+                self.change("critic.kind", sentence)
+            self.read("critic.start")
+        undone = "A critic of its own has its own optimizer, which undoes any weight of the value loss"
+        self.change("ppo.vf_coef", f"{undone}; {self.engine} has no such weight.")
+
+    def change_stop_token(self) -> None:
+        """Say where vLLM finds the tokens that end a response."""
+        sentence = "vLLM stops at the tokens that the model's generation_config.json names; write them there."
+        self.change("generation.stop_token", sentence)
 
     def close(self) -> None:
         """Name everything that differs from its default and was not looked at. Prompts and rewards have files of their own."""
@@ -106,8 +151,10 @@ class Translation:
             elsewhere = setting.startswith(("data.", "reward.")) or setting in OF_THIS_PROGRAM
             if setting in self._seen or elsewhere or setting in self.config.unused:
                 continue
-            if self.read(setting) != default:
-                self.missing.append(Remark(setting, f"{text_of(self.read(setting))} is not handed over: there is no such setting."))
+            off = 0.0 if setting == "ppo.ratio_threshold" else default  # its default does something that is not done there
+            if (value := self.read(setting)) != off:
+                why = NOT_THERE.get(setting, "").format(engine=self.engine)
+                self.missing.append(Remark(setting, why or f"{text_of(value)} is not handed over: there is no such setting."))
 
 
 def defaults() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from math import gcd
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
-from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation, tensor_parallel
+from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Translation, tensor_parallel
 
 ACTOR, ROLLOUT, CRITIC, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic", "actor_rollout_ref.model"
 AS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -31,7 +31,7 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
     if config.ppo.batch_size % cluster.total:
         message = f"{config.ppo.batch_size} responses cannot be shared equally by {cluster.total} GPUs; take a multiple, or other GPUs"
         raise ConfigError([Problem("ppo.batch_size", message)])
-    to = Translation(config)
+    to = Translation(config, "verl")
     _data(to)
     _model(to, policy)
     _batches(to, cluster)
@@ -42,7 +42,6 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
         _critic(to, policy)
     _sampling(to, cluster, parameters)
     _trainer(to, cluster, rows)
-    _without_counterpart(to)
     to.close()
     return to
 
@@ -60,8 +59,7 @@ def _data(to: Translation) -> None:
 
 def _model(to: Translation, policy: str) -> None:
     to.put(f"{MODEL}.path", policy, "model.policy")
-    if (revision := to.read("model.revision")) != "main":
-        to.change("model.revision", f"verl takes no revision: download {revision} to a folder, and name the folder.")
+    to.put_revision()
     if not to.config.data.chat_template:
         to.put(f"{MODEL}.custom_chat_template", AS_WRITTEN, "data.chat_template")
     to.put(f"{MODEL}.enable_gradient_checkpointing", to.read("model.gradient_checkpointing"), "model.gradient_checkpointing")
@@ -70,8 +68,7 @@ def _model(to: Translation, policy: str) -> None:
     if to.read("lora.enabled"):
         to.put(f"{MODEL}.lora_rank", to.read("lora.r"), "lora.enabled", "lora.r")
         to.put(f"{MODEL}.lora_alpha", round(to.read("lora.alpha")), "lora.alpha")
-        names = [name.strip() for name in to.read("lora.target_modules").split(",")]
-        to.put(f"{MODEL}.target_modules", "all-linear" if names == ["auto"] else names, "lora.target_modules")
+        to.put_target_modules(f"{MODEL}.target_modules", "all-linear")
         to.put(f"{ROLLOUT}.load_format", "safetensors")
     if to.read("model.dtype") == "float32":
         to.change("model.dtype", "verl computes in bfloat16, with weights and optimizer in float32; FSDP there knows no float32.")
@@ -155,16 +152,7 @@ def _same_for_both(to: Translation, optim: str) -> None:
 
 
 def _critic(to: Translation, policy: str) -> None:
-    critic, model = to.config.critic, policy
-    if critic.kind == "separate" and critic.start == "model":
-        model = to.read("critic.model")
-        to.put("critic.model.path", model, "critic.kind", "critic.start", "critic.model")
-    else:
-        to.put("critic.model.path", model)
-        about = "a value head on the policy" if critic.kind == "shared" else "a copy of the reward model"
-        if critic.kind == "shared" or critic.start == "reward_model":
-            to.change("critic.kind", f"verl's critic is a model of its own that starts as the policy, where here it is {about}.")
-        to.read("critic.start")
+    to.put_critic("critic.model.path", policy)
     to.put("critic.optim.lr", to.read("ppo.critic_learning_rate") or to.read("ppo.learning_rate"), "ppo.critic_learning_rate")
     _same_for_both(to, "critic.optim")
     to.put("critic.cliprange_value", to.read("ppo.cliprange_value") or UNLIMITED, "ppo.cliprange_value")
@@ -172,9 +160,6 @@ def _critic(to: Translation, policy: str) -> None:
     to.put("critic.ppo_micro_batch_size_per_gpu", to.options[f"{ACTOR}.ppo_micro_batch_size_per_gpu"])
     alone = to.read("ppo.critic_warmup_steps")
     to.put("trainer.critic_warmup", alone + 1 if alone else 0, "ppo.critic_warmup_steps")  # the first step that trains the policy, from 1
-    to.change(
-        "ppo.vf_coef", "A critic of its own has its own optimizer, which undoes any weight of the value loss; verl has no such weight."
-    )
 
 
 def _sampling(to: Translation, cluster: Cluster, parameters: int | None) -> None:
@@ -188,7 +173,7 @@ def _sampling(to: Translation, cluster: Cluster, parameters: int | None) -> None
     stop = to.read("generation.stop_token")
     to.put(f"{ROLLOUT}.ignore_eos", stop == "none", "generation.stop_token")
     if stop not in ("none", "eos"):
-        to.change("generation.stop_token", "vLLM stops at the tokens that the model's generation_config.json names; write them there.")
+        to.change_stop_token()
 
 
 def _trainer(to: Translation, cluster: Cluster, rows: int) -> None:
@@ -207,19 +192,3 @@ def _trainer(to: Translation, cluster: Cluster, rows: int) -> None:
     to.put("trainer.experiment_name", to.config.name or to.config.recipe or "run")
     to.put("trainer.default_local_dir", InFolder("checkpoints"))
     to.put("trainer.rollout_data_dir", InFolder("rollouts"))
-
-
-def _without_counterpart(to: Translation) -> None:
-    to.miss("model.quantization", "verl trains no quantized base; the weights are whole.")
-    to.miss("model.reference", "verl's reference is the policy as it starts.")
-    for name in ("dropout", "bias", "use_rslora", "use_dora", "init_lora_weights"):
-        to.miss(f"lora.{name}", "verl's FSDP adapters have rank, alpha and target modules only.")
-    to.miss("ppo.whiten_rewards", "verl does not scale rewards per token.")
-    to.miss("ppo.whiten_advantages", "verl always whitens the advantages of a critic.")
-    to.miss("ppo.target_kl", "verl always makes all passes over a batch.")
-    if to.read("ppo.ratio_threshold"):
-        to.missing.append(Remark("ppo.ratio_threshold", "verl skips no mini-batch for its ratio."))
-    to.miss("ppo.reference_ema", "verl's reference stays as it was.")
-    to.miss("ppo.schedule", "verl changes no setting at a step; stop, and start again with another value.")
-    to.miss("generation.response_length_min", "every response has the same limit.")
-    to.miss("model.value_head_init", "verl draws the value head's weights as transformers does.")

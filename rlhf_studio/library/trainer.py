@@ -22,12 +22,13 @@ from rlhf_studio.engine.models.adapters import save_model
 from rlhf_studio.engine.models.load_model import LoadedModel
 from rlhf_studio.engine.models.reference import LoadedReference
 from rlhf_studio.engine.parity.gate import check_before_training
+from rlhf_studio.engine.process.program_run import ProgramRun
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.types import PromptBatch, Samples, Scores
 from rlhf_studio.inputs.families import family_problem
 from rlhf_studio.library.given import FunctionReward, Reward, prompts_from, scores_of
-from rlhf_studio.library.recording import Recording, RunEnded, refuse_occupied
+from rlhf_studio.library.recording import RunEnded, begin_run, refuse_unrecordable
 from rlhf_studio.trl.table import name_trl_in_errors
 
 name_trl_in_errors()
@@ -46,6 +47,7 @@ def build_trainer(
     settings: Mapping[str, Any] | None = None,
     run_dir: str | Path | None = None,
     name: str = "",
+    notify: Mapping[str, str] | None = None,
 ) -> PPOTrainer:
     """A PPO trainer for a causal language model.
 
@@ -60,9 +62,10 @@ def build_trainer(
         run_dir: a new folder that records the run. In ``workspace/runs/NAME`` of an app, its pages show it while it trains, and Stop, Pause
             and Checkpoint on the Live page work. Without one nothing is recorded.
         name: the run's name on the pages.
+        notify: names and addresses (http or https) that ``engine.notify`` may name, to be told of the run's end and alarms.
 
     Raises:
-        ConfigError: a setting is wrong, names something that is in memory here, or does not fit the model.
+        ConfigError: a setting is wrong, names something that is in memory here, does not fit the model, or needs a ``run_dir``.
         TypeError: the prompts are not strings, or the reward is no function.
         ValueError: there are no prompts, or the dataset has no such column.
         StoreError: the run folder exists already, or cannot be written.
@@ -72,9 +75,9 @@ def build_trainer(
     if reward is not None and not callable(reward):
         raise TypeError(f"reward is a {type(reward).__name__}; give a function of prompts and responses")
     texts = prompts_from(prompts, column)
-    if run_dir is not None:
-        refuse_occupied(Path(run_dir))
-    config = _config(model, settings or {}, watched=run_dir is not None and reward is not None)
+    folder = None if run_dir is None else Path(run_dir)
+    config = _config(model, settings or {}, watched=folder is not None and reward is not None)
+    permissions = refuse_unrecordable(config, folder, notify or {})
     seed_everything(config.engine.seed)
     compute = choose_compute(config)
     prepared = prepare_prompts(texts, tokenizer, config, _silent)  # last of what can be wrong before the model is changed
@@ -86,11 +89,9 @@ def build_trainer(
     models, _ = make_models(config, compute, policy, reference, Scorer(config.reward, components, compute.ranks), tokenizer)
     trainer = make_trainer(models, prepared, HeldOut([], None, []))
     checked = check_before_training(trainer)
-    if run_dir is None:
+    if folder is None:
         return PPOTrainer(trainer)
-    recording = Recording(Path(run_dir), trainer, texts, name)
-    recording.begin(checked)
-    return PPOTrainer(trainer, recording)
+    return PPOTrainer(trainer, begin_run(trainer, folder, texts, name, permissions, checked))
 
 
 class PPOTrainer:
@@ -100,10 +101,10 @@ class PPOTrainer:
         trainer: the engine's own trainer, with the policy, the reference and the KL controller.
     """
 
-    def __init__(self, trainer: Trainer, recording: Recording | None = None):
-        self.trainer, self._recording = trainer, recording
-        if recording is not None:
-            recording.end_with(self)
+    def __init__(self, trainer: Trainer, run: ProgramRun | None = None):
+        self.trainer, self._run = trainer, run
+        if run is not None:
+            run.end_with(self)
         self._fresh: list[Samples] = []  # of the policy as it is now
 
     @property
@@ -166,10 +167,17 @@ class PPOTrainer:
         self.trainer.models.tokenizer.save_pretrained(folder)
 
     def _step(self, given: tuple[Samples, Scores] | None) -> dict[str, float]:
-        if self._recording is not None:
-            return self._recording.step(given).metrics
-        samples, scores = given or (None, None)
-        return self.trainer.step(samples, scores).metrics
+        if self._run is None:
+            samples, scores = given or (None, None)
+            return self.trainer.step(samples, scores).metrics
+        if self._run.ended:
+            raise RunEnded(f"the run in {self._run.run_dir} has ended; build a new trainer")
+        self._run.before_step()
+        record, _ = self._run.step(given)
+        if self.trainer.finished:
+            self._run.checkpoint()
+            self._run.end()
+        return record.metrics
 
     def _not_after_the_end(self) -> None:
         steps = self.trainer.config.ppo.steps

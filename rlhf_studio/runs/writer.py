@@ -433,3 +433,13 @@ class Heartbeat:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+
+@contextmanager
+def write_run(run_dir: Path, *, wait_for_disk: bool = True) -> Iterator[RunWriter]:
+    """The run's writer for as long as the block goes on: with the engine's lock, and with a heartbeat.
+
+    Arguments and errors are those of :class:`RunWriter`; AlreadyRunning also where this process holds the lock already.
+    """
+    with liveness.EngineLock(run_dir), RunWriter(run_dir, wait_for_disk=wait_for_disk) as writer, Heartbeat(run_dir):
+        yield writer

@@ -49,9 +49,13 @@ REFERENCES = ["12", "the answer is 3/4", "7", "is 12", "-5"]
 
 def sums(**settings: Any) -> RunConfig:
     given = SUMS.model_dump(mode="json")
+    given["data"]["max_prompts"] = 200  # quickly read
     for section, values in settings.items():
         given[section] |= values
     return parse_ppo(given)
+
+
+FEW = sums()
 
 
 def module_of(folder: Path) -> ModuleType:
@@ -225,15 +229,15 @@ def test_a_place_where_no_folder_can_be_is_one_sentence(tmp_path: Path, capsys: 
     assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
-    hand_over(SUMS, "verl", tmp_path / "link")
-    hand_over(SUMS, "verl", tmp_path / ("x" * 255))
+    hand_over(FEW, "verl", tmp_path / "link")
+    hand_over(FEW, "verl", tmp_path / ("x" * 255))
     assert (tmp_path / "link").is_symlink() and (tmp_path / "empty" / "run.sh").exists()
 
 
 def test_the_script_says_what_was_translated(tmp_path: Path) -> None:
     """bash and Hydra read it in a folder with blanks and quotes in its name; what is added comes last; the page names what is missing."""
     folder = tmp_path / """o'brien's "a $b" """
-    config = SUMS.model_copy(update={"name": 'my "run"'})
+    config = FEW.model_copy(update={"name": 'my "run"'})
     hand_over(config, "verl", folder)
     module, *arguments = handover.arguments_of(folder, ["trainer.nnodes=3"])
     assert module == "verl.trainer.main_ppo" and arguments[-1] == "trainer.nnodes=3"

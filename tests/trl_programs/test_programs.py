@@ -12,7 +12,15 @@ import datasets
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, DistilBertConfig, DistilBertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.config.bundled import ASSETS
@@ -25,10 +33,20 @@ WORLD = ASSETS / "world"
 Run = Callable[..., RunReader]
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world's policy and reward model with one layer each: what they say is of no matter here."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("models")
+    for name, kind in (("policy", AutoModelForCausalLM), ("reward", AutoModelForSequenceClassification)):
+        kind.from_config(AutoConfig.from_pretrained(WORLD / name, n_layer=1)).save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(WORLD / name).save_pretrained(folder / name)
+    return folder
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a program in this process, in a workspace of its own; gives the run that it has recorded."""
-    torch.set_num_threads(1)
     monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path / "workspace"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -73,27 +91,27 @@ def check_run(reader: RunReader, steps: int, parts: set[str]) -> None:
 
 
 @pytest.mark.parametrize("program", ["sentiment_notebook.py", "classic_page.py"])
-def test_a_classic_program_runs(run: Run, tmp_path: Path, program: str) -> None:
+def test_a_classic_program_runs(run: Run, home: Path, tmp_path: Path, program: str) -> None:
     reviews, out = save_reviews(tmp_path / "data", "text", 8), tmp_path / "out"
-    reader = run(program, str(WORLD / "policy"), str(save_classifier(tmp_path / "classifier")), str(reviews), str(out))
+    reader = run(program, str(home / "policy"), str(save_classifier(tmp_path / "classifier")), str(reviews), str(out))
     check_run(reader, 2, {"score"})
-    trained, before = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (out, WORLD / "policy"))
+    trained, before = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (out, home / "policy"))
     assert any(not torch.equal(trained[name], before[name]) for name in before)
     assert AutoTokenizer.from_pretrained(out).eos_token_id == 1
 
 
 @pytest.mark.parametrize("like", ["ppo", "ppo_tldr", pytest.param("ppo with adapters", marks=pytest.mark.long)])
-def test_a_later_program_runs(run: Run, tmp_path: Path, like: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_later_program_runs(run: Run, home: Path, tmp_path: Path, like: str, capsys: pytest.CaptureFixture[str]) -> None:
     data = save_reviews(tmp_path / "data", "prompt", 12).parent
     (data / "validation.jsonl").write_text((data / "train.jsonl").read_text(encoding="utf-8")[:400].rpartition("\n")[0], encoding="utf-8")
     options: dict[str, Any] = {
         **{
             "dataset_name": data,
-            "model_name_or_path": WORLD / "policy",
-            "sft_model_path": WORLD / "policy",
+            "model_name_or_path": home / "policy",
+            "sft_model_path": home / "policy",
             "output_dir": tmp_path / "out",
         },
-        **{"reward_model_path": WORLD / "reward", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
+        **{"reward_model_path": home / "reward", "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
         **{"total_episodes": 8, "response_length": 6, "missing_eos_penalty": 1.0, "learning_rate": 1e-4, "num_ppo_epochs": 1},
     }
     if like == "ppo_tldr":

@@ -7,6 +7,7 @@ cannot be read: others' mistakes do not end the following.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -27,9 +28,8 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunGone, StoreError
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, Origin
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter, write_run
 from rlhf_studio.visible import visible
 
 POLL_SECONDS = 1.0
@@ -68,8 +68,7 @@ class Follower:
         self._restarts: dict[int, int] = {}  # of each file that was written anew, by its id
         self._origin = Origin()
         self._writer: RunWriter | None = None
-        self._lock: EngineLock | None = None
-        self._heart: Heartbeat | None = None
+        self._opened = contextlib.ExitStack()
         self.run_dir: Path | None = None
 
     def poll(self, now: float, last: bool = False) -> list[int]:
@@ -115,7 +114,8 @@ class Follower:
             self._writer.plan(self._last[0] + self._index.shift if self._last else 0)
             self._writer.set_state("failed" if failure else "finished", cause=failure)
         finally:
-            self._let_go()
+            self._writer = None
+            self._opened.close()
 
     def why_nothing(self) -> str:
         """What is wrong with the files that are there, where none of them is read; else empty."""
@@ -229,11 +229,7 @@ class Follower:
         self._origin = replace(origin, controls=["stop"])
         run_dir = paths.run_dir(self._workspace, paths.new_run_id())
         create_run(run_dir, config, name=self._title, origin=self._origin)
-        self._lock = EngineLock(run_dir)
-        self._lock.acquire()
-        self._writer = RunWriter(run_dir, wait_for_disk=False)
-        self._heart = Heartbeat(run_dir)
-        self._heart.start()
+        self._writer = self._opened.enter_context(write_run(run_dir, wait_for_disk=False))
         device = self._index.run.text("device") if self._index.run else None
         self._writer.plan(0)  # nobody knows how many steps will come
         self._writer.set_state("running", "Following the log", device=device)
@@ -244,15 +240,6 @@ class Follower:
             self._writer.event(EventRecord(level, "import", text))
         if self._index.probes:
             self._writer.probes(list(self._index.probes.values()), [])
-
-    def _let_go(self) -> None:
-        if self._heart is not None:
-            self._heart.stop()
-        if self._writer is not None:
-            self._writer.close()
-        if self._lock is not None:
-            self._lock.release()
-        self._writer = self._heart = self._lock = None
 
     # --- saying --------------------------------------------------------------------------------------------------------------------
 

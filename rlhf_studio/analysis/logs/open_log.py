@@ -27,10 +27,9 @@ from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run, new_folder
 from rlhf_studio.runs.errors import StoreError, store_error
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, RolloutRecord, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.workspace import MAX_NAME
-from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.runs.writer import RunWriter, write_run
 from rlhf_studio.visible import refuse_hidden, visible
 
 UNKNOWN = "unknown"
@@ -196,28 +195,23 @@ def _second_pass(
 ) -> list[str]:
     """Store the run. Returns what people should know of it: ``said`` already, and what the lines tell. ``where`` gives a line's place."""
     computed: set[str] = set()
-    lock = EngineLock(folder)
-    lock.acquire()
-    try:
-        with RunWriter(folder, wait_for_disk=False) as writer:  # nothing is lost: the log is still there
-            device = index.run.text("device") if index.run else None
-            writer.set_state("running", "Reading the log", device=device)
-            total_steps = index.run.whole_number("total_steps", MOST_STEPS) if index.run else None
-            writer.plan(max(index.steps[-1] + index.shift, total_steps or 0))
-            _store_beginning(source, index, writer)
-            pieces = index.pieces
-            for count, step in enumerate(index.steps, 1):
-                lines = _read_step(source, index, step)
-                computed |= lines.complete(index.is_ours, step in index.without_metrics)
-                writer.commit_step(lines.record(step + index.shift, pieces))
-                pieces = {} if lines.episodes else pieces
-                progress(count / len(index.steps))
-            _store_rest(source, index, writer)
-            notes = [*said, *notes_of(index, origin, computed, where)]
-            writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
-            writer.set_state("finished", "")
-    finally:
-        lock.release()
+    with write_run(folder, wait_for_disk=False) as writer:  # nothing is lost: the log is still there
+        device = index.run.text("device") if index.run else None
+        writer.set_state("running", "Reading the log", device=device)
+        total_steps = index.run.whole_number("total_steps", MOST_STEPS) if index.run else None
+        writer.plan(max(index.steps[-1] + index.shift, total_steps or 0))
+        _store_beginning(source, index, writer)
+        pieces = index.pieces
+        for count, step in enumerate(index.steps, 1):
+            lines = _read_step(source, index, step)
+            computed |= lines.complete(index.is_ours, step in index.without_metrics)
+            writer.commit_step(lines.record(step + index.shift, pieces))
+            pieces = {} if lines.episodes else pieces
+            progress(count / len(index.steps))
+        _store_rest(source, index, writer)
+        notes = [*said, *notes_of(index, origin, computed, where)]
+        writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
+        writer.set_state("finished", "")
     return notes
 
 

@@ -47,12 +47,11 @@ from rlhf_studio.runs.errors import RunGone, StoreError
 from rlhf_studio.runs.evaluation.policies import sources_of
 from rlhf_studio.runs.lab.trial import is_trial
 from rlhf_studio.runs.lineage import EVENT, keep_sources
-from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.manifest import users_of
 from rlhf_studio.runs.processes import is_follower
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, StartMode, StepRecord
-from rlhf_studio.runs.writer import Heartbeat, RunWriter
+from rlhf_studio.runs.writer import RunWriter, write_run
 
 SAVE_MEMORY = (
     *(f"{stage}.micro_batch_size" for stage in ("ppo", "sft", "reward_model", "dpo")),
@@ -111,7 +110,7 @@ def run_engine(
         return follow(run_dir, RunReader(run_dir).config(), permissions, mode)
     starting_point = _where_to_begin(run_dir, mode)
     try:
-        with EngineLock(run_dir), signals or Signals() as stops, RunWriter(run_dir) as writer, Heartbeat(run_dir):
+        with signals or Signals() as stops, write_run(run_dir) as writer:
             session = Session(run_dir, _settings(run_dir, mode), mode, starting_point, permissions, screen)
             while True:
                 worker = Worker(session, writer, stops)

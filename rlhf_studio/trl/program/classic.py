@@ -14,19 +14,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase
 
-from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.engine.loop.build import seed_everything
 from rlhf_studio.engine.loop.phases import episodes_of, read_given
 from rlhf_studio.engine.models.adapters import save_model
-from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.types import Samples, Scores, TokenBatch
 from rlhf_studio.trl.program.answering import answer_many, answer_one
+from rlhf_studio.trl.program.base import RecordedTrainer, folder_of
 from rlhf_studio.trl.program.config import ClassicPPOConfig
 from rlhf_studio.trl.program.given import GivenStep, Limits, check_step, given_step
 from rlhf_studio.trl.program.models import PreTrainedModelWrapper, create_reference_model
-from rlhf_studio.trl.program.one_process import OneProcess, refuse_several_processes
-from rlhf_studio.trl.program.parts import Parts, build_trainer, keep_rates, learn_with, stream_of
-from rlhf_studio.trl.program.recording import Recording
+from rlhf_studio.trl.program.one_process import refuse_several_processes
+from rlhf_studio.trl.program.parts import Parts, stream_of
 from rlhf_studio.trl.program.settings import classic_settings, scores_of_program
 from rlhf_studio.trl.program.statistics import classic_stats
 
@@ -34,7 +32,7 @@ KEPT_COLUMNS = {"input_ids", "attention_mask", "label", "query", "response"}
 """Columns of a dataset that ``remove_unused_columns`` leaves, as in TRL."""
 
 
-class ClassicPPOTrainer:
+class ClassicPPOTrainer(RecordedTrainer):
     """PPO in a loop of a program's own.
 
     Args:
@@ -87,36 +85,14 @@ class ClassicPPOTrainer:
         self.dataloader = None if dataset is None else self.prepare_dataloader(dataset, data_collator)
         steps = config.total_ppo_epochs if self.dataloader is None else max(len(self.dataloader), 1)
         of_models = parts.settings() | {"reward": {"components": [scores_of_program()]}}
-        self._settings = classic_settings(config, of_models, steps)
-        self.trainer, notes = build_trainer(parts, self._settings.config, [], samples=False)
+        self._build(parts, classic_settings(config, of_models, steps), [], (optimizer, lr_scheduler))
         model.v_head.to(self.current_device)
         config.world_size, config.is_peft_model, config.is_encoder_decoder = 1, self.is_peft_model, False
         config.global_batch_size, config.global_backward_batch_size = config.batch_size, config.backward_batch_size
-        self.lr_scheduler = lr_scheduler
-        if optimizer is not None:
-            learn_with(self.trainer, optimizer)
-        self._recording = Recording(self.trainer, self._settings, None if run_dir is None else Path(run_dir), steps)
-        for note in notes:
-            self._recording.event("info", "health", note)
-        self._recording.end_with(self)
-        self.run_dir, self._checked = self._recording.run_dir, False
+        self._record(run_dir)
+        self._checked = False
 
     # --- what programs look at -------------------------------------------------------------------------------------------
-
-    @property
-    def current_device(self) -> torch.device:
-        """Where the model is."""
-        return self.trainer.compute.device
-
-    @property
-    def accelerator(self) -> OneProcess:
-        """Where to compute; here one process does it."""
-        return OneProcess(self.current_device)
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What moves the weights."""
-        return self.trainer.updater.optimizer
 
     @property
     def kl_ctl(self) -> KLControl:
@@ -187,13 +163,11 @@ class ClassicPPOTrainer:
         given = given_step(queries, responses, scores, response_masks, self.tokenizer, models.pad_id)
         if not self._checked:
             self._check(queries, given.tokens.mask.shape[1])
-        self._recording.before_step()
+        self._before_step()
         samples = self._read(given)
-        record = self._recording.step((samples, self._scored(given, samples)))
-        if self.lr_scheduler is not None:
-            self.lr_scheduler.step()
-            keep_rates(self.optimizer)
-        return classic_stats(*self._recording.found(), self.config.vf_coef, record.metrics)
+        record, found = self._learn((samples, self._scored(given, samples)))
+        assert found.rollout is not None
+        return classic_stats(found.rollout, found.stats, self.config.vf_coef, record.metrics)
 
     def log_stats(
         self,
@@ -219,12 +193,12 @@ class ClassicPPOTrainer:
 
     def save_pretrained(self, save_directory: str | Path) -> None:
         """Write model (or adapter), value head and tokenizer; and a checkpoint into the run, for the app's other pages."""
-        folder = _folder(save_directory)
+        folder = folder_of(save_directory)
         if isinstance(self.model.pretrained_model, PeftModel):
             save_model(self.model.pretrained_model, folder, folder / "base")
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        self._recording.checkpoint()
+        self._run.checkpoint()
 
     _save_pretrained = save_pretrained  # the name that some programs call
 
@@ -232,14 +206,6 @@ class ClassicPPOTrainer:
         """Upload model and tokenizer to the hub."""
         self.tokenizer.push_to_hub(repo_id, **options)
         return self.model.push_to_hub(repo_id, **options)
-
-    def close(self) -> None:
-        """End the run's recording now; else it ends with the trainer, at the latest when the program ends."""
-        self._recording.end()
-
-    def save_settings(self, path: str | Path) -> None:
-        """Write the settings as YAML: docs/settings.md says what each means."""
-        Path(path).write_text(config_to_yaml(self._settings.config), encoding="utf-8")
 
     # --- the parts of a step -------------------------------------------------------------------------------------------
 
@@ -249,7 +215,7 @@ class ClassicPPOTrainer:
         generation = models.config.generation.model_copy(update={"response_length": longest})
         self.trainer.models = replace(models, config=models.config.model_copy(update={"generation": generation}))
         self.trainer.prompts = stream_of([query.tolist() for query in queries], models.pad_id, self.tokenizer)
-        self._recording.checked(check_before_training(self.trainer))
+        self._check_forward_passes()
         self._checked = True
 
     def _read(self, given: GivenStep) -> Samples:
@@ -271,12 +237,3 @@ class KLControl:
 
     def __init__(self, value: float):
         self.value = value
-
-
-def _folder(name: str | Path) -> Path:
-    """Raises NotADirectoryError where ``name`` is a file."""
-    folder = Path(name)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; name a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

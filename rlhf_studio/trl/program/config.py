@@ -14,69 +14,22 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from transformers import HfArgumentParser, TrainingArguments
 
+from rlhf_studio.trl.program.options import fields_of
 from rlhf_studio.trl.table import answer
+
+_Classic: Any = dataclasses.make_dataclass("_Classic", fields_of("classic"))
 
 
 @dataclass
-class ClassicPPOConfig:
+class ClassicPPOConfig(_Classic):
     """Options of TRL 0.4 to 0.11, with their defaults there. What each is called here: docs/from-trl.md.
 
     Raises ValueError where ``batch_size`` is not a multiple of ``mini_batch_size × gradient_accumulation_steps``.
     """
-
-    exp_name: str = ""
-    seed: int = 0
-    log_with: str | None = None
-    task_name: str | None = None
-    model_name: str = "gpt2"
-    query_dataset: str = "stanfordnlp/imdb"
-    reward_model: str = "sentiment-analysis:lvwerra/distilbert-imdb"
-    remove_unused_columns: bool = True
-    tracker_kwargs: dict[str, Any] = field(default_factory=dict)
-    accelerator_kwargs: dict[str, Any] = field(default_factory=dict)
-    project_kwargs: dict[str, Any] = field(default_factory=dict)
-    tracker_project_name: str = "trl"
-    push_to_hub_if_best_kwargs: dict[str, Any] = field(default_factory=dict)
-    steps: int = 20000
-    learning_rate: float = 1.41e-5
-    adap_kl_ctrl: bool = True
-    init_kl_coef: float = 0.2
-    kl_penalty: str = "kl"
-    target: float = 6.0
-    horizon: float = 10000.0
-    gamma: float = 1.0
-    lam: float = 0.95
-    cliprange: float = 0.2
-    cliprange_value: float = 0.2
-    vf_coef: float = 0.1
-    batch_size: int = 128
-    forward_batch_size: int | None = None
-    mini_batch_size: int = 128
-    gradient_accumulation_steps: int = 1
-    world_size: int | None = None
-    ppo_epochs: int = 4
-    max_grad_norm: float | None = None
-    optimize_cuda_cache: bool | None = None
-    optimize_device_cache: bool = False
-    early_stopping: bool = False
-    target_kl: float = 1.0
-    compare_steps: int = 1
-    ratio_threshold: float = 10.0
-    use_score_scaling: bool = False
-    use_score_norm: bool = False
-    score_clip: float | None = None
-    whiten_rewards: bool = False
-    gradient_checkpointing: bool = False
-    is_encoder_decoder: bool | None = None
-    is_peft_model: bool | None = None
-    backward_batch_size: int | None = None
-    global_backward_batch_size: int | None = None
-    global_batch_size: int | None = None
-    dataset_num_proc: int | None = None
 
     def __post_init__(self) -> None:
         self.exp_name = self.exp_name or program_name()
@@ -96,47 +49,13 @@ class ClassicPPOConfig:
         return flat
 
 
-@dataclass
-class LaterPPOConfig(TrainingArguments):
-    """Options of TRL 0.12 to 1.12: those of transformers' TrainingArguments, and PPO's own, with their defaults in TRL 1.12."""
+_later = [*fields_of("experimental"), *fields_of("arguments", "logging_steps", "gradient_checkpointing", "bf16", "report_to")]
+_Later: Any = dataclasses.make_dataclass("_Later", _later, bases=(TrainingArguments,))
 
-    learning_rate: float = 3e-6
-    logging_steps: float = 10
-    gradient_checkpointing: bool = True
-    bf16: bool | None = None  # type: ignore[assignment]
-    report_to: str | None = "none"
-    dataset_num_proc: int | None = None
-    num_mini_batches: int = 1
-    total_episodes: int | None = None
-    local_rollout_forward_batch_size: int = 64
-    num_sample_generations: int = 10
-    response_length: int = 53
-    stop_token: Literal["eos"] | None = None
-    stop_token_id: int | None = None
-    temperature: float = 0.7
-    missing_eos_penalty: float | None = None
-    sft_model_path: str = "EleutherAI/pythia-160m"
-    world_size: int | None = None
-    num_total_batches: int | None = None
-    micro_batch_size: int | None = None
-    local_batch_size: int | None = None
-    batch_size: int | None = None
-    local_mini_batch_size: int | None = None
-    mini_batch_size: int | None = None
-    push_to_hub: bool = False
-    reward_model_path: str = "EleutherAI/pythia-160m"
-    model_adapter_name: str | None = None
-    ref_adapter_name: str | None = None
-    num_ppo_epochs: int = 4
-    whiten_rewards: bool = False
-    kl_coef: float = 0.05
-    kl_estimator: Literal["k1", "k3"] = "k1"
-    cliprange: float = 0.2
-    vf_coef: float = 0.1
-    cliprange_value: float = 0.2
-    gamma: float = 1.0
-    lam: float = 0.95
-    ds3_gather_for_generation: bool = True
+
+@dataclass
+class LaterPPOConfig(_Later):
+    """Options of TRL 0.12 to 1.12: those of transformers' TrainingArguments, and PPO's own, with their defaults in TRL 1.12."""
 
     def __post_init__(self) -> None:
         self.bf16_given = self.bf16

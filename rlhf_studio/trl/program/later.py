@@ -20,19 +20,18 @@ from transformers import (
 )
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 
-from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.engine.loop.build import seed_everything
 from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.models.adapters import REFERENCE, save_model
-from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.rewards.component import Component
+from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.runs.records import StepRecord, WatchRecord
+from rlhf_studio.trl.program.base import ProgramStopped, RecordedTrainer, folder_of
 from rlhf_studio.trl.program.batches import LoaderPrompts, prompts_of
 from rlhf_studio.trl.program.config import LaterPPOConfig
-from rlhf_studio.trl.program.one_process import OneProcess, refuse_several_processes
-from rlhf_studio.trl.program.parts import Parts, build_trainer, keep_rates, learn_with
-from rlhf_studio.trl.program.recording import ProgramStopped, Recording
+from rlhf_studio.trl.program.one_process import refuse_several_processes
+from rlhf_studio.trl.program.parts import Parts
 from rlhf_studio.trl.program.settings import later_settings, name_of
 from rlhf_studio.trl.program.token_reward import TokenReward, head_of
 from rlhf_studio.visible import say
@@ -48,7 +47,7 @@ GREEDY = 0.01  # the temperature of generate_completions in TRL
 SHOWN = 5  # rows of its table
 
 
-class LaterPPOTrainer:
+class LaterPPOTrainer(RecordedTrainer):
     """PPO with a reward model and a value model.
 
     Args:
@@ -99,47 +98,28 @@ class LaterPPOTrainer:
         _fill_in(args, self.train_dataset_len)
         self.stop_token_id = processing_class.eos_token_id if args.stop_token == "eos" else args.stop_token_id
         parts = Parts(self.policy_model, processing_class, ref_model, head_of(value_model, "value_model"), value_model.base_model)
-        self._settings = later_settings(args, parts.settings() | _reward(reward_model), args.num_total_batches or 1)
-        self._build(parts, optimizers, run_dir)
-        self.lr_scheduler = optimizers[1]
+        self._reward = TokenReward(reward_model, int(processing_class.pad_token_id), args.local_rollout_forward_batch_size)
+        settings = later_settings(args, parts.settings() | _reward(reward_model), args.num_total_batches or 1)
+        self._build(parts, settings, [Component(REWARD, 1.0, self._reward)], optimizers)
+        self._reward.work_on(self.trainer.compute)
+        self.dataloader = self._loader()
+        self.trainer.prompts = LoaderPrompts(self.dataloader, processing_class, self.trainer.models.pad_id)
+        self._record(run_dir)
+        self._run.listener = self._reward.after_phase
         self.state, self.control = TrainerState(max_steps=args.num_total_batches or 0), TrainerControl()
         self.callback_handler = CallbackHandler(
             [DefaultFlowCallback, *(callbacks or ())], self.policy_model, processing_class, self.optimizer, None
         )
 
-    def _build(self, parts: Parts, optimizers: tuple[Any, Any], run_dir: str | Path | None) -> None:
-        config, args = self._settings.config, self.args
-        self._reward = TokenReward(self.reward_model, int(self.processing_class.pad_token_id), args.local_rollout_forward_batch_size)
-        self.trainer, notes = build_trainer(parts, config, [Component(REWARD, 1.0, self._reward)], samples=True)
-        self._reward.work_on(self.trainer.compute)
-        loader: DataLoader[Any] = DataLoader(
+    def _loader(self) -> DataLoader[Any]:
+        return DataLoader(
             self.train_dataset,
-            batch_size=args.batch_size,
+            batch_size=self.args.batch_size,
             shuffle=True,
             collate_fn=self.data_collator,
             drop_last=True,
-            generator=torch.Generator().manual_seed(args.seed),
+            generator=torch.Generator().manual_seed(self.args.seed),
         )
-        self.dataloader = loader
-        self.trainer.prompts = LoaderPrompts(loader, self.processing_class, self.trainer.models.pad_id)
-        if optimizers[0] is not None:
-            learn_with(self.trainer, optimizers[0])
-        self._recording = Recording(self.trainer, self._settings, None if run_dir is None else Path(run_dir), args.num_total_batches or 1)
-        self._recording.listener = self._reward.after_phase
-        for note in notes:
-            self._recording.event("info", "health", note)
-        self._recording.end_with(self)
-        self.run_dir = self._recording.run_dir
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What moves the weights."""
-        return self.trainer.updater.optimizer
-
-    @property
-    def accelerator(self) -> OneProcess:
-        """Where to compute; here one process does it."""
-        return OneProcess(self.trainer.compute.device)
 
     def add_callback(self, callback: TrainerCallback) -> None:
         """As in transformers' Trainer."""
@@ -153,30 +133,28 @@ class LaterPPOTrainer:
         args, total = self.args, self.args.num_total_batches or 1
         if self.state.global_step >= total:
             raise ValueError(f"train: all {total} batches are done; build a new PPOTrainer")
-        self._recording.checked(check_before_training(self.trainer))
+        self._check_forward_passes()
         self.state.num_train_epochs = (args.total_episodes or 0) / self.train_dataset_len  # type: ignore[assignment]  # as in TRL
         self.control = self.callback_handler.on_train_begin(args, self.state, self.control)
         every = self._settings.config.engine.checkpoint_every
         samples_every = max(1, total // args.num_sample_generations) if args.num_sample_generations > 0 else 0
         try:
             while self.state.global_step < total and not self.control.should_training_stop:
-                self._recording.before_step()
-                self._after_step(self._recording.step(None))
+                self._before_step()
+                self._after_step(*self._learn())
                 if (every and self.state.global_step % every == 0) or self.control.should_save:
-                    self._recording.checkpoint()
+                    self._run.checkpoint()
                     self.control = self.callback_handler.on_save(args, self.state, self.control)
                 if samples_every and (self.state.global_step - 1) % samples_every == 0:
                     self.generate_completions(sampling=True)
-            self._recording.checkpoint()
+            self._run.checkpoint()
         except ProgramStopped as stop:
             say(str(stop))
         self.control = self.callback_handler.on_train_end(args, self.state, self.control)
 
-    def _after_step(self, record: StepRecord) -> None:
-        args, state, rollout = self.args, self.state, self._recording.found()[0]
-        if self.lr_scheduler is not None:
-            self.lr_scheduler.step()
-            keep_rates(self.optimizer)
+    def _after_step(self, record: StepRecord, found: StepSoFar) -> None:
+        args, state, rollout = self.args, self.state, found.rollout
+        assert rollout is not None
         state.global_step = record.step
         episode = record.step * (args.batch_size or 1)
         state.epoch = episode / self.train_dataset_len
@@ -210,13 +188,11 @@ class LaterPPOTrainer:
                 break
         for answer in answers[:SHOWN]:
             say(f"query: {answer.prompt}\nmodel response: {answer.response}\nscore: {answer.score:.4g}\n")
-        self._recording.watched(self.state.global_step, answers)
+        self._run.watched(self.state.global_step, answers)
 
     def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
         """Write the policy (or its adapter) and the tokenizer, to ``args.output_dir`` where no folder is given."""
-        folder = Path(output_dir or self.args.output_dir or "trainer_output")
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(f"{folder} is a file; name a folder")
+        folder = folder_of(output_dir or self.args.output_dir or "trainer_output")
         save_model(self.policy_model, folder, folder / "base")
         self.processing_class.save_pretrained(folder)
 
@@ -227,14 +203,6 @@ class LaterPPOTrainer:
         where: dict[str, Any] = {"commit_message": commit_message, "token": args.hub_token, "private": args.hub_private_repo}
         self.processing_class.push_to_hub(repository, **where)
         return self.policy_model.push_to_hub(repository, **where)
-
-    def close(self) -> None:
-        """End the run's recording now; else it ends with the trainer, at the latest when the program ends."""
-        self._recording.end()
-
-    def save_settings(self, path: str | Path) -> None:
-        """Write the settings as YAML: docs/settings.md says what each means."""
-        Path(path).write_text(config_to_yaml(self._settings.config), encoding="utf-8")
 
 
 def _check_models(tokenizer: Any, model: Any, reference: Any, reward: Any, value: Any) -> None:

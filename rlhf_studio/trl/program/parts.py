@@ -61,7 +61,7 @@ class Parts:
         return sections
 
 
-def build_trainer(parts: Parts, config: RunConfig, components: Sequence[Component], *, samples: bool) -> tuple[Trainer, list[str]]:
+def engine_trainer(parts: Parts, config: RunConfig, components: Sequence[Component], *, samples: bool) -> tuple[Trainer, list[str]]:
     """The engine's trainer, and notes for people; ``samples``: whether the engine draws the responses.
 
     Raises ValueError for a model that cannot be trained here, and :class:`ConfigError` for settings that this machine does not allow.

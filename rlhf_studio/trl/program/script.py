@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, make_dataclass
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftConfig
 from transformers import BitsAndBytesConfig
+
+from rlhf_studio.trl.program.options import fields_of
 
 SIMPLE_CHAT_TEMPLATE = (
     "{% for message in messages %}{{message['role'].capitalize() + ': ' + message['content'] + '\n\n'}}{% endfor %}"
@@ -16,43 +18,18 @@ SIMPLE_CHAT_TEMPLATE = (
 """A chat template for models that have none."""
 
 
+_Script: Any = make_dataclass("_Script", fields_of("script"))
+_Model: Any = make_dataclass("_Model", [*fields_of("model"), *fields_of("older", "torch_dtype", "trust_remote_code")])
+
+
 @dataclass
-class ScriptArguments:
+class ScriptArguments(_Script):
     """Which data a program reads."""
 
-    dataset_name: str | None = None
-    dataset_config: str | None = None
-    dataset_train_split: str = "train"
-    dataset_test_split: str = "test"
-    dataset_streaming: bool = False
-    ignore_bias_buffers: bool = False
-
 
 @dataclass
-class ModelConfig:
+class ModelConfig(_Model):
     """Which model a program loads, and how. Raises ValueError for 8 bit and 4 bit together."""
-
-    model_name_or_path: str | None = None
-    model_revision: str = "main"
-    dtype: str | None = field(default="float32", metadata={"choices": ["auto", "bfloat16", "float16", "float32"]})
-    torch_dtype: str | None = None
-    trust_remote_code: bool = False
-    attn_implementation: str | None = None
-    use_peft: bool = False
-    lora_r: int = 16
-    lora_alpha: int = 32
-    lora_dropout: float = 0.05
-    lora_target_modules: list[str] | None = None
-    lora_target_parameters: list[str] | None = None
-    lora_modules_to_save: list[str] | None = None
-    lora_task_type: str = "CAUSAL_LM"
-    use_rslora: bool = False
-    use_dora: bool = False
-    load_in_8bit: bool = False
-    load_in_4bit: bool = False
-    bnb_4bit_quant_type: str = field(default="nf4", metadata={"choices": ["fp4", "nf4"]})
-    use_bnb_nested_quant: bool = False
-    bnb_4bit_quant_storage: str | None = None
 
     def __post_init__(self) -> None:
         if self.load_in_8bit and self.load_in_4bit:
