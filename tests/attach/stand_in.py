@@ -53,10 +53,11 @@ class GRPOConfig(TrainingArguments):
     epsilon: float = 0.2
 
 
-def arguments(folder: Path, steps: int = 3, **more: Any) -> TrainingArguments:
+def arguments(folder: Path, steps: int = 3, gradient_accumulation_steps: int = 2, **more: Any) -> TrainingArguments:
     return GRPOConfig(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=1,
-        save_strategy="no", report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True, learning_rate=0.05, **more,
+        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=gradient_accumulation_steps,
+        logging_steps=1, save_strategy="no", report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True,
+        learning_rate=0.05, **more,
     )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
             advantages=[1.0, -1.0], stopped=torch.tensor([True, False]), metrics={"lr": np.float32(0.5), "own/number": 3},
         )  # fmt: skip
         studio.step(responses=["one two", "three"], rewards=[1, 2], step=5)
+        studio.step(responses=["three"], step=6)
         studio.step(response_tokens=[["x", "y"]], advantages=[[0.5, -0.5]], values=[[1, 2]], step=7)
         studio.step(metrics={"objective/kl": float("nan")})
     reader = only_run(tmp_path)
@@ -70,7 +71,9 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert metrics[1]["own/number"] == 3 and metrics[1]["lr"] == 0.5 and metrics[1]["tokens/cut_off"] == 0.5
     assert metrics[1]["reward/good"] == 0.375 and metrics[1]["objective/kl"] == pytest.approx((-0.875 - 1.0) / 2)
     text_alone = reader.rollout(5, 0)
-    assert text_alone.tokens is None and text_alone.score == 1.0 and text_alone.stopped is None and np.isnan(text_alone.kl)
+    assert text_alone.score == 1.0 and text_alone.stopped is None and np.isnan(text_alone.kl) and text_alone.length == 2
+    assert text_alone.tokens is not None and text_alone.tokens.response_pieces == ["one", " two"] and not text_alone.tokens.arrays
+    assert [event.step for event in reader.events_since(0) if "lengths count words" in event.text] == [5]
     assert "objective/kl" not in metrics[5] and "gold/score" not in metrics[5]
     third = reader.rollout(7, 0)
     assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
