@@ -87,13 +87,15 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
     logprobs, reference = np.array([[-1.0, -2.0, -0.5]], np.float32), np.array([[-1.5, -1.0, -0.5]], np.float32)
+    with Studio(workspace=tmp_path, config={"ppo.kl_estimator": "k2"}) as studio:
+        studio.step(response_tokens=[["a", "b", "c"]], logprobs=logprobs, ref_logprobs=reference)
+    stored = only_run(tmp_path).rollout(1, 0).tokens
+    own = Response(response_pieces=["a", "b", "c"], arrays={"logprobs": logprobs[0], "ref_logprobs": reference[0]})
     for estimator in ("k1", "k2", "k3", "abs", "full"):
-        with Studio(workspace=tmp_path, config={"ppo.kl_estimator": estimator}) as studio:
-            studio.step(response_tokens=[["a", "b", "c"]], logprobs=logprobs, ref_logprobs=reference)
-            folder = studio.run_dir
-        assert folder is not None
-        tokens = RunReader(folder).rollout(1, 0).tokens
-        assert tokens is not None
+        tokens = step_record(1, [own], {}, TokenTexts(None), most=1, estimator=estimator).rollouts[0].tokens
+        assert tokens is not None and stored is not None
+        if estimator == "k2":
+            assert tokens.arrays["kl"].tolist() == stored.arrays["kl"].tolist()
         if estimator == "full":  # nobody has the whole distributions
             assert "kl" not in tokens.arrays
         else:

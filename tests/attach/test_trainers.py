@@ -28,9 +28,15 @@ def only_run(workspace: Path) -> RunReader:
     return RunReader(folder)
 
 
-def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store(tmp_path: Path) -> None:
-    plain = trainer(tmp_path / "plain")
-    plain.train()
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A trainer that has trained without a recording."""
+    alone = trainer(tmp_path_factory.mktemp("plain"))
+    alone.train()
+    return alone
+
+
+def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store(tmp_path: Path, plain: Any) -> None:
     watched = trainer(tmp_path / "watched")
     Studio(run="watched", workspace=tmp_path).watch(watched)
     watched.train()
@@ -119,11 +125,8 @@ def test_stop_and_checkpoint_are_passed_on(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_failure_of_the_recording_is_one_warning_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, plain: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = trainer(tmp_path / "plain")
-    plain.train()
-
     def full(self: RunWriter, record: Any) -> None:
         raise StoreError("The disk is full.", "full")
 

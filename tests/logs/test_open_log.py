@@ -302,8 +302,10 @@ def test_a_mark_at_the_beginning_blank_lines_and_a_last_line_without_an_end(tmp_
     assert Workspace(tmp_path / "workspace").reader(result.run_id).rollout(1, 0).response == "ü"
 
 
-def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path) -> None:
-    result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path)
+def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as here:  # what a process of its own gives back is seen in test_hidden_characters.py
+        here.setattr(apart, "open_log_apart", open_log)
+        result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path, tick=lambda *done: None)
     assert Workspace(tmp_path).status(result.run_id).name == "my run" and (result.steps, result.rollouts) == (1, 1)
     assert Workspace(tmp_path).status(result.run_id).origin.imported == "my run.jsonl"
     with pytest.raises(ConfigError, match="line 1, step: it is missing"):
@@ -311,6 +313,7 @@ def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path) ->
     assert len(Workspace(tmp_path).runs()) == 1
 
 
+@pytest.mark.long  # tests/inputs/test_helper.py sees the limit of such processes
 def test_a_file_that_needs_too_much_memory_ends_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three million lists in one line take 190 MB; the child may have 250 MB, of which Python and its libraries take half."""
     path = tmp_path / "log.jsonl"
