@@ -9,7 +9,7 @@ from typing import Any
 
 PARTIAL = "\ufffd"
 MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
-_WORD = re.compile(r"\s*\S+(?:\s+\Z)?|\s+")
+_WORD = re.compile(r"\s*\S+|\s+")
 
 Decoder = Callable[[tuple[int, ...]], str]
 """From the ids of a few tokens to their text, special tokens included."""
@@ -27,7 +27,10 @@ def remembering(tokenizer: Any) -> Decoder:
 
 def words_of(text: str) -> list[str]:
     """A text whose tokens nobody knows, cut at words: each with the blanks before it, the last one also with those behind."""
-    return _WORD.findall(text)
+    words: list[str] = _WORD.findall(text)
+    if len(words) > 1 and words[-1].isspace():
+        words[-2:] = ["".join(words[-2:])]
+    return words
 
 
 class GrowingText:

@@ -14,7 +14,7 @@ from rlhf_studio.config.metrics.table import METRICS
 
 OURS = {metric.name for metric in METRICS}
 _ALWAYS = {"grad_norm": "optim/grad_norm", "learning_rate": "lr", "epoch": "train/epoch"}
-_PAIRS = {"chosen": "chosen", "rejected": "rejected"}
+_PAIRS = ("chosen", "rejected")
 NAMES: dict[Stage, dict[str, str]] = {
     # Scores, lengths and log-probabilities come from the responses themselves.
     "ppo": {"loss": "loss/policy_avg", "entropy": "policy/entropy_avg", "clip_ratio/region_mean": "policy/clipfrac_avg"},

@@ -23,7 +23,6 @@ _NEW_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAMED_IN_TEXT = re.compile(r"""([\w-]+)(["']?\s*[:=]\s*)(["'])(?:(?!\3).)*\3""")  # of an object's repr, or of JSON
 _DEEPEST = 10
 
-_SECTION: dict[Stage, str] = {"ppo": "ppo", "sft": "sft", "reward_model": "reward_model", "dpo": "dpo"}
 _OPTIMISATION = {
     "learning_rate": "learning_rate",
     "lr_scheduler_type": "lr_schedule",
@@ -42,13 +41,12 @@ _SAMPLING = {
     "top_k": "generation.top_k",
     "max_completion_length": "generation.response_length",
 }
-_OTHERS: dict[Stage, dict[str, str]] = {"ppo": _SAMPLING, "dpo": {"beta": "dpo.beta"}, "reward_model": {}, "sft": {}}
+_OTHERS: dict[Stage, dict[str, str]] = {"ppo": _SAMPLING, "dpo": {"beta": "dpo.beta"}}
 
 
 def settings_of(stage: Stage, args: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Dotted names of ours and their values, from a trainer's arguments."""
-    section = _SECTION[stage]
-    names = {theirs: f"{section}.{ours}" for theirs, ours in _OPTIMISATION.items()} | _OTHERS[stage]
+    names = {theirs: f"{stage}.{ours}" for theirs, ours in _OPTIMISATION.items()} | _OTHERS.get(stage, {})
     given = {ours: _plain(args[theirs]) for theirs, ours in names.items() if args.get(theirs) is not None}
     if model:
         given["model.policy"] = model

@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.reader import RunReader
+
 EOS, PAD, VOCABULARY = 1, 0, 12
 
 
@@ -36,6 +39,11 @@ class Prompts(Dataset):
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         return {"prompt": [2 + row % 8, 3]}
+
+
+def only_run(workspace: Path) -> RunReader:
+    (folder,) = (workspace / paths.RUNS).iterdir()
+    return RunReader(folder)
 
 
 def tiny_model() -> GPT2LMHeadModel:

@@ -27,19 +27,13 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
-from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.details import Details
-from tests.attach.stand_in import Letters
+from tests.attach.stand_in import Letters, only_run
 from tests.waiting import wait_until
 
 IDS = [[3, 4, 1], [5, 1]]
-
-
-def only_run(workspace: Path) -> RunReader:
-    (folder,) = (workspace / paths.RUNS).iterdir()
-    return RunReader(folder)
 
 
 def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:

@@ -19,13 +19,8 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
-from tests.attach.stand_in import trainer, weights
+from tests.attach.stand_in import only_run, trainer, weights
 from tests.waiting import wait_until
-
-
-def only_run(workspace: Path) -> RunReader:
-    (folder,) = (workspace / paths.RUNS).iterdir()
-    return RunReader(folder)
 
 
 @pytest.fixture(scope="module")
