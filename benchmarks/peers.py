@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -65,7 +66,7 @@ def make(name: str) -> None:
 
 def installed(name: str) -> str:
     """The versions that are really there."""
-    packages = [pin.partition("==")[0] for pin in PINS[name] if "==" in pin][:3]
+    packages = [re.split("[=[]", pin)[0] for pin in PINS[name] if "==" in pin][:3]
     code = f"from importlib.metadata import version; print(*(f'{{n}} {{version(n)}}' for n in {packages}), sep=', ')"
     return subprocess.run([interpreter(name), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 

@@ -1,13 +1,36 @@
-"""The text of single tokens, for people to look at. It knows no tokenizer, only a function that decodes ids."""
+"""The text of single tokens, for people to look at. Nothing here imports a tokenizer: whoever has one gives it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
 PARTIAL = "\ufffd"
+MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
+_WORD = re.compile(r"\s*\S+|\s+")
 
 Decoder = Callable[[tuple[int, ...]], str]
 """From the ids of a few tokens to their text, special tokens included."""
+
+
+def decoded(tokenizer: Any, ids: Sequence[int]) -> str:
+    """The text of ids by a tokenizer of transformers, or one like it, with special tokens and with its blanks as they are."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
+
+
+def remembering(tokenizer: Any) -> Decoder:
+    """A decoder with a memory: the same pairs of tokens come again and again in a run."""
+    return lru_cache(maxsize=MOST_REMEMBERED)(lambda ids: decoded(tokenizer, ids))
+
+
+def words_of(text: str) -> list[str]:
+    """A text whose tokens nobody knows, cut at words: each with the blanks before it, the last one also with those behind."""
+    words: list[str] = _WORD.findall(text)
+    if len(words) > 1 and words[-1].isspace():
+        words[-2:] = ["".join(words[-2:])]
+    return words
 
 
 class GrowingText:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlhf_studio.attach.names import metrics_of_log
+from rlhf_studio.attach.names import metrics_of_log, over_logs
 from rlhf_studio.attach.online import HOOKS, Online
 from rlhf_studio.attach.ranks import Ranks
 from rlhf_studio.attach.recording import Control
@@ -42,12 +42,11 @@ class TrainerWatch:
         self._online: Online | None = None
         self._stage: Stage = "sft"
         self._source = ""
-        self._metrics: dict[str, float] = {}
-        self._events: list[EventRecord] = []
-        self._at = 0  # the optimizer step that the metrics are of
+        self._logs: list[dict[str, float]] = []  # since the last record
+        self._at = 0  # the optimizer step that the last of them is of
         self._after: int | None = None  # the last step before this training
         self._began: float | None = None
-        self._logged: float | None = None  # when the metrics were: a trainer with a loop of its own says no step's beginning
+        self._logged: float | None = None  # when it came: a trainer with a loop of its own says no step's beginning
         self._ranks: Ranks | None = None
         self._trainings = 0
         self._first = True
@@ -112,7 +111,7 @@ class TrainerWatch:
             self._session.finish()  # of a training that has ended without saying so
             self._session.guard.error = None
             self._first = bool(state.is_world_process_zero)
-            self._ranks, self._metrics, self._events, self._at = Ranks(self._trainings), {}, [], 0
+            self._ranks, self._logs, self._at = Ranks(self._trainings), [], 0
             self._trainings += 1
             self._after, self._began = int(state.global_step or 0), self._session.now()
             if not self._first:
@@ -129,8 +128,10 @@ class TrainerWatch:
         model_name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or "")
         own = args.to_dict() if hasattr(args, "to_dict") else dict(vars(args))
         base, total, facts = dict[str, Any](), int(state.max_steps or 0), {"trainer": self._source, "model": model_name, "args": own}
+        warm_up = args.get_warmup_steps(total) if hasattr(args, "get_warmup_steps") else None  # of args itself it may be a share
         if self._online is not None:
             base, total = self._online.base_settings(args), self._online.generations(args, total)
+            warm_up = warm_up and self._online.generations(args, warm_up)
             facts["rewards"] = self._online.reward_names
             self._online.begin()
         elif self._stage == "ppo" and kind != "PPO":
@@ -141,7 +142,7 @@ class TrainerWatch:
         self._session.begin(
             self._source,
             self._stage,
-            settings_of(self._stage, own, model_name),
+            settings_of(self._stage, {**own, "warmup_steps": warm_up}, model_name),
             base,
             facts=facts,
             controls=() if kind in WITHOUT_CONTROLS else ("stop", "checkpoint"),
@@ -163,9 +164,9 @@ class TrainerWatch:
         with self._session.guard:
             if self._session.recording is None and self._trainer is None and any("loss" in name for name in logs):
                 self._begin(args, state, None, None)  # a trainer with a loop of its own
-            if self._online is None and self._metrics and int(state.global_step) != self._at:
+            if self._online is None and self._logs and int(state.global_step) != self._at:
                 self._flush()
-            self._metrics |= metrics_of_log(self._stage, logs)
+            self._logs.append(metrics_of_log(self._stage, logs))
             self._at, self._logged = int(state.global_step), self._session.now()
 
     def train_end(self) -> None:
@@ -180,18 +181,16 @@ class TrainerWatch:
         with self._session.guard:
             if self._online is not None:
                 self._online.deliver()
-            elif self._metrics and self._at > 0:
-                metrics, events = self._metrics, self._events
-                self._metrics, self._events = {}, []
-                self._session.record(self._at, lambda: ([], {}), metrics, events, self._logged)
+            elif any(self._logs) and self._at > 0:
+                self._record(self._at, lambda: ([], {}), self._logged)
 
     def _deliver(self, step: int, make: Callable[[], Any], note: str) -> None:
         """A generation batch is complete: with the numbers that were logged since the last one."""
-        metrics, events = self._metrics, self._events
-        self._metrics, self._events = {}, []
-        if note:
-            events.append(EventRecord("info", "attach", note))
-        self._session.record(step, make, metrics, events)
+        self._record(step, make, events=[EventRecord("info", "attach", note)] if note else [])
+
+    def _record(self, step: int, make: Callable[[], Any], made: float | None = None, events: Sequence[EventRecord] = ()) -> None:
+        logs, self._logs = self._logs, []
+        self._session.record(step, make, over_logs(logs), events, made)
 
     # --- what people ask for -------------------------------------------------------------------------------------------------
 

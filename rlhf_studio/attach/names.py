@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from rlhf_studio.config import Stage
 from rlhf_studio.config.metrics.table import METRICS
 
 OURS = {metric.name for metric in METRICS}
 _ALWAYS = {"grad_norm": "optim/grad_norm", "learning_rate": "lr", "epoch": "train/epoch"}
-_PAIRS = {"chosen": "chosen", "rejected": "rejected"}
+_PAIRS = ("chosen", "rejected")
 NAMES: dict[Stage, dict[str, str]] = {
     # Scores, lengths and log-probabilities come from the responses themselves.
     "ppo": {"loss": "loss/policy_avg", "entropy": "policy/entropy_avg", "clip_ratio/region_mean": "policy/clipfrac_avg"},
@@ -35,6 +38,8 @@ NAMES: dict[Stage, dict[str, str]] = {
         "eval_rewards/margins": "dpo/eval_margin",
     },
 }
+_LAST = re.compile(r"(^|[/_])(lr|epoch|episode|num_tokens|tokens_seen)$")
+_ENDS = re.compile(r"(?:^|[/_])(min|max)(?:[/_]|$)")
 _OF_THE_PROGRAM = ("train_runtime", "train_loss", "train_samples_per_second", "train_steps_per_second", "total_flos")
 
 
@@ -53,3 +58,18 @@ def metrics_of_log(stage: Stage, logs: Mapping[str, Any]) -> dict[str, float]:
         if loss in metrics and metrics[loss] < 50:
             metrics[perplexity] = math.exp(metrics[loss])
     return metrics
+
+
+def over_logs(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The numbers of a step that several logs tell of: the last of what counts on, the least and the greatest of minima and maxima, and
+    means of all else.
+    """
+    names = dict.fromkeys(name for log in logs for name in log)
+    return {name: _over_logs(name, [log[name] for log in logs if name in log]) for name in names}
+
+
+def _over_logs(name: str, values: Sequence[float]) -> float:
+    if _LAST.search(name):
+        return values[-1]
+    end = _ENDS.search(name)
+    return float((np.mean if end is None else np.min if end[1] == "min" else np.max)(values))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
@@ -36,12 +36,12 @@ _KINDS: dict[str, Control] = {"stop": "stop", "discard": "stop", "checkpoint": "
 _log = logging.getLogger("rlhf_studio.attach")
 
 
-def words_of(error: BaseException) -> str:
-    """What an error says; the name of its type where it says nothing, or cannot."""
+def words_of(thing: Any) -> str:
+    """What an error or another object says; the name of its type where it says nothing, or cannot."""
     try:
-        return str(error) or type(error).__name__
+        return str(thing) or type(thing).__name__
     except Exception:  # noqa: BLE001 - a class of somebody else's: its text may fail in any way
-        return type(error).__name__
+        return type(thing).__name__
 
 
 class Guard:

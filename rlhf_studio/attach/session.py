@@ -19,6 +19,10 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
 from rlhf_studio.visible import visible
 
+TEXTS_ALONE = (
+    "Some responses are texts alone: the inspector shows them cut at words, and their lengths count words. "
+    "For tokens give response_ids and a tokenizer, or response_tokens."
+)
 _log = logging.getLogger("rlhf_studio.attach")
 
 
@@ -42,7 +46,7 @@ class Session:
         self.recording: Recording | None = None
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
-        self._estimator = "k1"
+        self._estimator, self._told_of_texts = "k1", False
         self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
     @property
@@ -87,7 +91,7 @@ class Session:
         self._texts = TokenTexts(tokenizer)
         self._kl_coef = float(config.ppo.kl_coef) if isinstance(config, RunConfig) and "ppo.kl_coef" in own else math.nan
         self._estimator = config.ppo.kl_estimator if isinstance(config, RunConfig) else "k1"
-        self.stopping, self._episodes = False, 0
+        self.stopping, self._told_of_texts, self._episodes = False, False, 0
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
         # The log is there from the start: its block holds another line when the disk is full.
@@ -128,16 +132,20 @@ class Session:
 
         def record() -> Any:
             responses, own = make()
+            told = list(events)
             times = {"time/elapsed": elapsed} | ({} if math.isnan(seconds) else {"time/total": seconds})
             if responses:
                 self._episodes += len(responses)
                 times["episode"] = float(self._episodes)
                 lengths = [response.length for response in responses]
+                if None in lengths and not self._told_of_texts:
+                    self._told_of_texts = True
+                    told.append(EventRecord("info", "attach", TEXTS_ALONE))
                 if seconds > 0 and None not in lengths:
                     times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
             every = {**times, **own, **metrics}
             extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "estimator": self._estimator}
-            return step_record(step, responses, every, self._texts, events=events, **extra)
+            return step_record(step, responses, every, self._texts, events=told, **extra)
 
         self.recording.commit(record)
 

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rlhf_studio.attach.recording import words_of
 from rlhf_studio.config import STAGES, Stage, StageConfig
-from rlhf_studio.config.io import ConfigError, parse_config
+from rlhf_studio.config.io import ConfigError, Problem, parse_config
 from rlhf_studio.visible import visible
 
 UNKNOWN = "unknown"
@@ -22,7 +23,6 @@ _NEW_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NAMED_IN_TEXT = re.compile(r"""([\w-]+)(["']?\s*[:=]\s*)(["'])(?:(?!\3).)*\3""")  # of an object's repr, or of JSON
 _DEEPEST = 10
 
-_SECTION: dict[Stage, str] = {"ppo": "ppo", "sft": "sft", "reward_model": "reward_model", "dpo": "dpo"}
 _OPTIMISATION = {
     "learning_rate": "learning_rate",
     "lr_scheduler_type": "lr_schedule",
@@ -41,13 +41,12 @@ _SAMPLING = {
     "top_k": "generation.top_k",
     "max_completion_length": "generation.response_length",
 }
-_OTHERS: dict[Stage, dict[str, str]] = {"ppo": _SAMPLING, "dpo": {"beta": "dpo.beta"}, "reward_model": {}, "sft": {}}
+_OTHERS: dict[Stage, dict[str, str]] = {"ppo": _SAMPLING, "dpo": {"beta": "dpo.beta"}}
 
 
 def settings_of(stage: Stage, args: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Dotted names of ours and their values, from a trainer's arguments."""
-    section = _SECTION[stage]
-    names = {theirs: f"{section}.{ours}" for theirs, ours in _OPTIMISATION.items()} | _OTHERS[stage]
+    names = {theirs: f"{stage}.{ours}" for theirs, ours in _OPTIMISATION.items()} | _OTHERS.get(stage, {})
     given = {ours: _plain(args[theirs]) for theirs, ours in names.items() if args.get(theirs) is not None}
     if model:
         given["model.policy"] = model
@@ -102,8 +101,15 @@ def _parsed(stage: Stage, dotted: Mapping[str, Any], name: str) -> StageConfig:
     data: dict[str, Any] = {"stage": stage, "name": name}
     for setting, value in dotted.items():
         section, _, key = setting.partition(".")
+        if section in ("stage", "name"):
+            raise ConfigError([Problem(setting, "it is none of a run's settings")])
         data.setdefault(section, {})[key] = value
-    return parse_config(data)
+    try:
+        return parse_config(data)
+    except ConfigError:
+        raise
+    except Exception as error:  # of a value of somebody else's class: reading or showing it may fail in any way
+        raise ConfigError([Problem("", words_of(error))]) from error
 
 
 def as_json(settings: Mapping[str, Any]) -> bytes:
@@ -113,7 +119,7 @@ def as_json(settings: Mapping[str, Any]) -> bytes:
 
 def _told(value: Any, depth: int = 0) -> Any:
     value = _plain(value)
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -122,10 +128,11 @@ def _told(value: Any, depth: int = 0) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value) if field.repr}
     if isinstance(value, Mapping):
-        return {str(name): _told(inner, depth + 1) for name, inner in value.items() if not _is_secret(str(name), inner)}
+        named = [(words_of(name), inner) for name, inner in value.items()]
+        return {name: _told(inner, depth + 1) for name, inner in named if not _is_secret(name, inner)}
     if isinstance(value, list | tuple):
         return [_told(inner, depth + 1) for inner in value]
-    return visible(_NAMED_IN_TEXT.sub(_without_secret, str(value)))[:1000]
+    return visible(_NAMED_IN_TEXT.sub(_without_secret, value if isinstance(value, str) else words_of(value)))[:1000]
 
 
 def _without_secret(pair: re.Match[str]) -> str:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from rlhf_studio.runs.means import ERRORS, mean_metrics
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, TokenRecord
-from rlhf_studio.token_texts import GrowingText
+from rlhf_studio.token_texts import GrowingText, remembering, words_of
 
 UNKNOWN_ID = -1
-MOST_REMEMBERED = 65_536
 
 
 @dataclass
@@ -61,7 +59,7 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Any | None):
         self._tokenizer: Any = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor for pictures and text
-        self._decoder: Callable[[tuple[int, ...]], str] = lru_cache(maxsize=MOST_REMEMBERED)(self._decode)
+        self._decoder = remembering(self._tokenizer)
 
     def __bool__(self) -> bool:
         return self._tokenizer is not None
@@ -75,11 +73,6 @@ class TokenTexts:
         text = GrowingText(self._decoder)
         pieces = [text.add(int(token)) for token in (*prompt_ids, *response_ids)]
         return pieces[: len(prompt_ids)], pieces[len(prompt_ids) :]
-
-    def _decode(self, ids: tuple[int, ...]) -> str:
-        if not ids:
-            return ""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def step_record(
@@ -112,7 +105,6 @@ def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, es
         prompt = texts.text(_listed(response.prompt_ids)) or "".join(tokens.prompt_pieces if tokens else [])
     if text is None:
         text = texts.text(_listed(response.response_ids)) or "".join(tokens.response_pieces if tokens else [])
-    length = response.length
     return RolloutRecord(
         sample=row,
         prompt=prompt,
@@ -121,7 +113,7 @@ def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, es
         parts=response.parts,
         gold=response.gold,
         kl=response.kl,
-        length=len(text.split()) if length is None else length,
+        length=len(tokens.response_pieces if tokens is not None else _listed(response.response_ids)),
         stopped=response.stopped,
         tokens=tokens,
     )
@@ -133,21 +125,15 @@ def _listed(ids: np.ndarray | None) -> list[int]:
 
 def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: str) -> TokenRecord | None:
     """The tokens with their numbers; None where no text of a token is known."""
-    count = response.length
-    if count is None:
+    known = _pieces(response, texts)
+    if known is None:
         return None
-    prompt_pieces, pieces = response.prompt_pieces, response.response_pieces
-    if pieces is None:
-        if not texts or response.response_ids is None:
-            return None
-        own, pieces = texts.pieces(_listed(response.prompt_ids), _listed(response.response_ids))
-        prompt_pieces = own if prompt_pieces is None else prompt_pieces
-    arrays = dict(response.arrays)
+    (prompt_pieces, pieces), arrays = known, dict(response.arrays)
     if {"logprobs", "ref_logprobs"} <= arrays.keys() and estimator in _ESTIMATORS:
         arrays.setdefault("kl", _ESTIMATORS[estimator](arrays).astype(np.float32))
     if {"logprobs", "new_logprobs"} <= arrays.keys():
         arrays.setdefault("ratio", np.exp(np.clip(arrays["new_logprobs"] - arrays["logprobs"], -80, 80)))
-    prompt_pieces = prompt_pieces or []
+    count = len(pieces)
     none_ids, none = np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32)
     return TokenRecord(
         prompt_ids=_ids(response.prompt_ids, len(prompt_pieces)),
@@ -164,6 +150,19 @@ def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: st
         lam=math.nan,
         kl_coef=kl_coef,
     )
+
+
+def _pieces(response: Response, texts: TokenTexts) -> tuple[list[str], list[str]] | None:
+    """The texts of the tokens of prompt and response, the words of a response that is a text alone; None where there are only ids."""
+    prompt_pieces, pieces = response.prompt_pieces, response.response_pieces
+    if pieces is None and response.response_ids is None:
+        pieces = words_of(response.response or "")
+    elif pieces is None:
+        if not texts:
+            return None
+        own, pieces = texts.pieces(_listed(response.prompt_ids), _listed(response.response_ids))
+        prompt_pieces = own if prompt_pieces is None else prompt_pieces
+    return prompt_pieces or [], pieces
 
 
 def _ids(ids: np.ndarray | None, count: int) -> np.ndarray:

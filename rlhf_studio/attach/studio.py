@@ -65,6 +65,8 @@ class Studio:
             raise ValueError(f"controls can be stop and checkpoint, not {unknown[0]!r}")
         if tokenizer is not None and not hasattr(getattr(tokenizer, "tokenizer", tokenizer), "decode"):
             raise ValueError("tokenizer must have a method decode, which makes a text of token ids")
+        if not isinstance(config or {}, Mapping) or not all(isinstance(name, str) for name in config or {}):
+            raise ValueError("config must be a mapping of dotted names to values, such as {'ppo.kl_coef': 0.05}")
         folder = Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace") if workspace is None else workspace)
         self._session = Session(run, folder, tokenizer, most_responses)
         self._config, self._controls, self._total, self._step = dict(config or {}), list(controls), total_steps, 0

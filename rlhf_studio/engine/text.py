@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.inputs.chat import ChatTemplate
 from rlhf_studio.inputs.prompts.prepare import cut
-from rlhf_studio.token_texts import Decoder, GrowingText
+from rlhf_studio.token_texts import Decoder, GrowingText, decoded, remembering
 
 
 def cut_left(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -23,13 +23,10 @@ def start_tokens(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return {int(token) for token in (tokenizer.bos_token_id, tokenizer.cls_token_id) if token is not None}
 
 
-MOST_REMEMBERED = 65_536  # pairs of tokens: some ten megabytes
-
-
 @lru_cache(maxsize=2)
 def remembering_decoder(tokenizer: PreTrainedTokenizerBase) -> Decoder:
-    """A decoder with a memory, one for each tokenizer: the same pairs of tokens come again and again in a run."""
-    return lru_cache(maxsize=MOST_REMEMBERED)(lambda ids: _decode(tokenizer, list(ids)))
+    """The decoder with a memory of a tokenizer: one for each."""
+    return remembering(tokenizer)
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int], decoder: Decoder | None = None) -> list[str]:
@@ -40,7 +37,7 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int], decoder: De
 
 def growing_text(tokenizer: PreTrainedTokenizerBase, decoder: Decoder | None = None) -> GrowingText:
     """An empty text to which tokens are added."""
-    return GrowingText(decoder or (lambda ids: _decode(tokenizer, list(ids))))
+    return GrowingText(decoder or (lambda ids: decoded(tokenizer, ids)))
 
 
 def response_pieces(tokenizer: PreTrainedTokenizerBase, tokens: TokenBatch, row: int) -> list[str]:
@@ -56,11 +53,7 @@ def text_as_read(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     A beginning-of-text or class token is left out where the tokenizer itself puts it in front of every text.
     """
     added = start_tokens(tokenizer).intersection(tokenizer("")["input_ids"][:1])
-    return _decode(tokenizer, list(ids[1:] if ids and ids[0] in added else ids))
-
-
-def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
-    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
+    return decoded(tokenizer, ids[1:] if ids and ids[0] in added else ids)
 
 
 class PieceTable:
@@ -72,7 +65,7 @@ class PieceTable:
 
     def __call__(self, ids: set[int]) -> dict[int, str]:
         for token in ids - self._pieces.keys():
-            self._pieces[token] = _decode(self._tokenizer, [token])
+            self._pieces[token] = decoded(self._tokenizer, [token])
         return {token: self._pieces[token] for token in ids}
 
 

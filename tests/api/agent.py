@@ -49,7 +49,7 @@ async def main(address: str, token: str, file: str) -> dict[str, Any]:
         diagnosis = await ask("run_diagnosis", run=run)
         advice = next(finding["fork"] for finding in diagnosis["findings"] if finding["fork"])
         told |= {"status": status, "verdict": diagnosis["verdict"], "tokens": (await ask("run_samples", run=run, sample=0))["tokens"]}
-        told["fork"] = await ask("fork_run", run=run, step=1, settings='{"ppo.learning_rate": 0.0001, "ppo.steps": 3}')
+        told["fork"] = await ask("fork_run", run=run, step=1, settings='{"ppo.learning_rate": 0.0001, "ppo.steps": 3}', name="longer")
         assert advice["settings"] and (await ask("stop_training", run=told["fork"]["run"]))["asked"] == "stop"
         told["wrong"] = await text_of(session, "run_status", run="nothing")
     async with session_of(address) as viewer:

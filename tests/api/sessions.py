@@ -34,6 +34,8 @@ with EngineLock(folder), RunWriter(folder) as writer:
     writer.set_state("finished", "")
 """
 TOKEN = "the-operators-token"
+PLAIN: dict[str, Any] = {"verbose": False, "analytics_enabled": False, "ssl_verify": False}
+"""For a Client: there is no certificate to verify, and each call would load all those that are known."""
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def served(root: Path, world: Path, **environment: str) -> Iterator[Server]:
 def asking(address: str, token: str = "", **headers: str) -> Callable[..., Any]:
     """A function that calls a function of the app with ``gradio_client``, and reads its answer."""
     shown = {"Authorization": f"Bearer {token}"} if token else {}
-    client = Client(address, headers={**shown, **headers}, verbose=False, analytics_enabled=False)
+    client = Client(address, headers={**shown, **headers}, **PLAIN)
 
     def ask(function: str, **arguments: Any) -> Any:
         return json.loads(client.predict(api_name=f"/{function}", **arguments))

@@ -51,7 +51,7 @@ def test_an_agent_trains_reads_the_verdict_forks_and_gets_no_file(tmp_path: Path
     told: dict[str, Any] = json.loads(answer.stdout)
     assert set(told["tools"]) == table.PROGRAMS and all(len(text) > 60 for text in told["tools"].values())
     assert told["status"]["state"] == "finished" and told["status"]["step"] == 2
-    assert told["verdict"]["kind"] == "too early" and told["fork"]["run"] != told["status"]["run"]
+    assert told["verdict"]["kind"] == "too early" and told["fork"]["run"] != told["status"]["run"] and told["fork"]["name"] == "longer"
     assert len(told["tokens"]["text"]) == len(told["tokens"]["advantages"]) > 0
     assert "Authorization: Bearer TOKEN" in told["viewer_starts"] and told["viewer_reads"] >= 2
     assert "There is no run 'nothing'" in told["wrong"]

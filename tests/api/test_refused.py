@@ -24,7 +24,7 @@ from rlhf_studio.ui.roles import PLAYED, Role
 from rlhf_studio.ui.serving.bodies import RequestRefused, mcp_message
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.access import table
-from tests.api.sessions import TOKEN, asking
+from tests.api.sessions import PLAIN, TOKEN, asking
 from tests.ui.raw_http import Raw
 
 ACTING = {
@@ -36,16 +36,20 @@ ACTING = {
 
 
 def test_without_the_operators_token_a_program_reads_and_does_nothing(server: Server, raw: Raw) -> None:
+    before = server.workspace.runs()
     rating = Feedback(server.workspace.root).rating_link()
-    for ask in (asking(server.url), asking(server.url, "another"), asking(server.url, **{"X-RLHF-Studio-Rating-Token": rating})):
-        assert ask("run_status", run="recording-improves")["ended"]
-        for function, arguments in ACTING.items():
-            with pytest.raises(AppError, match="Authorization: Bearer TOKEN"):
-                ask(function, **arguments)
+    ask = asking(server.url)
+    assert ask("run_status", run="recording-improves")["ended"]
     for function, arguments in ACTING.items():
-        for way in ("call/v2/", "call/", "run/", "api/"):
-            assert raw.send("POST", f"/gradio_api/{way}{function}", {"data": list(arguments.values()), **arguments})[0] in (400, 403, 404)
-    assert server.workspace.runs() == []
+        with pytest.raises(AppError, match="Authorization: Bearer TOKEN"):
+            ask(function, **arguments)
+    for shown in ({}, {"Authorization": "Bearer another"}, {"X-RLHF-Studio-Rating-Token": rating}):
+        assert raw.send("POST", "/gradio_api/call/v2/run_status", {"run": "recording-improves"}, shown)[0] == 200
+        for function, arguments in ACTING.items():
+            for way in ("call/v2/",) if shown else ("call/v2/", "call/", "run/", "api/"):
+                body = {"data": list(arguments.values()), **arguments}
+                assert raw.send("POST", f"/gradio_api/{way}{function}", body, shown)[0] in (400, 403, 404)
+    assert server.workspace.runs() == before
 
 
 def test_each_function_looks_at_the_role_itself() -> None:
@@ -89,7 +93,7 @@ def test_no_argument_is_a_file(server: Server, raw: Raw, tmp_path: Path) -> None
     """Neither a file of the server nor one of the program's machine: Gradio would read the one, and keep the other."""
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret")
-    client = Client(server.url, verbose=False, analytics_enabled=False)
+    client = Client(server.url, **PLAIN)
     with pytest.raises(Exception, match="403"):  # the client wants to upload it
         client.predict(handle_file(str(secret)), api_name="/run_status")
     trick = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}

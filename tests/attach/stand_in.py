@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from rlhf_studio.runs import paths
+from rlhf_studio.runs.reader import RunReader
+
 EOS, PAD, VOCABULARY = 1, 0, 12
 
 
@@ -38,6 +41,11 @@ class Prompts(Dataset):
         return {"prompt": [2 + row % 8, 3]}
 
 
+def only_run(workspace: Path) -> RunReader:
+    (folder,) = (workspace / paths.RUNS).iterdir()
+    return RunReader(folder)
+
+
 def tiny_model() -> GPT2LMHeadModel:
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=VOCABULARY, n_positions=16, n_embd=8, n_layer=1, n_head=1, bos_token_id=EOS, eos_token_id=EOS)
@@ -53,10 +61,11 @@ class GRPOConfig(TrainingArguments):
     epsilon: float = 0.2
 
 
-def arguments(folder: Path, steps: int = 3, **more: Any) -> TrainingArguments:
+def arguments(folder: Path, steps: int = 3, gradient_accumulation_steps: int = 2, **more: Any) -> TrainingArguments:
     return GRPOConfig(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2, logging_steps=1,
-        save_strategy="no", report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True, learning_rate=0.05, **more,
+        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=gradient_accumulation_steps,
+        logging_steps=1, save_strategy="no", report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True,
+        learning_rate=0.05, **more,
     )  # fmt: skip
 
 

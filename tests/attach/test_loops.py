@@ -27,19 +27,13 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
-from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.details import Details
-from tests.attach.stand_in import Letters
+from tests.attach.stand_in import Letters, only_run
 from tests.waiting import wait_until
 
 IDS = [[3, 4, 1], [5, 1]]
-
-
-def only_run(workspace: Path) -> RunReader:
-    (folder,) = (workspace / paths.RUNS).iterdir()
-    return RunReader(folder)
 
 
 def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
@@ -52,6 +46,7 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
             advantages=[1.0, -1.0], stopped=torch.tensor([True, False]), metrics={"lr": np.float32(0.5), "own/number": 3},
         )  # fmt: skip
         studio.step(responses=["one two", "three"], rewards=[1, 2], step=5)
+        studio.step(responses=["three"], step=6)
         studio.step(response_tokens=[["x", "y"]], advantages=[[0.5, -0.5]], values=[[1, 2]], step=7)
         studio.step(metrics={"objective/kl": float("nan")})
     reader = only_run(tmp_path)
@@ -70,7 +65,9 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert metrics[1]["own/number"] == 3 and metrics[1]["lr"] == 0.5 and metrics[1]["tokens/cut_off"] == 0.5
     assert metrics[1]["reward/good"] == 0.375 and metrics[1]["objective/kl"] == pytest.approx((-0.875 - 1.0) / 2)
     text_alone = reader.rollout(5, 0)
-    assert text_alone.tokens is None and text_alone.score == 1.0 and text_alone.stopped is None and np.isnan(text_alone.kl)
+    assert text_alone.score == 1.0 and text_alone.stopped is None and np.isnan(text_alone.kl) and text_alone.length == 2
+    assert text_alone.tokens is not None and text_alone.tokens.response_pieces == ["one", " two"] and not text_alone.tokens.arrays
+    assert [event.step for event in reader.events_since(0) if "lengths count words" in event.text] == [5]
     assert "objective/kl" not in metrics[5] and "gold/score" not in metrics[5]
     third = reader.rollout(7, 0)
     assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
@@ -84,13 +81,15 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
     logprobs, reference = np.array([[-1.0, -2.0, -0.5]], np.float32), np.array([[-1.5, -1.0, -0.5]], np.float32)
+    with Studio(workspace=tmp_path, config={"ppo.kl_estimator": "k2"}) as studio:
+        studio.step(response_tokens=[["a", "b", "c"]], logprobs=logprobs, ref_logprobs=reference)
+    stored = only_run(tmp_path).rollout(1, 0).tokens
+    own = Response(response_pieces=["a", "b", "c"], arrays={"logprobs": logprobs[0], "ref_logprobs": reference[0]})
     for estimator in ("k1", "k2", "k3", "abs", "full"):
-        with Studio(workspace=tmp_path, config={"ppo.kl_estimator": estimator}) as studio:
-            studio.step(response_tokens=[["a", "b", "c"]], logprobs=logprobs, ref_logprobs=reference)
-            folder = studio.run_dir
-        assert folder is not None
-        tokens = RunReader(folder).rollout(1, 0).tokens
-        assert tokens is not None
+        tokens = step_record(1, [own], {}, TokenTexts(None), most=1, estimator=estimator).rollouts[0].tokens
+        assert tokens is not None and stored is not None
+        if estimator == "k2":
+            assert tokens.arrays["kl"].tolist() == stored.arrays["kl"].tolist()
         if estimator == "full":  # nobody has the whole distributions
             assert "kl" not in tokens.arrays
         else:

@@ -33,6 +33,26 @@ def test_settings_that_fit_together_are_taken_in_any_order(given: dict[str, Any]
             assert getattr(getattr(config, section), key) == given[setting]
 
 
+class Speechless:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_no_setting_ends_a_recording(tmp_path: Path) -> None:
+    settings = ["stage", "stage.x", "name.x", "ppo", "", "..", "ppo.kl_coef.x", "ppo.kl_coef"]
+    for setting in settings:
+        for value in (3, Speechless(), 10**5000, {Speechless(): 1}):
+            assert "ppo.cliprange" in config_of("ppo", {"ppo.cliprange": 0.1, setting: value}, "x", 5, {})[1], setting
+    with Studio(workspace=tmp_path, config={"ppo.cliprange": 0.1, **{setting: Speechless() for setting in settings}}) as studio:
+        studio.step(metrics={"lr": 1.0})
+        folder = studio.run_dir
+    assert folder is not None
+    reader = RunReader(folder)
+    assert reader.status().state == "finished" and reader.origin().settings_given == ["ppo.cliprange"]
+    with pytest.raises(ValueError, match="config must be a mapping of dotted names"):
+        Studio(config={1: 2})  # type: ignore[dict-item]
+
+
 def test_the_diary_names_the_settings_that_do_not_fit(tmp_path: Path) -> None:
     with Studio(workspace=tmp_path, config={"ppo.kl_coef": 0.2, "generation.temperature": -1.0, "ppo.no_such": 3}) as studio:
         studio.step(metrics={"lr": 1.0})

@@ -19,18 +19,19 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.writer import RunWriter
-from tests.attach.stand_in import trainer, weights
+from tests.attach.stand_in import only_run, trainer, weights
 from tests.waiting import wait_until
 
 
-def only_run(workspace: Path) -> RunReader:
-    (folder,) = (workspace / paths.RUNS).iterdir()
-    return RunReader(folder)
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A trainer that has trained without a recording."""
+    alone = trainer(tmp_path_factory.mktemp("plain"))
+    alone.train()
+    return alone
 
 
-def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store(tmp_path: Path) -> None:
-    plain = trainer(tmp_path / "plain")
-    plain.train()
+def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store(tmp_path: Path, plain: Any) -> None:
     watched = trainer(tmp_path / "watched")
     Studio(run="watched", workspace=tmp_path).watch(watched)
     watched.train()
@@ -74,6 +75,21 @@ def _is_recorded(reader: RunReader, step: int, seen: dict[str, Any]) -> None:
         assert record.kl == pytest.approx(float(np.sum(arrays["logprobs"] - arrays["ref_logprobs"])))
 
 
+def test_several_optimizer_steps_of_a_generation_are_one_step_of_the_run(tmp_path: Path) -> None:
+    watched = trainer(tmp_path / "out", steps=6, gradient_accumulation_steps=1, warmup_steps=3)
+    log, told = watched.log, [{"entropy": 1.0, "clip_ratio/low_min": 0.5}, {"entropy": 4.0, "clip_ratio/low_min": 0.25, "num_tokens": 7.0}]
+    watched.log = lambda logs, *more: log({**logs, **told[watched.state.global_step % 2 - 1]}, *more)
+    Studio(workspace=tmp_path).watch(watched)
+    watched.train()
+    reader = only_run(tmp_path)
+    assert (reader.status().step, reader.status().total_steps, reader.config().ppo.warmup_steps) == (3, 3, 2)  # of 6, 6 and 3
+    for step, own in reader.metrics_since(0):
+        first, second = watched.state.log_history[2 * step - 2 : 2 * step]
+        assert own["loss/policy_avg"] == pytest.approx((first["loss"] + second["loss"]) / 2)
+        assert own["lr"] == second["learning_rate"] != first["learning_rate"] and own["train/epoch"] == second["epoch"]
+        assert (own["policy/entropy_avg"], own["trainer/clip_ratio/low_min"], own["trainer/num_tokens"]) == (2.5, 0.25, 7.0)
+
+
 class AskAt(TrainerCallback):
     """A person who presses a button on the page at a step, and waits until the recording has heard of it."""
 
@@ -104,11 +120,8 @@ def test_stop_and_checkpoint_are_passed_on(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_failure_of_the_recording_is_one_warning_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, plain: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = trainer(tmp_path / "plain")
-    plain.train()
-
     def full(self: RunWriter, record: Any) -> None:
         raise StoreError("The disk is full.", "full")
 

@@ -23,8 +23,8 @@ pytestmark = [
 ]
 
 
-def trained(tmp_path: Path, kind: str, how: str) -> tuple[str, list[dict[str, Any]]]:
-    """(a sum over the weights, what the trainer had)."""
+def trained(tmp_path: Path, kind: str, how: str) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]]]:
+    """(a sum over the weights, what the trainer had of each generation, what it logged)."""
     (tmp_path / how).mkdir()
     done = subprocess.run(
         [interpreter(NAME), ROOT / "tests/attach/trl_program.py", tmp_path / how, kind, how],
@@ -35,19 +35,25 @@ def trained(tmp_path: Path, kind: str, how: str) -> tuple[str, list[dict[str, An
     )
     assert done.returncode == 0, done.stderr[-3000:]
     digest = next(line for line in done.stdout.splitlines() if line.startswith("weights "))
-    return digest, json.loads((tmp_path / how / "had.json").read_text())
+    both = json.loads((tmp_path / how / "had.json").read_text())
+    return digest, both["had"], both["logs"]
 
 
 @pytest.mark.parametrize("kind", ["grpo", "rloo"])
 def test_trl_trains_the_same_weights_and_every_number_is_its_own(tmp_path: Path, kind: str) -> None:
-    plain, _ = trained(tmp_path, kind, "plain")
+    plain, _, _ = trained(tmp_path, kind, "plain")
     for how in ("watch", "callback"):
-        watched, had = trained(tmp_path, kind, how)
+        watched, had, logs = trained(tmp_path, kind, how)
         assert watched == plain
         (run,) = (tmp_path / how / paths.RUNS).iterdir()
         reader = RunReader(run)
         assert reader.status().state == "finished" and reader.status().step == len(had) == (10 if kind == "grpo" else 20)
+        each, recorded = len(logs) // len(had), dict(reader.metrics_since(0))
+        assert len(logs) == each * len(had) == 20
         for step, own in enumerate(had, 1):
+            logged = logs[each * (step - 1) : each * step]
+            assert recorded[step]["loss/policy_avg"] == pytest.approx(np.mean([log["loss"] for log in logged]))
+            assert recorded[step]["lr"] == logged[-1]["learning_rate"]
             for row, ids in enumerate(own["ids"]):
                 _is_the_same(reader.rollout(step, row), own, row, ids)
 
@@ -63,8 +69,8 @@ SUPERVISED = {
 @pytest.mark.parametrize("kind", SUPERVISED)
 def test_the_metrics_of_the_other_trainers_are_theirs(tmp_path: Path, kind: str) -> None:
     stage, ours, theirs, held_out, their_held_out = SUPERVISED[kind]
-    plain, _ = trained(tmp_path, kind, "plain")
-    watched, logs = trained(tmp_path, kind, "callback")
+    plain, _, _ = trained(tmp_path, kind, "plain")
+    watched, _, logs = trained(tmp_path, kind, "callback")
     assert watched == plain
     (run,) = (tmp_path / "callback" / paths.RUNS).iterdir()
     reader = RunReader(run)

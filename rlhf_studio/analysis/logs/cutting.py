@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlhf_studio.analysis.logs.shape import LogFields
 from rlhf_studio.config.io import ConfigError, Problem
-from rlhf_studio.token_texts import GrowingText
+from rlhf_studio.token_texts import GrowingText, words_of
 from rlhf_studio.visible import visible
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_WORD = re.compile(r"\s*\S+|\s+")
 FILE = "tokenizer.json"
 
 
@@ -28,7 +26,7 @@ class Words:
 
     def cut(self, text: str) -> LogFields:
         """The words of a text; together they are the text."""
-        return {"response_tokens": _WORD.findall(text)}
+        return {"response_tokens": words_of(text)}
 
     def pieces(self, ids: list[int]) -> list[str]:
         """Ids in brackets in the place of texts."""

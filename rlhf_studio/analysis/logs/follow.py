@@ -65,6 +65,8 @@ class Follower:
         self._computed: set[str] = set()
         self._late = self._warnings = self._count = 0
         self._said: dict[str, Level] = {}
+        self._unread_since: float | None = None  # when something could not be read for the first time since all could
+        self._told_of_unread = False
         self._restarts: dict[int, int] = {}  # of each file that was written anew, by its id
         self._origin = Origin()
         self._writer: RunWriter | None = None
@@ -77,15 +79,13 @@ class Follower:
         ``last``: nothing more is awaited. Raises ConfigError for a log of no form, StoreError when the run cannot be written.
         """
         stored: list[int] = []
-        there = self._path.exists()
-        if last and not there and self._count == 0:
-            raise ConfigError([Problem("", f"{self._path} is not there")])
-        for line in self._translation.lines(last) if there else ():
+        for line in self._translation.lines(last, patient=True):
             self._take(line, now)
             if self._waiting.trained_weight > MOST_WAITING_BYTES:
                 stored += self._store(now, all_but_last=True)
         stored += self._store(now, everything=last)
         self._say_notes()
+        self._say_unread(now, last)
         return stored
 
     def told_to_end(self) -> bool:
@@ -119,7 +119,7 @@ class Follower:
 
     def why_nothing(self) -> str:
         """What is wrong with the files that are there, where none of them is read; else empty."""
-        return self._translation.why_nothing()
+        return self._translation.why_nothing() or next(iter(self._translation.unread.values()), "")
 
     def opened(self) -> Opened | None:
         """What was stored so far; None before the first response."""
@@ -246,6 +246,21 @@ class Follower:
     def _say_notes(self) -> None:
         for note in self._translation.reading.notes:
             self._say(note)
+
+    def _say_unread(self, now: float, last: bool) -> None:
+        """Of files that cannot be read for longer than a file is rewritten."""
+        unread = next(iter(self._translation.unread.values()), "")
+        if not unread:
+            if self._told_of_unread:
+                self._say("What could not be read can be read again.")
+            self._unread_since, self._told_of_unread = None, False
+            return
+        self._unread_since = now if self._unread_since is None else self._unread_since
+        if last:
+            self._say(f"{unread}. What it had at the end is missing here.", "warning")
+        elif now - self._unread_since >= SETTLED_SECONDS:
+            self._say(f"{unread}. It is tried again until following ends.", "warning")
+            self._told_of_unread = True
 
     def _say(self, text: str, level: Level = "info") -> None:
         """Put a sentence in the diary, once. What is said before there is a run is written when it begins."""

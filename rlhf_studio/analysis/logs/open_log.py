@@ -19,7 +19,7 @@ from rlhf_studio.analysis.logs.forms.form import Reading
 from rlhf_studio.analysis.logs.index import OF_STEPS, LogIndex, given_settings, index_of, wrong
 from rlhf_studio.analysis.logs.line import LogLine, plain_name, read_object
 from rlhf_studio.analysis.logs.shape import MARK, MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_STEPS
-from rlhf_studio.analysis.logs.sources import open_file
+from rlhf_studio.analysis.logs.sources import cannot_be_read, open_file
 from rlhf_studio.analysis.logs.translate import Places, Translation, spool
 from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config.io import ConfigError, parse_ppo
@@ -138,7 +138,7 @@ def _size_of(path: Path, translation: Translation) -> int:
     try:
         size = translation.size()
     except (OSError, ValueError) as error:
-        raise wrong(f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise cannot_be_read(path, error) from error
     if not path.is_dir():
         _opened(path).close()
     if size > MOST_FILE_BYTES:
@@ -148,7 +148,10 @@ def _size_of(path: Path, translation: Translation) -> int:
 
 def _opened(path: Path) -> BinaryIO:
     """The file, open for reading. Raises ConfigError for what is no ordinary file, is empty, compressed or too large."""
-    file = open_file(path)
+    try:
+        file = open_file(path)
+    except (OSError, ValueError) as error:
+        raise cannot_be_read(path, error) from error
     size = os.fstat(file.fileno()).st_size
     if not 0 < size <= MOST_FILE_BYTES:
         file.close()

@@ -100,7 +100,8 @@ class GrowingFile:
         file.seek(self.offset)
         batch: list[Row] = []
         used = self.half = 0
-        while data := file.readline(MOST_LINE_BYTES + 1):
+        given = (self.offset, self.count, self.unended)
+        while data := self._next_line(file, given):
             if len(data) > MOST_LINE_BYTES or self.count >= MOST_LINES:
                 limit = f"a line of at most {MOST_LINE_BYTES:,} bytes" if self.count < MOST_LINES else f"at most {MOST_LINES:,} lines"
                 raise ConfigError([Problem(self.place(self.count + 1), f"the file is too long here: {limit} is read")])
@@ -117,10 +118,18 @@ class GrowingFile:
             if len(batch) >= BATCH or used >= BATCH_BYTES:
                 self.mark = _mark_of(before)
                 yield batch
-                batch, used = [], 0
+                batch, used, given = [], 0, (self.offset, self.count, self.unended)
         self.mark = _mark_of(before)
         if batch:
             yield batch
+
+    def _next_line(self, file: BinaryIO, given: tuple[int, int, bool]) -> bytes:
+        """One more line. Where that fails, reading goes on another time behind ``given``, the last that anybody has been given."""
+        try:
+            return file.readline(MOST_LINE_BYTES + 1)
+        except OSError:
+            self.offset, self.count, self.unended = given
+            raise
 
     def _row(self, data: bytes) -> Row | None:
         plain, number = data.removeprefix(MARK), self.count + 1
@@ -138,18 +147,22 @@ class GrowingFile:
 
         self._before(file)
         self.half, self.unit = 0, "row"
-        if self.count:
+        if self.offset:
             return
+        given = self.count  # of a file that could not be read to its end
         try:
             for rows in batches_of(ParquetFile(file), BATCH, BATCH_BYTES):
-                yield rows
-                self.count += len(rows)
+                if new := [row for row in rows if row.number > given]:
+                    yield new
+                self.count = max(given, rows[-1].number)
             self.offset = os.fstat(file.fileno()).st_size
             size = min(WINDOW, self.offset)
             self.mark = _mark_of(os.pread(file.fileno(), size, self.offset - size))
         except MemoryError:
             raise
         except (pyarrow.ArrowException, OSError) as error:
+            if getattr(error, "errno", None):
+                raise  # the file could not be read; pyarrow's own errors have no number
             self.half = 1
             if last and not self.name:
                 why = str(error).splitlines()[0][:120]
@@ -161,13 +174,11 @@ def _mark_of(data: bytes) -> bytes:
 
 
 def open_file(path: Path, name: str = "") -> BinaryIO:
-    """The file. Raises ConfigError for what is no ordinary file or holds what is not read."""
+    """The file. Raises ConfigError for what is no ordinary file or holds what is not read, OSError for what cannot be read."""
     try:
         file = open_regular(path)
     except UnfitFile as error:
         raise ConfigError([Problem("", f"{path} is not a file; give a file of JSON Lines or Parquet, or a folder of them")]) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError([Problem("", f"the file {path} cannot be read: {getattr(error, 'strerror', None) or error}")]) from error
     head = os.pread(file.fileno(), 4, 0)
     why = "it is compressed; unpack it first" if head.startswith(PACKED) else ""
     if head.startswith(PICKLED) or (head.startswith(b"PK") and path.suffix in (".pt", ".pth", ".bin")):
@@ -178,10 +189,16 @@ def open_file(path: Path, name: str = "") -> BinaryIO:
     return file
 
 
+def cannot_be_read(path: Path, error: OSError | ValueError) -> ConfigError:
+    """One sentence about a file or a folder."""
+    named = getattr(error, "filename", None) or path
+    return ConfigError([Problem("", f"{named} cannot be read: {getattr(error, 'strerror', None) or error}")])
+
+
 def files_of(path: Path) -> list[GrowingFile]:
     """The files of a log, in the order of the numbers in their names: the file itself, or those in and below a folder.
 
-    Raises ConfigError for a folder with too many.
+    Raises ConfigError for a folder with too many, OSError for one that cannot be read.
     """
     if not path.is_dir():
         return [GrowingFile(path)]
@@ -189,8 +206,6 @@ def files_of(path: Path) -> list[GrowingFile]:
         names = list(_names(path, "", 0))
     except FileNotFoundError:  # a folder that is being removed
         names = []
-    except OSError as error:
-        raise ConfigError([Problem("", f"the folder {error.filename or path} cannot be read: {error.strerror or error}")]) from error
     if len(names) > MOST_FILES:
         raise ConfigError([Problem("", f"{path} has more than {MOST_FILES:,} files; give the folder of the rollouts")])
     return [GrowingFile(path / name, visible(name, lines=False)) for name in sorted(names, key=_in_order)]

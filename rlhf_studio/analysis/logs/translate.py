@@ -16,7 +16,7 @@ from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
 from rlhf_studio.analysis.logs.rows import Row
 from rlhf_studio.analysis.logs.shape import LogFields
-from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, files_of
+from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, cannot_be_read, files_of
 from rlhf_studio.config.io import ConfigError, Problem
 
 MOST_SHOWN = 5  # names of files
@@ -42,6 +42,7 @@ class Translation:
     Attributes:
         form: which one the log has; None until its first record was read.
         files: those that were read.
+        unread: what could not be read when it was asked for last, by the names of files, and why.
     """
 
     def __init__(self, path: Path, tokenizer: str = ""):
@@ -51,30 +52,52 @@ class Translation:
         self.reading = Reading(cutter_of(tokenizer))
         self.form: Form | None = None
         self.files: list[GrowingFile] = []
+        self.unread: dict[str, str] = {}
 
     def size(self) -> int:
         """Bytes of all files of the log."""
         return sum(file.path.stat().st_size for file in files_of(self._path))
 
-    def lines(self, last: bool = True, done: Callable[[int], None] = lambda bytes_read: None) -> Iterator[TranslatedLine]:
+    def lines(
+        self, last: bool = True, done: Callable[[int], None] = lambda bytes_read: None, *, patient: bool = False
+    ) -> Iterator[TranslatedLine]:
         """The lines that are new. ``last``: nothing more is written, so that a log without a record is refused.
 
-        ``done`` hears how many bytes are read. Raises ConfigError for a log of no form.
+        ``done`` hears how many bytes are read. ``patient``: what cannot be read now is in :attr:`unread`, and tried again when asked again.
+        Raises ConfigError for a log of no form, and for one that cannot be read where nobody is patient.
         """
-        before = 0
-        for file in self._present():
-            if file.name not in self._passed and (_has_changed(file) or last):
-                try:
-                    for batch in file.batches(last):
-                        yield from self._translated(file, batch)
-                        done(before + file.offset)
-                except ConfigError as error:
-                    if not file.name or file in self.files:
-                        raise
-                    self._passed[file.name] = error.problems[0].message  # such as a compressed file beside the others
+        before, again, self.unread = 0, self.unread, {}
+        try:
+            present = self._present()
+        except OSError as error:
+            self._cannot_read("", self._path, error, patient)
+            present = []
+        for file in present:
+            try:
+                if file.name not in self._passed and (_has_changed(file) or last or file.name in again):
+                    yield from self._new_in(file, last, before, done)
+            except OSError as error:
+                self._cannot_read(file.name, file.path, error, patient)
             before += max(0, file.size)
         if last:
             self._check_all()
+
+    def _new_in(self, file: GrowingFile, last: bool, before: int, done: Callable[[int], None]) -> Iterator[TranslatedLine]:
+        try:
+            for batch in file.batches(last):
+                yield from self._translated(file, batch)
+                done(before + file.offset)
+        except ConfigError as error:
+            if not file.name or file in self.files:
+                raise
+            self._passed[file.name] = error.problems[0].message  # such as a compressed file beside the others
+
+    def _cannot_read(self, name: str, path: Path, error: OSError, patient: bool) -> None:
+        problem = cannot_be_read(path, error)
+        if not patient:
+            raise problem from error
+        if not isinstance(error, FileNotFoundError):  # that one has just gone
+            self.unread[name] = problem.problems[0].message
 
     def why_nothing(self) -> str:
         """Why no file that is there belongs to the log; empty when one does, or when there is none."""
@@ -135,6 +158,10 @@ class Translation:
             self.reading.note(f"Files of another form were passed over: {', '.join(names)}{more}.")
 
     def _refuse(self) -> NoReturn:
+        if self.unread:
+            raise ConfigError([Problem("", next(iter(self.unread.values())))])
+        if not self._path.exists():
+            raise ConfigError([Problem("", f"{self._path} is not there")])
         if self._passed:
             name, why = next(iter(self._passed.items()))
             raise ConfigError([Problem(f"{name}, {self._all[name].unit} 1", why)])

@@ -56,6 +56,5 @@ FORM = _Board(
     "RL Logging Board, and this program",
     "RL Logging Board's",
     ("step", "prompt", "response", "reward"),
-    "`prompt`, `response`, `reward`, `step`; or with `response_tokens`, `logprobs` and all the fields below",
     each(_line),
 )

@@ -69,7 +69,6 @@ class Form:
         name: the program that writes it.
         what: what a person calls such a file, such as "verl's rollouts".
         needs: the fields that every record has.
-        fields: what a table for people says of the fields.
         names: their names of fields that we call otherwise, ours -> theirs; errors speak of theirs.
         translate: makes lines of records.
     """
@@ -77,7 +76,6 @@ class Form:
     name: str
     what: str
     needs: tuple[str, ...]
-    fields: str
     translate: Translate
     names: dict[str, str] = field(default_factory=dict)
 

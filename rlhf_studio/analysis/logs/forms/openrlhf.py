@@ -38,7 +38,6 @@ FORM = _Table(
     "OpenRLHF",
     "OpenRLHF's table of samples",
     ("columns", "data"),
-    "a table of wandb (`generated_samples_….table.json`) with `global_step`, `text`, `reward`",
     _translate,
     {"step": "global_step", "response": "text"},
 )

@@ -62,7 +62,6 @@ FORM = Form(
     "prime-rl",
     "prime-rl's token exports",
     ("step", "token_ids", "loss_mask", "inference_logprobs"),
-    "`step`, `token_ids`, `loss_mask`, `inference_logprobs`, `trainer_logprobs`, `advantages`, `entropy`, `rewards`",
     each(_line),
     {"response_ids": "loss_mask", "response_tokens": "token_ids", "reward": "rewards", **ARRAYS},
 )

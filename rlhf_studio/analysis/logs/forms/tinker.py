@@ -54,7 +54,6 @@ FORM = Form(
     "tinker-cookbook",
     "tinker-cookbook's rollout summaries",
     ("iteration", "group_idx", "traj_idx", "total_reward", "steps"),
-    "`iteration`, `group_idx`, `total_reward`, `final_reward`, `steps` with `ac_len`, `stop_reason`, `metrics`, `trace`",
     each(_line),
     {"step": "iteration", "reward": "total_reward", "length": "ac_len"},
 )

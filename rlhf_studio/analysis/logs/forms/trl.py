@@ -51,7 +51,6 @@ FORM = Form(
     "TRL",
     "TRL's completions",
     ("step", "prompt", "completion", "advantage"),
-    "`step`, `prompt`, `completion` (texts or chat messages), `advantage`; a column of numbers for each reward function",
     _translate,
     {"response": "completion", "advantages": "advantage"},
 )

@@ -24,7 +24,6 @@ FORM = Form(
     "verl",
     "verl's rollouts",
     ("input", "output", "score", "step"),
-    "`input`, `output`, `score`, `step`; other numbers (`acc`) become components",
     each(_line),
     {"prompt": "input", "response": "output", "reward": "score"},
 )
