@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,9 @@ name_trl_in_errors()  # as every program does that asks for settings
 
 OTHERWISE = ("slow", "browser", "long")
 
+# Whoever gets one of these last works on it alone.
+LONGEST_JOURNEYS = ("test_main_path.py", "test_space.py", "test_everywhere.py", "test_class.py")
+
 # The modules and tests are close to a million objects that stay to the end. To look through them for cycles again and again takes
 # a third of the time in which they are loaded: the collector begins after them and leaves them out.
 gc.disable()
@@ -40,7 +44,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for name in OTHERWISE):
             item.add_marker("quick")
     # Playwright's event loop runs in a worker's main thread as long as its Chromium does: ``asyncio.run`` would fail after it.
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, item.path.name not in LONGEST_JOURNEYS))
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One worker more than cores for ``-n auto``: tests of pages and processes wait for most of their time."""
+    workers = yield
+    return workers if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else workers + 1
 
 
 @pytest.hookimpl(trylast=True)
