@@ -56,9 +56,22 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
+    one_web_app_is_enough()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5000)  # instead of 700, as small models make many objects
     gc.enable()
+
+
+def one_web_app_is_enough() -> None:
+    """Gradio makes a whole web app when pages are begun, when they are ended, and for their queue. Nobody asks those: only the fourth is
+    served. To make the others takes half of the time in which an app of ours starts."""
+    if "gradio.blocks" in sys.modules:
+        from gradio.routes import App
+
+        made = App.create_app
+        served = staticmethod(lambda *given, **named: None if named == {"mcp_server": False} else made(*given, **named))
+        pytest.MonkeyPatch().setattr(App, "create_app", served)
 
 
 @pytest.hookimpl(trylast=True)
