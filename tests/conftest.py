@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,9 @@ name_trl_in_errors()  # as every program does that asks for settings
 
 OTHERWISE = ("slow", "browser", "long")
 
+# Whoever gets one of these last works on it alone.
+LONGEST_JOURNEYS = ("test_main_path.py", "test_space.py", "test_everywhere.py", "test_class.py")
+
 # The modules and tests are close to a million objects that stay to the end. To look through them for cycles again and again takes
 # a third of the time in which they are loaded: the collector begins after them and leaves them out.
 gc.disable()
@@ -40,14 +44,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not any(item.get_closest_marker(name) for name in OTHERWISE):
             item.add_marker("quick")
     # Playwright's event loop runs in a worker's main thread as long as its Chromium does: ``asyncio.run`` would fail after it.
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, item.path.name not in LONGEST_JOURNEYS))
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One worker more than cores for ``-n auto``: tests of pages and processes wait for most of their time."""
+    workers = yield
+    return workers if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else workers + 1
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
+    one_web_app_is_enough()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5000)  # instead of 700, as small models make many objects
     gc.enable()
+
+
+def one_web_app_is_enough() -> None:
+    """Gradio makes a whole web app when pages are begun, when they are ended, and for their queue. Nobody asks those: only the fourth is
+    served. To make the others takes half of the time in which an app of ours starts."""
+    if "gradio.blocks" in sys.modules:
+        from gradio.routes import App
+
+        made = App.create_app
+        served = staticmethod(lambda *given, **named: None if named == {"mcp_server": False} else made(*given, **named))
+        pytest.MonkeyPatch().setattr(App, "create_app", served)
 
 
 @pytest.hookimpl(trylast=True)

@@ -87,8 +87,16 @@ def layer_of(path: Path) -> str:
 
 @functools.lru_cache(maxsize=1)
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All of a file; read once for all rules, and not kept, as there are a million."""
-    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    """All of a file that rules look at; read once for all of them, and not kept, as there are a million."""
+    found: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    for node in found:  # as ast.walk does, without the one object of each kind for reading and writing a name, which half of a file is
+        for name in node._fields:
+            inner = getattr(node, name)
+            if isinstance(inner, list):
+                found.extend(part for part in inner if isinstance(part, ast.AST))
+            elif isinstance(inner, ast.AST) and name != "ctx":
+                found.append(inner)
+    return tuple(found)
 
 
 @functools.cache

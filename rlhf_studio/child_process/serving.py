@@ -17,6 +17,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TextIO
 
+from rlhf_studio.child_process.loading import libraries_stay
+
 Json = dict[str, Any]
 Tell = Callable[[Json], None]
 """Sends one event."""
@@ -37,7 +39,8 @@ def serve(module: str) -> int:
     cancelled: set[Any] = set()
     threading.Thread(target=_read, args=(sys.stdin, requests, cancelled), daemon=True).start()
     os.nice(5)  # a run on this machine comes first
-    served = import_module(module)
+    with libraries_stay():
+        served = import_module(module)
     handle, messages = served.handler(lambda: not requests.empty()), served.MESSAGES
     while True:
         request = requests.get()

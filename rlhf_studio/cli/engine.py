@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE
+from rlhf_studio.child_process.loading import libraries_stay
 from rlhf_studio.config import Permissions, StageConfig
 from rlhf_studio.config.changes import STAYS, STAYS_FROM_START, changes_between, refusals
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config
@@ -142,7 +143,7 @@ def one_engine(run_dir: Path, mode: StartMode, permissions: Permissions, screen:
     """
     fault = fault_of(run_dir)
     try:
-        with Signals() as signals, signals.at_once():
+        with Signals() as signals, signals.at_once(), libraries_stay():
             from rlhf_studio.engine.process.worker import run_engine  # torch and transformers load here, after the cheap checks
 
             broken = applied_fault(fault)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rlhf_studio import __version__
+from rlhf_studio.child_process.loading import libraries_stay
 from rlhf_studio.cli import (
     check,
     completions,
@@ -139,7 +140,8 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]
 
 
 def _app(arguments: list[str]) -> int:
-    from rlhf_studio.ui.app import main as run_app
+    with libraries_stay():
+        from rlhf_studio.ui.app import main as run_app
 
     return run_app(arguments)
 

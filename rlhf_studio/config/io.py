@@ -227,12 +227,18 @@ def config_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> StageConfig
     return parse_config(mapping_from_yaml(text, most_bytes))
 
 
+@lru_cache(maxsize=8)
+def _loaded(text: str) -> Any:
+    """What YAML text holds. Whoever writes a configuration reads it back at once, and soon it is read again."""
+    return yaml.load(text, Loader=_Loader)  # a SafeLoader subclass
+
+
 def mapping_from_yaml(text: str, most_bytes: int = MAX_YAML_BYTES) -> dict[str, Any]:
     """Parse YAML text into a plain mapping, without checking the settings themselves."""
     if len(text.encode("utf-8", "surrogatepass")) > most_bytes:
         raise ConfigError([Problem("", f"the file is larger than {most_bytes} bytes; a configuration is a few kilobytes")])
     try:
-        data = yaml.load(text, Loader=_Loader)  # a SafeLoader subclass
+        data = _deep_copy(_loaded(text))  # whoever asked may change it
     except ConfigError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, say
@@ -319,7 +325,7 @@ def mapping_to_yaml(data: dict[str, Any]) -> str:
     """A plain mapping as YAML text that :func:`mapping_from_yaml` reads back as it was."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     # PyYAML writes hidden characters as they are, and rare line separators, which it reads back as newlines: escape everything then.
-    if visible(text) == text and yaml.load(text, Loader=_Loader) == data:
+    if visible(text) == text and _loaded(text) == data:
         return text
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 

@@ -43,6 +43,12 @@ def prepare(run_dir: Path, **changes: dict[str, Any]) -> Path:
     return run_dir
 
 
+@pytest.fixture(autouse=True)
+def _no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine: a test that is about long steps says so."""
+    monkeypatch.setattr(control, "LONG_STEP", math.inf)
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
     return lambda name="run", **changes: prepare(tmp_path / name, **changes)

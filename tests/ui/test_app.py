@@ -61,7 +61,8 @@ def built(root: Path, access: Access) -> gr.Blocks:
 
 
 WITHOUT_TORCH = """
-import sys
+import gc, sys
+gc.disable()
 from pathlib import Path
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.faults import shelf as experiments
@@ -86,6 +87,7 @@ assert [experiments.text_of(one["name"]) for one in experiments.entries()]
 assert results_of("null_ref_context")
 heavy = {"torch", "transformers", "datasets", "tokenizers", "plotly", "peft", "accelerate", "matplotlib"} & set(sys.modules)
 assert not heavy, heavy
+gc.freeze()
 """
 
 

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.child_process.loading import libraries_stay
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.models.files import network_error
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
@@ -32,7 +33,8 @@ def open_hub(name: str, subset: str, split: str, revision: str, columns: dict[st
     if is_folder:
         check_first_rows(Path(name), (*columns.values(), *usual))
     commit, unreachable = (None, None) if is_folder else _commit(name, revision)
-    import datasets  # heavy, so only when the dataset is known to exist
+    with libraries_stay():
+        import datasets  # heavy, so only when the dataset is known to exist
 
     if unreachable:
         datasets.config.HF_HUB_OFFLINE = True  # or the library would try for half a minute
