@@ -155,7 +155,7 @@ class Studio:
         ``prompt_mask`` for prompts: 1 at real tokens.
 
         Args:
-            prompts, responses: texts, B each.
+            prompts, responses: texts, B each. Responses without tokens are shown cut at words, and their lengths count words.
             prompt_ids, response_ids: token ids, a row for each response.
             response_tokens: the text of each token, where there is no tokenizer to give it.
             logprobs, ref_logprobs, new_logprobs: log-probability of each response token: of the policy that sampled it, of the

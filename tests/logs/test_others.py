@@ -289,11 +289,10 @@ def test_a_file_that_cannot_be_read_for_a_while_is_tried_again(tmp_path: Path, m
 
     class File(BufferedReader):
         def readline(self, size: int | None = -1) -> bytes:
-            if self.tell() and not good[0] and not text.endswith(data := super().readline()):
-                return data
-            if not good[0]:
+            data = super().readline(size)
+            if not good[0] and text.endswith(data):  # the last line of the file
                 raise OSError(errno.EIO, "Input/output error")
-            return super().readline(size)
+            return data
 
     monkeypatch.setattr(sources, "open_regular", lambda path: File(FileIO(path)))
     follower, text = Follower(path, tmp_path / "w"), b""
@@ -317,14 +316,8 @@ def test_a_file_that_cannot_be_read_for_a_while_is_tried_again(tmp_path: Path, m
     reader = RunReader(follower.run_dir)
     assert [(step, row.response) for step, row in records(reader)] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
     diary = " ".join(event.text for event in reader.events_since(0))
-    assert all(
-        sentence in diary
-        for sentence in (
-            "Input/output error. It is tried again until following ends.",
-            "What could not be read can be read again.",
-            "Input/output error. What it had at the end is missing here.",
-        )
-    )
+    for sentence in ("error. It is tried again until", "could not be read can be read again.", "error. What it had at the end is"):
+        assert sentence in diary
     assert reader.status().state == "finished"
 
 
