@@ -32,14 +32,14 @@ MEMORY = "in memory"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProgramSettings:
     """A program's settings, and what TRL computes otherwise with these options, one line each."""
 
     config: RunConfig
     differs: list[str]
 
 
-def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> Settings:
+def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> ProgramSettings:
     """Settings of a classic program. ``of_models``: sections that say which models there are. Raises :class:`ConfigError`."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(options)}
     # TRL scores at temperature 1 whatever generate was told, and a response ends where the program ends it.
@@ -48,7 +48,7 @@ def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, A
     return _settings("0.11", values, convert_classic, [of_models, changes, _of_program(options.exp_name)])
 
 
-def later_settings(options: LaterPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> Settings:
+def later_settings(options: LaterPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> ProgramSettings:
     """Settings of a later program. Arguments and errors as in :func:`classic_settings`."""
     names = {entry.name for entry in fields(options)} - FILLED_IN
     values = {name: _plain(getattr(options, name)) for name in names} | {"bf16": options.bf16_given}
@@ -58,7 +58,9 @@ def later_settings(options: LaterPPOConfig, of_models: dict[str, dict[str, Any]]
     return _settings("1.12", values, convert_experimental, [changes, of_models, _of_program(options.run_name or "")])
 
 
-def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[dict[str, dict[str, Any]]]) -> Settings:
+def _settings(
+    release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[dict[str, dict[str, Any]]]
+) -> ProgramSettings:
     wanted = {name: value for name, value in values.items() if name in known_names() - LABELS and value is not None}
     draft = Draft(Arguments(wanted), release, 1)
     convert(draft)
@@ -67,7 +69,7 @@ def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], N
         for section, of_section in change.items():
             sections[section] = {**sections.get(section, {}), **of_section} if isinstance(of_section, dict) else of_section
     points = len(otherwise("classic" if release == "0.11" else "later"))
-    return Settings(
+    return ProgramSettings(
         parse_ppo(sections), [f"What is computed otherwise than in TRL {release}, {points} points: docs/from-trl.md", *draft.differs]
     )
 
