@@ -183,7 +183,7 @@ def _head(engine: str, sources: Sequence[Source], needs: Sequence[str]) -> str:
     """What the file is, and what the copied sources import of Python itself and of the packages that they need."""
     packages = f" It needs {', '.join(needs)}." if needs else ""
     nodes = [node for path in {HANDED, *(path for source in sources for path, _ in source.parts)} for node in _body(path)]
-    modules = {node: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules: dict[ast.stmt, str] = {node: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     modules |= {node: node.names[0].name for node in nodes if isinstance(node, ast.Import)}
     known = {*sys.stdlib_module_names, *needs} - {"__future__"}
     lines = {ast.unparse(node) for node, module in modules.items() if module.partition(".")[0] in known}

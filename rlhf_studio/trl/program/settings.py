@@ -30,6 +30,8 @@ FILLED_IN = {
 }
 MEMORY = "in memory"
 
+Sections = dict[str, dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class ProgramSettings:
@@ -39,28 +41,26 @@ class ProgramSettings:
     differs: list[str]
 
 
-def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> ProgramSettings:
+def classic_settings(options: ClassicPPOConfig, of_models: Sections, steps: int) -> ProgramSettings:
     """Settings of a classic program. ``of_models``: sections that say which models there are. Raises :class:`ConfigError`."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(options)}
     # TRL scores at temperature 1 whatever generate was told, and a response ends where the program ends it.
-    changes: dict[str, dict[str, Any]] = {"generation": {"temperature": 1.0, "stop_token": "none"}, "ppo": {"steps": max(steps, 1)}}
+    changes: Sections = {"generation": {"temperature": 1.0, "stop_token": "none"}, "ppo": {"steps": max(steps, 1)}}
     changes["engine"] = {"checkpoint_every": 0}  # a program saves when it wants to
     return _settings("0.11", values, convert_classic, [of_models, changes, _of_program(options.exp_name)])
 
 
-def later_settings(options: LaterPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> ProgramSettings:
+def later_settings(options: LaterPPOConfig, of_models: Sections, steps: int) -> ProgramSettings:
     """Settings of a later program. Arguments and errors as in :func:`classic_settings`."""
     names = {entry.name for entry in fields(options)} - FILLED_IN
     values = {name: _plain(getattr(options, name)) for name in names} | {"bf16": options.bf16_given}
-    changes: dict[str, dict[str, Any]] = {"ppo": {"steps": max(steps, 1)}}
+    changes: Sections = {"ppo": {"steps": max(steps, 1)}}
     if options.bf16_given is None and not options.fp16:
         changes["model"] = {"dtype": "auto"}
     return _settings("1.12", values, convert_experimental, [changes, of_models, _of_program(options.run_name or "")])
 
 
-def _settings(
-    release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[dict[str, dict[str, Any]]]
-) -> ProgramSettings:
+def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[Sections]) -> ProgramSettings:
     wanted = {name: value for name, value in values.items() if name in known_names() - LABELS and value is not None}
     draft = Draft(Arguments(wanted), release, 1)
     convert(draft)
