@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ from rlhf_studio.library.given import FunctionReward, prompts_from
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import RunExists
 from rlhf_studio.runs.reader import RunReader
-from tests.engine.conftest import PROMPTS, small_config
+from tests.engine.conftest import PROMPTS, small_config, tracing
 
 ROOT = Path(__file__).resolve().parents[1]
 PPO = {"steps": 2, "batch_size": 8, "mini_batch_size": 4, "ppo_epochs": 2, "learning_rate": 1e-3}
@@ -45,10 +45,11 @@ def by_length(prompts: list[str], responses: list[str]) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(1)
     small_config(home := tmp_path_factory.mktemp("home"), "gpt2")
-    return home
+    with tracing(False):
+        yield home
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def _head(engine: str, sources: Sequence[Source], needs: Sequence[str]) -> str:
     """What the file is, and what the copied sources import of Python itself and of the packages that they need."""
     packages = f" It needs {', '.join(needs)}." if needs else ""
     nodes = [node for path in {HANDED, *(path for source in sources for path, _ in source.parts)} for node in _body(path)]
-    modules = {node: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    modules: dict[ast.stmt, str] = {node: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     modules |= {node: node.names[0].name for node in nodes if isinstance(node, ast.Import)}
     known = {*sys.stdlib_module_names, *needs} - {"__future__"}
     lines = {ast.unparse(node) for node, module in modules.items() if module.partition(".")[0] in known}
@@ -191,6 +192,7 @@ def _head(engine: str, sources: Sequence[Source], needs: Sequence[str]) -> str:
     return f'"""{doc}"""\n\nfrom __future__ import annotations\n\n{imports}'
 
 
+@cache
 def _body(path: Path) -> list[ast.stmt]:
     return ast.parse(path.read_text(encoding="utf-8")).body
 
@@ -205,7 +207,7 @@ def _copied(sources: Sequence[Source]) -> Iterator[str]:
 def _definition(path: Path, name: str) -> str:
     """A function, or the value of a name, as it stands in a file; without what decorates it."""
     text = path.read_text(encoding="utf-8")
-    for node in ast.parse(text).body:
+    for node in _body(path):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         if name in [getattr(node, "name", ""), *(getattr(target, "id", "") for target in targets)]:
             return ast.get_source_segment(text, node) or ""
@@ -215,7 +217,7 @@ def _definition(path: Path, name: str) -> str:
 def _without_head(path: Path) -> str:
     """A file without its docstring and its imports."""
     text = path.read_text(encoding="utf-8")
-    body = [node for node in ast.parse(text).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    body = [node for node in _body(path) if not isinstance(node, ast.Import | ast.ImportFrom)]
     first = body[1].lineno if isinstance(body[0], ast.Expr) else body[0].lineno
     first -= len(getattr(body[1] if isinstance(body[0], ast.Expr) else body[0], "decorator_list", []))
     return "\n".join(text.splitlines()[first - 1 :])

@@ -15,7 +15,7 @@ from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.trl import PPOv2Config, PPOv2Trainer
 from rlhf_studio.trl.program.batches import prompts_of
-from tests.engine.conftest import small_config
+from tests.engine.conftest import small_config, tracing
 from tests.engine.test_trl_parity import our_trainer
 from tests.engine.trl_run import TrlRun, _causal_lm, _critic, run_trl
 
@@ -57,16 +57,17 @@ def test_two_batches_give_the_numbers_and_weights_of_trl(tmp_path: Path, monkeyp
     moved = our_trainer(tmp_path, critic={"kind": "separate", "start": "policy"}).models.policy  # away from the reference
     model, critic = _causal_lm(tmp_path, moved), _critic(tmp_path, moved)
     theirs = run_trl(tmp_path, moved, updates=2, **OPTIONS)
-    trainer = PPOv2Trainer(  # the names of release 0.11
-        config=PPOv2Config(**OPTIONS, total_episodes=16, output_dir=str(tmp_path / "out")),
-        processing_class=PreTrainedTokenizerFast.from_pretrained(tmp_path / "policy"),
-        policy=model,
-        ref_policy=AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype=torch.float32),
-        reward_model=AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward", dtype=torch.float32),
-        value_model=critic,
-        train_dataset=Dataset.from_dict({"input_ids": [[5, 6]] * 16}),
-        run_dir=tmp_path / "run",
-    )
+    with tracing(False):
+        trainer = PPOv2Trainer(  # the names of release 0.11
+            config=PPOv2Config(**OPTIONS, total_episodes=16, output_dir=str(tmp_path / "out")),
+            processing_class=PreTrainedTokenizerFast.from_pretrained(tmp_path / "policy"),
+            policy=model,
+            ref_policy=AutoModelForCausalLM.from_pretrained(tmp_path / "policy", dtype=torch.float32),
+            reward_model=AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward", dtype=torch.float32),
+            value_model=critic,
+            train_dataset=Dataset.from_dict({"input_ids": [[5, 6]] * 16}),
+            run_dir=tmp_path / "run",
+        )
     give(trainer, theirs, monkeypatch)
     trainer.train()
     trainer.close()

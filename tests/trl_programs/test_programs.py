@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rlhf_studio.config.bundled import ASSETS
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.reader import RunReader
+from tests.engine.conftest import tracing
 
 PROGRAMS = Path(__file__).parent / "programs"
 WORLD = ASSETS / "world"
@@ -34,14 +35,15 @@ Run = Callable[..., RunReader]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The world's policy and reward model with one layer each: what they say is of no matter here."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models")
     for name, kind in (("policy", AutoModelForCausalLM), ("reward", AutoModelForSequenceClassification)):
         kind.from_config(AutoConfig.from_pretrained(WORLD / name, n_layer=1)).save_pretrained(folder / name)
         AutoTokenizer.from_pretrained(WORLD / name).save_pretrained(folder / name)
-    return folder
+    with tracing(False):
+        yield folder
 
 
 @pytest.fixture

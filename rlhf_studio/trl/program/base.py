@@ -19,7 +19,7 @@ from rlhf_studio.runs.paths import new_run_id
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.trl.program.one_process import OneProcess
 from rlhf_studio.trl.program.parts import Parts, engine_trainer, keep_rates, learn_with
-from rlhf_studio.trl.program.settings import Settings
+from rlhf_studio.trl.program.settings import ProgramSettings
 from rlhf_studio.visible import say
 
 WORKSPACE = "RLHF_STUDIO_WORKSPACE"
@@ -42,7 +42,7 @@ class RecordedTrainer:
     lr_scheduler: Any
     run_dir: Path
 
-    def _build(self, parts: Parts, settings: Settings, components: Sequence[Component], optimizers: tuple[Any, Any]) -> None:
+    def _build(self, parts: Parts, settings: ProgramSettings, components: Sequence[Component], optimizers: tuple[Any, Any]) -> None:
         """``optimizers``: the program's own optimizer and schedule, or None for each. Without components the program draws and scores."""
         self._settings = settings
         self.trainer, self._notes = engine_trainer(parts, settings.config, components, samples=bool(components))

@@ -30,35 +30,37 @@ FILLED_IN = {
 }
 MEMORY = "in memory"
 
+Sections = dict[str, dict[str, Any]]
+
 
 @dataclass(frozen=True)
-class Settings:
+class ProgramSettings:
     """A program's settings, and what TRL computes otherwise with these options, one line each."""
 
     config: RunConfig
     differs: list[str]
 
 
-def classic_settings(options: ClassicPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> Settings:
+def classic_settings(options: ClassicPPOConfig, of_models: Sections, steps: int) -> ProgramSettings:
     """Settings of a classic program. ``of_models``: sections that say which models there are. Raises :class:`ConfigError`."""
     values = {entry.name: getattr(options, entry.name) for entry in fields(options)}
     # TRL scores at temperature 1 whatever generate was told, and a response ends where the program ends it.
-    changes: dict[str, dict[str, Any]] = {"generation": {"temperature": 1.0, "stop_token": "none"}, "ppo": {"steps": max(steps, 1)}}
+    changes: Sections = {"generation": {"temperature": 1.0, "stop_token": "none"}, "ppo": {"steps": max(steps, 1)}}
     changes["engine"] = {"checkpoint_every": 0}  # a program saves when it wants to
     return _settings("0.11", values, convert_classic, [of_models, changes, _of_program(options.exp_name)])
 
 
-def later_settings(options: LaterPPOConfig, of_models: dict[str, dict[str, Any]], steps: int) -> Settings:
+def later_settings(options: LaterPPOConfig, of_models: Sections, steps: int) -> ProgramSettings:
     """Settings of a later program. Arguments and errors as in :func:`classic_settings`."""
     names = {entry.name for entry in fields(options)} - FILLED_IN
     values = {name: _plain(getattr(options, name)) for name in names} | {"bf16": options.bf16_given}
-    changes: dict[str, dict[str, Any]] = {"ppo": {"steps": max(steps, 1)}}
+    changes: Sections = {"ppo": {"steps": max(steps, 1)}}
     if options.bf16_given is None and not options.fp16:
         changes["model"] = {"dtype": "auto"}
     return _settings("1.12", values, convert_experimental, [changes, of_models, _of_program(options.run_name or "")])
 
 
-def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[dict[str, dict[str, Any]]]) -> Settings:
+def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], None], changes: list[Sections]) -> ProgramSettings:
     wanted = {name: value for name, value in values.items() if name in known_names() - LABELS and value is not None}
     draft = Draft(Arguments(wanted), release, 1)
     convert(draft)
@@ -67,7 +69,7 @@ def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], N
         for section, of_section in change.items():
             sections[section] = {**sections.get(section, {}), **of_section} if isinstance(of_section, dict) else of_section
     points = len(otherwise("classic" if release == "0.11" else "later"))
-    return Settings(
+    return ProgramSettings(
         parse_ppo(sections), [f"What is computed otherwise than in TRL {release}, {points} points: docs/from-trl.md", *draft.differs]
     )
 
