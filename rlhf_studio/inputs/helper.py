@@ -6,6 +6,7 @@ with one JSON object per line (:mod:`rlhf_studio.child_process.line_process`).
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -98,6 +99,7 @@ def _why_it_ended(errors: IO[bytes], code: int | None) -> str:
 def read_task() -> dict[str, Any]:
     """The task; sets the memory limit. To be called first. From here on this process ends when the process that asked is gone."""
     limit_own_memory()
+    gc.freeze()  # what is loaded stays to the end, which comes soon: Python need not look through it then
     line = sys.stdin.buffer.readline()
     threading.Thread(target=_end_with_the_other_side, daemon=True).start()
     task: dict[str, Any] = json.loads(line)
