@@ -6,6 +6,7 @@ are :mod:`.followers`.
 
 - :mod:`.stopping`: what a request to stop does. :mod:`.trackers`, :mod:`.memory_event`: what is reported beside the run's own record.
 - :mod:`.screen`, :mod:`.console`: what goes into ``engine.log`` and what a person sees on the terminal.
+- :mod:`.program_run`: the run of a person's own program, which makes the steps itself.
 - :mod:`.unpickling`: a helper of ``convert``, in a process of its own; no engine uses it.
 
 What happens at SIGTERM (and at SIGINT, and when the app asks for a stop):

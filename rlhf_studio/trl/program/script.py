@@ -37,7 +37,7 @@ class ModelConfig(_Model):
         if self.trust_remote_code:
             raise ValueError("ModelConfig: trust_remote_code is not offered; models whose code is in transformers can be trained")
         modules: Any = self.lora_target_modules
-        if modules is not None and len(modules) == 1:
+        if modules is not None and len(modules) == 1 and not modules[0].isidentifier():  # all-linear, or a pattern of whole names
             self.lora_target_modules = modules[0]
 
 
