@@ -32,7 +32,7 @@ class ClassicPPOConfig(_Classic):
     """
 
     def __post_init__(self) -> None:
-        self.exp_name = self.exp_name or program_name()
+        self.exp_name: str = self.exp_name or program_name()
         if self.forward_batch_size is not None:
             self.mini_batch_size = self.forward_batch_size
         self.backward_batch_size = self.mini_batch_size * self.gradient_accumulation_steps
@@ -58,8 +58,8 @@ class LaterPPOConfig(_Later):
     """Options of TRL 0.12 to 1.12: those of transformers' TrainingArguments, and PPO's own, with their defaults in TRL 1.12."""
 
     def __post_init__(self) -> None:
-        self.bf16_given = self.bf16
-        self.bf16 = False  # transformers would refuse it on a CPU; model.dtype decides here
+        self.bf16_given: bool | None = self.bf16
+        self.bf16: bool = False  # transformers would refuse it on a CPU; model.dtype decides here
         super().__post_init__()
         if self.stop_token and self.stop_token_id is not None:
             raise ValueError("PPOConfig: stop_token and stop_token_id are both given; give one of them")

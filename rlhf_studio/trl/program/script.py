@@ -38,7 +38,7 @@ class ModelConfig(_Model):
             raise ValueError("ModelConfig: trust_remote_code is not offered; models whose code is in transformers can be trained")
         modules: Any = self.lora_target_modules
         if modules is not None and len(modules) == 1 and not modules[0].isidentifier():  # all-linear, or a pattern of whole names
-            self.lora_target_modules = modules[0]
+            self.lora_target_modules: Any = modules[0]
 
 
 def get_peft_config(model_args: ModelConfig) -> PeftConfig | None:
