@@ -18,7 +18,7 @@ from rlhf_studio.engine.process import worker
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.engine.stages import ppo
 from rlhf_studio.exit_codes import FAILED
-from rlhf_studio.runs import create, schema
+from rlhf_studio.runs import create, schema, writer
 from rlhf_studio.runs.create import RESERVE, create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
@@ -127,7 +127,7 @@ def test_a_disk_that_is_full_while_loading(
 ) -> None:
     """Whichever write of the loading finds the disk full: the run has failed, with its cause. The first is the engine's greeting."""
     run_dir = make_run()
-    monkeypatch.setattr(worker, "Heartbeat", lambda folder: nullcontext())
+    monkeypatch.setattr(writer, "Heartbeat", lambda folder: nullcontext())
     Disk(run_dir, monkeypatch, full_from)
     assert run_engine(run_dir, "train") == FAILED
     status = RunReader(run_dir).status()
