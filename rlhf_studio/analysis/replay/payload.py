@@ -47,7 +47,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
       clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than chance),
       ``alarm`` (any other alarm of the doctor's).
     - ``marks``: small marks without a pause, of the same form; kinds ``first``, ``last``, ``checkpoint``.
-    - ``tokens``: what colours them: ``quantity`` (``advantages``, ``kl`` or ``values``), its ``label``, ``centre`` and ``limit``: a value is
+    - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
     - ``answers``: up to four: ``prompt``, ``watched`` (false for prompts that the run sampled now and then), and ``frames``, ascending by
       step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score``, ``gold``, ``stopped``
