@@ -50,7 +50,7 @@ def test_files_load_nothing_from_elsewhere():
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"charts", "classroom", "export", "pictures", "playground", "replay", "rounds"}  # folders of what stands on more than one page, or may
+PARTS = {"charts", "classroom", "export", "pictures", "playground", "replay", "rounds"}  # folders of what may stand on more than one page
 
 
 def folder_of(path: Path) -> str:
