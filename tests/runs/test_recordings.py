@@ -100,7 +100,8 @@ def test_the_collapse_differs_from_the_others_in_its_learning_rates_alone(record
     expected["reward"]["components"][0]["chat_template"] = "policy"  # it was recorded before "auto", which is the same for this model
     assert last.model_dump() == expected
     assert last.ppo.learning_rate == TIMES * first.ppo.learning_rate == TIMES * first.ppo.critic_learning_rate
-    first = first.model_copy(update={"engine": first.engine.model_copy(update={"watch_prompts": last.engine.watch_prompts})})
+    watching = {name: getattr(last.engine, name) for name in ("watch_prompts", "watch_every")}  # the first is answered at every step
+    first = first.model_copy(update={"engine": first.engine.model_copy(update=watching)})
     rates = {"learning_rate": 0.0, "critic_learning_rate": 0.0, "steps": 1}
     assert first.model_copy(update={"ppo": first.ppo.model_copy(update=rates)}) == last.model_copy(
         update={"ppo": last.ppo.model_copy(update=rates)}
