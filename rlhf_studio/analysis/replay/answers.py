@@ -78,14 +78,14 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
 
 
 def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
-    """A film for each watched prompt; those whose score changed most come first."""
+    """A film for each watched prompt; those whose score and gold changed most come first."""
     films: dict[int, list[Frame]] = defaultdict(list)
     for step, record in reader.watched():
         films[record.sample].append(_watched_frame(run, step, record))
 
     def change(film: Sequence[Frame]) -> float:
-        scores = [frame.score for frame in film if np.isfinite(frame.score)]
-        return abs(scores[-1] - scores[0]) if scores else 0.0
+        judged = np.array([[frame.score, np.nan if frame.gold is None else frame.gold] for frame in film])
+        return float(np.nansum(np.abs(judged[-1] - judged[0])))
 
     return sorted((film for film in films.values() if len(film) > 1), key=change, reverse=True)[:MOST_ANSWERS]
 
