@@ -122,16 +122,16 @@ def _verdicts() -> list[str]:
 
 
 def _moments() -> list[str]:
-    limit = f"{KL_STEPS} steps in a row above the target of the adaptive controller, without one above {USUAL_KL:g} nats"
+    pauses = f"pauses at up to {MOST_MOMENTS} steps, and says what was found there"
     return [
         "## The moments of a replay",
         "",
-        f"A replay ([export.md](export.md#the-replay)) pauses at up to {MOST_MOMENTS} steps, and says what was found there. The rules are those",
-        "of the checks, so the two agree: a step is the one that the finding names.",
+        f"A replay ([export.md](export.md#the-replay)) {pauses}. The rules are",
+        "those of the checks, so that the two agree: a step is the one that the finding names.",
         "",
         "- gold turns: `judge-falls`",
-        f"- a phrase spreads: its share rose by more than {SURE:g} standard deviations, by the counts of `one-phrase`; and when it takes over",
-        f"- KL: {limit}",
+        f"- a phrase spreads: its share rose by more than {SURE:g} standard deviations, counted as for `one-phrase`; and it takes over",
+        f"- KL: {KL_STEPS} steps in a row above the target of the adaptive controller, without one above {USUAL_KL:g} nats",
         "- the score has risen by more than chance: as in the verdict *improving*",
         f"- clipping: the earlier of {' and '.join(f'`{check}`' for check in CLIPPING)}",
         "- every other alarm but `kl-exploding`, and settings that somebody changed while the run went on",
