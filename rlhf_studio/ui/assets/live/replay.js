@@ -72,6 +72,7 @@ export class LiveReplay {
       actions: [pushButton("rs-button rs-small", "Close", () => this.close())],
     });
     if (!led) this.player.toggle.focus({ preventScroll: true });
+    this.node.scrollIntoView({ block: "nearest" });
   }
 
   /** Go where an address leads. */

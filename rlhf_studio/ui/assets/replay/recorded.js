@@ -3,9 +3,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
 import { startReplay } from "./replay.js";
 
-const STORY =
-  "a model learns to please its judge, then to fool it. Its score keeps rising; gold, a score that it never sees, " +
-  "falls.";
+const STORY = "a model pleases its judge, then fools it. The score rises; gold, which it never sees, falls.";
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -24,7 +22,7 @@ export class RecordedReplay {
     this.stage = el("div", { class: "rs-replay-stage" });
     this.node = el(
       "section",
-      { class: "rs-replay-recorded" },
+      { class: "rs-replay-recorded rs-box", "aria-label": "A recorded run" },
       el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}`),
       this.stage,
       this.problem,
