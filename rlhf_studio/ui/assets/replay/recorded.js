@@ -1,7 +1,6 @@
 // A recorded run that plays by itself, small, where there is nothing of one's own to see yet.
 import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
-import { startReplay } from "./replay.js";
 
 const STORY = "a model pleases its judge, then fools it. The score rises; gold, which it never sees, falls.";
 
@@ -35,6 +34,7 @@ export class RecordedReplay {
     if (this.begun) return;
     this.begun = true;
     try {
+      const { startReplay } = await import("./replay.js");
       const payload = await this.ask({ run: this.run, view: onlyWatches() });
       if (payload.problem) return this.say(payload.problem);
       const at = newest?.payload.run === payload.run ? newest.now : undefined;
