@@ -2,7 +2,6 @@
 import { debounce, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { microscopeAddress } from "../shared/handover.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
-import { startReplay } from "../replay/replay.js";
 
 const SETTLED = 300; // milliseconds until the address says where a person has gone
 const FEWEST = 2; // steps
@@ -56,7 +55,7 @@ export class LiveReplay {
     this.say("");
     this.button.setAttribute("aria-expanded", "true");
     if (!led) this.moved(true);
-    const payload = await this.ask({ run, view: onlyWatches() }).catch((error) => ({ problem: whyNot(error) }));
+    const { startReplay, ...payload } = await this.fetch(run).catch((error) => ({ problem: whyNot(error) }));
     if (run !== this.run || !this.wanted || this.player) return;
     if (payload.problem) return void this.say(payload.problem);
     const stands = Number.isFinite(Number(this.wanted.at ?? "none"));
@@ -72,6 +71,13 @@ export class LiveReplay {
       actions: [pushButton("rs-button rs-small", "Close", () => this.close())],
     });
     if (!led) this.player.toggle.focus({ preventScroll: true });
+    this.node.scrollIntoView({ block: "nearest" });
+  }
+
+  /** The replay of a run, and what plays it, which is loaded when somebody wants to see it. */
+  async fetch(run) {
+    const { startReplay } = await import("../replay/replay.js");
+    return { startReplay, ...(await this.ask({ run, view: onlyWatches() })) };
   }
 
   /** Go where an address leads. */

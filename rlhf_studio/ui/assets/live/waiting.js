@@ -67,7 +67,7 @@ export class Empty {
     fill(
       this.node,
       el("div", {}, own),
-      this.film("So it will look here, in a recorded run").node,
+      this.film("What you will watch here, in a recorded run").node,
       recordings.length ? this.recorded(recordings) : null,
     );
   }

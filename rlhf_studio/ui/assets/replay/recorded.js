@@ -1,11 +1,8 @@
 // A recorded run that plays by itself, small, where there is nothing of one's own to see yet.
 import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
-import { startReplay } from "./replay.js";
 
-const STORY =
-  "a model learns to please its judge, then to fool it. Its score keeps rising; gold, a score that it never sees, " +
-  "falls.";
+const STORY = "a model pleases its judge, then fools it. The score rises; gold, which it never sees, falls.";
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -24,7 +21,7 @@ export class RecordedReplay {
     this.stage = el("div", { class: "rs-replay-stage" });
     this.node = el(
       "section",
-      { class: "rs-replay-recorded" },
+      { class: "rs-replay-recorded rs-box", "aria-label": "A recorded run" },
       el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}`),
       this.stage,
       this.problem,
@@ -37,6 +34,7 @@ export class RecordedReplay {
     if (this.begun) return;
     this.begun = true;
     try {
+      const { startReplay } = await import("./replay.js");
       const payload = await this.ask({ run: this.run, view: onlyWatches() });
       if (payload.problem) return this.say(payload.problem);
       const at = newest?.payload.run === payload.run ? newest.now : undefined;

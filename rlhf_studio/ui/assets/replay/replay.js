@@ -58,7 +58,7 @@ class ReplayPlayer {
     this.curves = new ReplayCurves(payload, this.places, options.compact);
     this.answer = payload.answers.length ? new ReplayAnswer(payload) : null;
     this.moments = elEach("ol", { class: "rs-replay-moments" }, payload.moments, (one, index) =>
-      this.moment(one, index),
+      this.momentOf(one, index),
     );
     this.said = el("p", { class: "rs-hidden", "aria-live": "polite" });
     this.node = el(
@@ -109,8 +109,7 @@ class ReplayPlayer {
       this.times,
       calm() ? null : speed,
       this.step,
-      this.through,
-      this.options.actions || [],
+      el("span", { class: "rs-replay-more" }, this.through, this.options.actions || []),
     );
   }
 
@@ -142,7 +141,7 @@ class ReplayPlayer {
   }
 
   /** A moment in the list: its step, and what it says once it is reached. */
-  moment({ step, sentence }, index) {
+  momentOf({ step, sentence }, index) {
     const words = [el("b", {}, `Step ${step}`), el("span", {}, readable(sentence, 600))];
     return el(
       "li",
@@ -160,7 +159,12 @@ class ReplayPlayer {
     this.node.classList.toggle("rs-narrow", narrow);
     this.curves.draw();
     this.answer?.reserve();
+    this.scrolls = this.moments.scrollHeight > this.moments.clientHeight + 1;
+    this.tops = [...this.moments.children].map((/** @type {HTMLElement} */ node) => {
+      return node.offsetTop - (this.moments.clientHeight - node.offsetHeight) / 2;
+    });
     this.shown = -1;
+    this.moment = NaN;
     this.draw();
   }
 
@@ -282,15 +286,21 @@ class ReplayPlayer {
     this.curves.reach(reached);
     this.answer?.show(step);
     const now = this.places.findLastIndex((place) => place <= reached);
-    [...this.moments.children].forEach((node, index) => {
+    if (now !== this.moment) this.reach(now);
+    setText(this.said, this.places[now] === reached ? `Step ${step}: ${readable(moments[now].sentence, 600)}` : "");
+    if (this.through) this.link(step);
+  }
+
+  /** A moment is reached, or left again; it is scrolled into view in its list. */
+  reach(now) {
+    this.moment = now;
+    const items = /** @type {HTMLElement[]} */ ([...this.moments.children]);
+    items.forEach((node, index) => {
       node.classList.toggle("rs-reached", index <= now);
       node.classList.toggle("rs-now", index === now);
       this.diamonds[index].classList.toggle("rs-reached", index <= now);
     });
-    const item = /** @type {HTMLElement} */ (this.moments.children[now]);
-    if (item) this.moments.scrollTop = item.offsetTop - (this.moments.clientHeight - item.offsetHeight) / 2;
-    setText(this.said, this.places[now] === reached ? `Step ${step}: ${readable(moments[now].sentence, 600)}` : "");
-    if (this.through) this.link(step);
+    if (this.scrolls) this.moments.scrollTop = this.tops[Math.max(0, now)];
   }
 
   /** The link to what explains this step's update; none where the run kept nothing for it. */

@@ -1,12 +1,18 @@
 // The answer of a replay: a token for each place, which are made once and then say and colour what each step has.
-import { el, elEach, setText } from "../shared/dom.js";
+import { el, elEach } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { strengthOf } from "./sums.js";
 
 const LONGEST = 160; // characters of one token
 
+const known = new Map(); // what tokens show: the same ones come again at every step
+
 /** What a token shows: spaces as they are, and what nobody would see by its name. */
-const shownAs = (token) => (token === "" ? "\u2205" : readable(token, LONGEST).replaceAll("\n", "\u23ce\n"));
+function shownAs(token) {
+  if (!known.has(token))
+    known.set(token, token === "" ? "\u2205" : readable(token, LONGEST).replaceAll("\n", "\u23ce\n"));
+  return known.get(token);
+}
 
 /** The number of a scale as people read it. */
 const digitsOf = ({ limit }) => (limit < 0.1 ? 3 : limit < 10 ? 2 : 0);
@@ -21,7 +27,8 @@ export class ReplayTokens {
     this.scale = scale;
     this.frame = null;
     this.nodes = Array.from({ length: most }, () => el("span", { class: "rs-replay-token", hidden: true }, " "));
-    this.node = el("p", { class: "rs-replay-tokens", tabindex: "0" }, this.nodes);
+    this.shown = this.nodes.map(() => [false, " ", false, "", "0%"]);
+    this.node = el("p", { class: "rs-replay-tokens", role: "group", tabindex: "0" }, this.nodes);
     this.node.classList.toggle("rs-plain", !scale);
     this.node.addEventListener("pointerover", ({ target }) => {
       const place = this.nodes.indexOf(target);
@@ -36,22 +43,31 @@ export class ReplayTokens {
     return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(this.scale.label)} ${value}`;
   }
 
+  /** Only what differs from the frame before is changed. */
   show(frame) {
     if (frame === this.frame) return;
-    const before = this.frame ? this.frame.tokens.length : this.nodes.length;
     this.frame = frame;
     const { tokens, values, stopped } = frame;
-    for (let place = 0; place < Math.max(before, tokens.length); place += 1) {
-      const node = this.nodes[place];
+    this.nodes.forEach((node, place) => {
       const there = place < tokens.length;
-      if (node.hidden === there) node.hidden = !there;
-      if (!there) continue;
-      setText(node, shownAs(tokens[place]));
-      node.classList.toggle("rs-replay-end", Boolean(stopped) && place === tokens.length - 1);
-      if (!this.scale) continue;
-      node.dataset.sign = values[place] < this.scale.centre ? "minus" : "plus";
-      node.style.setProperty("--v", `${strengthOf(values[place], this.scale)}%`);
-    }
+      const ends = Boolean(stopped) && place === tokens.length - 1;
+      const look = there ? this.lookOf(values[place]) : ["", "0%"];
+      const wanted = [there, ends ? "end" : there ? shownAs(tokens[place]) : "", ends, ...look];
+      const before = this.shown[place];
+      this.shown[place] = wanted;
+      if (wanted[0] !== before[0]) node.hidden = !there;
+      if (!there) return;
+      if (wanted[1] !== before[1]) node.firstChild.data = wanted[1];
+      if (wanted[2] !== before[2]) node.classList.toggle("rs-replay-end", ends);
+      if (wanted[3] !== before[3]) node.dataset.sign = wanted[3];
+      if (wanted[4] !== before[4]) node.style.setProperty("--v", wanted[4]);
+    });
+  }
+
+  /** The side and the strength of a value's colour. */
+  lookOf(value) {
+    const { scale } = this;
+    return scale ? [value < scale.centre ? "minus" : "plus", `${strengthOf(value, scale)}%`] : ["", "0%"];
   }
 }
 

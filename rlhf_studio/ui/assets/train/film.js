@@ -26,7 +26,7 @@ export class Film {
       this.show(false);
       this.node.querySelector("button").focus();
     });
-    this.replay = new RecordedReplay({ ...this.about, words: "See it happen, in a recorded run", actions: [away] });
+    this.replay = new RecordedReplay({ ...this.about, words: "See it happen in a recorded run", actions: [away] });
     return fill(this.node, this.replay.node);
   }
 
