@@ -91,7 +91,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
 def nothing_to_replay(run: RecordedRun) -> str:
     """Why there is nothing to replay, in one sentence; empty where there is something."""
     if not isinstance(run, RunData):
-        return "Only a PPO run can be replayed: this one learns from examples, so it has no score and no answers of each step."
+        return "Only a PPO run can be replayed: in other stages no answers are scored at each step."
     if len(run.steps) < 2:
         return "There is nothing to replay yet: a replay needs two recorded steps."
     if not any(run.has(metric) for metric in SERIES.values()):

@@ -225,6 +225,8 @@ class Frame:
         for text, colour in parts:
             self._text(x, ANSWER, text.replace("\u2212", "-"), 14, colour)
             x += self._width(text, 14) + 16
+        if self._payload["tokens"]:
+            self._text(WIDTH - EDGE, ANSWER, f"colour: {self._payload['tokens']['label']} of each token", 12, QUIET, "rs")
         x, line = EDGE, 0
         for text, colour in self._pieces(answer, frame):
             width = self._width(text, 16)
@@ -240,11 +242,13 @@ class Frame:
             x += width
 
     def _pieces(self, answer: Mapping[str, Any], frame: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(text, colour behind it) of the prompt's words and of each token; a token without a number stands on plain ground."""
+        """(text, colour behind it) of the prompt's words and of each token. A token that ended the answer reads "end", as on the pages."""
         scale = self._payload["tokens"]
         for word in plain(frame.get("prompt") or answer["prompt"]).split(" "):
             yield f"{word} ", GROUND
-        for token, value in zip(frame["tokens"], frame["values"], strict=True):
+        ended = frame["stopped"] and not frame["left_out"]
+        tokens = [*frame["tokens"][:-1], " end"] if ended else frame["tokens"]
+        for token, value in zip(tokens, frame["values"], strict=True):
             words = [token] if value is not None else [f"{word} " for word in token.split(" ")]
             for word in words:
                 lead, trail = " " * word[:1].isspace(), " " * (word.strip() != "" and word[-1:].isspace())

@@ -61,12 +61,16 @@ def replay_page(payload: Mapping[str, Any]) -> str:
         tag("h1", payload["title"]),
         tag("div", id="replay"),
         tag("noscript", "This replay plays in a browser that runs scripts."),
-        tag("footer", (SCORES if payload["series"]["gold"] else "") + KL, tag("br"), f"Recorded with RLHF Studio {__version__}."),
+        tag("footer", _how_to_read(payload["series"]), tag("br"), f"Recorded with RLHF Studio {__version__}."),
         class_="rs-page",
     )
     data = tag("script", Html(_as_data(payload)), type="application/json", id="payload")
     body = tag("body", page, data, tag("script", Html(script)))
     return "<!doctype html>\n" + tag("html", tag("head", meta, tag("title", title), tag("style", Html(style))), body, lang="en") + "\n"
+
+
+def _how_to_read(series: Mapping[str, Any]) -> str:
+    return (SCORES if series["gold"] else "") + (KL if any(value is not None for value in series["kl"]) else "")
 
 
 def _as_data(payload: Mapping[str, Any]) -> str:
