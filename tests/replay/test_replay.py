@@ -113,12 +113,14 @@ def test_where_no_prompt_came_twice_each_step_shows_its_best_answer(tmp_path: Pa
 def test_long_answers_stay_small() -> None:
     draw = np.random.default_rng(0)
 
+    words = [f" w{number}" for number in draw.integers(0, 5000, 20_000)]
+
     def long(step: int, sample: int) -> tuple[int, WatchRecord]:
-        pieces = [f" w{number}" for number in draw.integers(0, 5000, 512)]
+        pieces = words[97 * step + 2000 * sample :][:512]
         arrays = {"kl": draw.standard_normal(512).astype(np.float32)}
         return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays=arrays)
 
-    reader: Any = SimpleNamespace(watched=lambda: [long(step, sample) for step in range(1, 61) for sample in range(6)])
+    reader: Any = SimpleNamespace(watched=lambda: [long(step, sample) for step in range(1, 61) for sample in range(5)])
     answers, tokens = answers_of(reader, made(60))
     assert len(answers) == MOST_ANSWERS and tokens is not None
     assert all((one["frames"][0]["step"], one["frames"][-1]["step"]) == (1, 60) for one in answers)
