@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import replay
 from rlhf_studio.ui.replay import Replays
@@ -27,8 +29,12 @@ def asked(replays: Replays, data: Any) -> Json:
 def test_it_is_made_once_for_everybody_until_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, made = Workspace(tmp_path), list[int]()
     record(tmp_path / "runs" / "mine", scores=[0.0, 0.5, 1.0])
-    real = replay.replay_of
-    monkeypatch.setattr(replay, "replay_of", lambda reader: (made.append(1), real(reader))[1])
+
+    def counted(reader: RunReader) -> Json:
+        made.append(1)
+        return replay_of(reader)
+
+    monkeypatch.setattr(replay, "replay_of", counted)
     replays = Replays(workspace)
     try:
         first, second = asked(replays, {"run": "mine"}), asked(replays, {"run": "mine"})

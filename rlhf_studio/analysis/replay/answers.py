@@ -11,6 +11,7 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, WatchRecord
@@ -53,7 +54,7 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
         prompts = {frame.prompt for frame in film}
         own = len(prompts) > 1
         shown = [_shown(frame, quantity, share, own) for frame in film]
-        answers.append({"prompt": "" if own else prompts.pop(), "watched": bool(watched), "frames": shown})
+        answers.append({"prompt": "" if own else without_secrets(prompts.pop()), "watched": bool(watched), "frames": shown})
     known = [abs(value) for answer in answers for frame in answer["frames"] for value in frame["values"] if value is not None]
     if quantity is None or not known:
         return answers, None
@@ -61,10 +62,10 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
 
 
 def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
-    tokens = frame.pieces or [frame.response]
+    tokens = frame.pieces or [without_secrets(frame.response)]
     values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and frame.pieces else [None] * len(tokens)
     left_out = max(0, len(tokens) - most)
-    shown = {"step": frame.step, **({"prompt": frame.prompt} if own_prompt else {})}
+    shown = {"step": frame.step, **({"prompt": without_secrets(frame.prompt)} if own_prompt else {})}
     score, gold = numbers([frame.score, np.nan if frame.gold is None else frame.gold])
     return {
         **shown,
@@ -78,14 +79,14 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
 
 
 def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
-    """A film for each watched prompt; those whose score changed most come first."""
+    """A film for each watched prompt; those whose score and gold changed most come first."""
     films: dict[int, list[Frame]] = defaultdict(list)
     for step, record in reader.watched():
         films[record.sample].append(_watched_frame(run, step, record))
 
     def change(film: Sequence[Frame]) -> float:
-        scores = [frame.score for frame in film if np.isfinite(frame.score)]
-        return abs(scores[-1] - scores[0]) if scores else 0.0
+        judged = np.array([[frame.score, np.nan if frame.gold is None else frame.gold] for frame in film])
+        return float(np.nansum(np.abs(judged[-1] - judged[0])))
 
     return sorted((film for film in films.values() if len(film) > 1), key=change, reverse=True)[:MOST_ANSWERS]
 

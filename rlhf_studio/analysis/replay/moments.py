@@ -13,6 +13,7 @@ from rlhf_studio.analysis.doctor.check import figure
 from rlhf_studio.analysis.doctor.phrases import SURE, Rising
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import streak
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config.metrics.table import METRICS
@@ -52,7 +53,7 @@ def marks_of(run: RunData) -> list[Moment]:
 
 
 def _moment(step: int, kind: str, sentence: str) -> Moment:
-    return {"step": int(step), "kind": kind, "sentence": sentence}
+    return {"step": int(step), "kind": kind, "sentence": without_secrets(sentence)}
 
 
 def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
@@ -75,14 +76,15 @@ def _phrases(run: RunData) -> Iterator[Moment]:
         if phrase is None or phrase.z <= SURE:
             continue
         kind = "takes_over" if phrase.takes_over else "phrase"
-        own = [kind_seen for other, kind_seen in seen if _overlap(phrase.words, other.words)]
-        if kind in own or "takes_over" in own:
+        alike = [(other, other_kind) for other, other_kind in seen if _overlap(phrase.words, other.words)]
+        # what was said already, or says less: "a" after "a masterpiece"
+        if any(other_kind in (kind, "takes_over") or len(other.words) > len(phrase.words) for other, other_kind in alike):
             continue
         seen.append((phrase, kind))
-        counts = f"{phrase.verb} {phrase.after} of {phrase.after_of} answers"
-        before = f"{phrase.before} of {phrase.before_of} at the start"
-        spreads = f"“{phrase.text}” spreads: it {counts}, {before}."
-        yield _moment(step, kind, f"“{phrase.text}” now {counts}, {before}." if phrase.takes_over else spreads)
+        counts = f"{phrase.after} of {phrase.after_of} answers, {phrase.before} of {phrase.before_of} at the start"
+        now = "is now in" if phrase.verb == "is in" else f"now {phrase.verb}"
+        spreads = f"“{phrase.text}” spreads: it {phrase.verb} {counts}."
+        yield _moment(step, kind, f"“{phrase.text}” {now} {counts}." if phrase.takes_over else spreads)
 
 
 def _overlap(first: tuple[str, ...], second: tuple[str, ...]) -> bool:

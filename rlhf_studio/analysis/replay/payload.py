@@ -11,6 +11,7 @@ from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
+from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.replay.answers import answers_of
 from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of
 from rlhf_studio.runs.reader import RunReader
@@ -55,12 +56,14 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
       its own where the run answered no prompt twice; the answer's is empty then. Without recorded tokens a frame has one token, the whole
       text, with the value null.
 
+    Texts lose secrets that are well known, as everywhere (:func:`~rlhf_studio.analysis.logs.shareable.without_secrets`).
+
     Raises StoreError when the run cannot be read.
     """
     run = RunCache(reader).read()
     with reader.snapshot():
         status = reader.status()
-        head = {"run": status.run_id, "title": status.name or status.run_id}
+        head = {"run": status.run_id, "title": without_secrets(status.name or status.run_id)}
         problem = nothing_to_replay(run)
         if problem or not isinstance(run, RunData):
             return {**head, "problem": problem}
@@ -88,7 +91,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
 def nothing_to_replay(run: RecordedRun) -> str:
     """Why there is nothing to replay, in one sentence; empty where there is something."""
     if not isinstance(run, RunData):
-        return "Only a PPO run can be replayed: this one learns from examples, so it has no score and no answers of each step."
+        return "Only a PPO run can be replayed: in other stages no answers are scored at each step."
     if len(run.steps) < 2:
         return "There is nothing to replay yet: a replay needs two recorded steps."
     if not any(run.has(metric) for metric in SERIES.values()):
