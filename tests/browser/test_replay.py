@@ -38,16 +38,20 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     score, gold, kl = (record["series"][name][place] for name in ("score", "gold", "kl"))
     numbers = f"score {score:.2f}, gold {gold:.2f}, KL {kl:.2f}".replace("-", "\u2212")
     expect(bar).to_have_attribute("aria-valuetext", f"Step {moment['step']}: {numbers}")
-    frames = [frame for frame in record["answers"][0]["frames"] if frame["step"] <= moment["step"]]
-    words = record["answers"][0]["prompt"] + "".join(frames[-1]["tokens"][:-1]) + "end"
-    assert player.locator(".rs-replay-tokens").inner_text() == words
+    tokens, ends = player.locator(".rs-replay-tokens"), player.locator(".rs-replay-end:visible")
+    frames = record["answers"][0]["frames"]
+    for frame in (*frames[1:], frames[3]):
+        bar.fill(str(record["steps"].index(frame["step"])))
+        assert tokens.inner_text() == record["answers"][0]["prompt"] + "".join(frame["tokens"][:-1]) + "end"
+        assert ends.count() == 1
     strengths = "(node) => [...node.querySelectorAll('span[data-sign]:not([hidden])')].map((one) => [one.dataset.sign, one.style.cssText])"
-    shown = player.locator(".rs-replay-tokens").evaluate(strengths)
-    values, limit = frames[-1]["values"], record["tokens"]["limit"]
+    shown = tokens.evaluate(strengths)
+    values, limit = frame["values"], record["tokens"]["limit"]
     assert [sign for sign, _ in shown] == ["minus" if value < 0 else "plus" for value in values]
     assert [float(text[5:-2]) for _, text in shown] == pytest.approx([100 * (abs(value) / limit) ** 0.5 for value in values], abs=0.06)
 
     # keys; the link that explains the update of this step; and a link to this place
+    said.click()
     bar.focus()
     page.keyboard.press("ArrowRight")
     expect(step).to_have_text(f"step {moment['step'] + 1} of 36")

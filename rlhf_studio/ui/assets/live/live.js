@@ -178,8 +178,8 @@ class LivePage {
   follow(params) {
     const run = params.run || params.replay || "";
     if (!this.status || run !== this.run) return this.open(run, choiceOf(params), params);
-    this.work.restore(choiceOf(params));
-    return this.replay.follow(params);
+    this.replay.follow(params);
+    return this.work.restore(choiceOf(params));
   }
 
   start() {

@@ -82,11 +82,11 @@ export class LiveReplay {
 
   /** Go where an address leads. */
   follow(wanted) {
-    if (wanted.replay !== this.run) return this.end();
-    if (!this.player) return void this.open(wanted);
     const { player } = this;
+    if (wanted.replay !== this.run) return this.end();
+    if (!player) return void this.open(wanted);
     const place = Number(wanted.at ?? wanted.from);
-    if (Number.isFinite(place)) player.go(place);
+    if (Number.isFinite(place)) player.go((this.since = place));
     if (wanted.at !== undefined && player.playing) player.pause();
     if (wanted.from !== undefined && !player.playing) player.follow();
     return undefined;

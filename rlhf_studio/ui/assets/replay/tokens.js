@@ -27,7 +27,7 @@ export class ReplayTokens {
     this.scale = scale;
     this.frame = null;
     this.nodes = Array.from({ length: most }, () => el("span", { class: "rs-replay-token", hidden: true }, " "));
-    this.shown = this.nodes.map(() => [false, " ", false, "", "0%"]);
+    this.shown = this.nodes.map(() => [" ", false, "", "0%"]);
     this.node = el("p", { class: "rs-replay-tokens", role: "group", tabindex: "0" }, this.nodes);
     this.node.classList.toggle("rs-plain", !scale);
     this.node.addEventListener("pointerover", ({ target }) => {
@@ -50,17 +50,16 @@ export class ReplayTokens {
     const { tokens, values, stopped } = frame;
     this.nodes.forEach((node, place) => {
       const there = place < tokens.length;
-      const ends = Boolean(stopped) && place === tokens.length - 1;
-      const look = there ? this.lookOf(values[place]) : ["", "0%"];
-      const wanted = [there, ends ? "end" : there ? shownAs(tokens[place]) : "", ends, ...look];
       const before = this.shown[place];
-      this.shown[place] = wanted;
-      if (wanted[0] !== before[0]) node.hidden = !there;
+      if (node.hidden === there) node.hidden = !there;
       if (!there) return;
-      if (wanted[1] !== before[1]) node.firstChild.data = wanted[1];
-      if (wanted[2] !== before[2]) node.classList.toggle("rs-replay-end", ends);
-      if (wanted[3] !== before[3]) node.dataset.sign = wanted[3];
-      if (wanted[4] !== before[4]) node.style.setProperty("--v", wanted[4]);
+      const ends = Boolean(stopped) && place === tokens.length - 1;
+      const now = [ends ? "end" : shownAs(tokens[place]), ends, ...this.lookOf(values[place])];
+      this.shown[place] = now;
+      if (now[0] !== before[0]) node.firstChild.data = now[0];
+      if (now[1] !== before[1]) node.classList.toggle("rs-replay-end", ends);
+      if (now[2] !== before[2]) node.dataset.sign = now[2];
+      if (now[3] !== before[3]) node.style.setProperty("--v", now[3]);
     });
   }
 
