@@ -17,8 +17,10 @@ from rlhf_studio.analysis.doctor import (
 from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.doctor.checks.reward import FALL_STEPS, GOLD_ROSE
 from rlhf_studio.analysis.doctor.judges import FALL_SHARE, LIKELY_RISE, REAL_RISE, SURE_AT_END, SURE_FALL, SURE_RISE, WINDOW
+from rlhf_studio.analysis.doctor.phrases import SURE
 from rlhf_studio.analysis.doctor.stages import losses, ppo, ppo_settings, supervised
 from rlhf_studio.analysis.doctor.stages import supervised_settings as stage_settings
+from rlhf_studio.analysis.replay.moments import CLIPPING, KL_STEPS, MOST_MOMENTS, USUAL_KL
 from rlhf_studio.config import STAGE_TITLES, fitting
 from rlhf_studio.units import percent
 
@@ -51,7 +53,7 @@ def doctor_document() -> str:
     lines = [HEAD.rstrip("\n"), "", *_verdicts()]
     for family, group in groupby(CHECKS.values(), key=lambda check: check.family):
         lines += ["", f"## {family}", "", *(f"- `{check.name}`: {check.rule}. *{check.advice}*" for check in group)]
-    lines += ["", *_settings()]
+    lines += ["", *_moments(), "", *_settings()]
     return "\n".join(lines) + "\n"
 
 
@@ -116,6 +118,23 @@ def _verdicts() -> list[str]:
         f"step: of {losses.FEWEST_PAIRS} held-out pairs or more, no more are right than by chance, and surely less than "
         f"{percent(losses.USEFUL_ACCURACY)} |",
         "| evaluated | of an evaluation, which trains nothing |",
+    ]
+
+
+def _moments() -> list[str]:
+    pauses = f"pauses at up to {MOST_MOMENTS} steps, and says what was found there"
+    return [
+        "## The moments of a replay",
+        "",
+        f"A replay ([export.md](export.md#the-replay)) {pauses}. The rules are",
+        "those of the checks, so that the two agree: a step is the one that the finding names.",
+        "",
+        "- gold turns: `judge-falls`",
+        f"- a phrase spreads: its share rose by more than {SURE:g} standard deviations, counted as for `one-phrase`; and it takes over",
+        f"- KL: {KL_STEPS} steps in a row above the target of the adaptive controller, without one above {USUAL_KL:g} nats",
+        "- the score has risen by more than chance: as in the verdict *improving*",
+        f"- clipping: the earlier of {' and '.join(f'`{check}`' for check in CLIPPING)}",
+        "- every other alarm but `kl-exploding`, and settings that somebody changed while the run went on",
     ]
 
 

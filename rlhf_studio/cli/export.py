@@ -20,6 +20,7 @@ KINDS = {
     "adapter": "the LoRA adapter as a folder that peft loads; PATH.zip for a zip",
     "merged": "the whole model as a folder that transformers loads, an adapter added in; PATH.zip for a zip",
     "html": "the report of the run as one file",
+    "replay": "the run played back: PATH.html for a page, PATH.gif or PATH.webp for an animated picture",
     "csv": "the metrics by step, for spreadsheets",
     "jsonl": "metrics and responses with every token's numbers as JSON Lines (docs/logs.md)",
 }

@@ -71,6 +71,8 @@ RECORDINGS = (
         COLLAPSED,
     ),
 )
+REPLAYED = RECORDINGS[1].run_id
+"""The recording that plays where there is nothing of one's own to see yet: what can go wrong is told best by a run in which it does."""
 HELD_OUT = ("bundled/world-prompts-heldout", "bundled/sums-prompts-heldout")
 """Prompts that nothing which ships with the project learned from."""
 WRITTEN = {

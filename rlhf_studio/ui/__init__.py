@@ -20,6 +20,7 @@ The pages:
 :mod:`live`        one run as it happens; :mod:`insights` adds what the analyses say
 :mod:`runs_page`   all runs; :mod:`lab` compares them and suggests the next ones; :mod:`exports` takes one home
 :mod:`resume`      the question before a run starts again from step 0
+:mod:`replay`      a run played back
 :mod:`talk`, :mod:`feedback`, :mod:`evaluate`, :mod:`road`, :mod:`learn`  a page each
 
 :mod:`remembered`  facts that are read once for each run

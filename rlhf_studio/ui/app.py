@@ -81,7 +81,7 @@ TURN_SECONDS = 0.0005  # see main
 def build_app(context: Context, services: Services) -> gr.Blocks:
     """All pages, wired together, and the functions for programs."""
     workspace, access, wake, inspect = context.workspace, context.access, context.wake, context.inspect
-    desk, class_page = services.desk, services.class_page
+    desk, class_page, replays = services.desk, services.class_page, services.replays
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
@@ -98,9 +98,11 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Train", id=TRAIN):
                 picker = Picker(workspace, access, context.roots, context.permissions)
                 trials = Trials(train_page, workspace, access, wake)
-                train = train_page.build([try_reward.try_reward, *picker.functions(), trials.trial])
+                train = train_page.build([try_reward.try_reward, *picker.functions(), trials.trial, replays.replay])
             with gr.Tab("Live", id=LIVE):
-                live = live_page.build(workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions()])
+                live = live_page.build(
+                    workspace, context.feed, access, wake, [*exports.functions(), *desk.ending_functions(), replays.replay]
+                )
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):

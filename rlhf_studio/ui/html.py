@@ -33,7 +33,9 @@ TOKEN_STYLES = ("shared/colours.css", "shared/inspector.css", "shared/card.css")
 STYLES = {
     "train": (
         *_SHARED_STYLES,
+        "shared/colours.css",
         *("train/train.css", "train/form.css", "train/rewards.css", "train/devices.css", "train/trial.css", "train/picker/picker.css"),
+        "replay/replay.css",
     ),
     "live": (
         *_SHARED_STYLES,
@@ -41,6 +43,7 @@ STYLES = {
         *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/measures.css"),
         "live/diary.css",
         "export/take_home.css",
+        "replay/replay.css",
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
     "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),

@@ -24,6 +24,7 @@ from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.replay import Replays
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Services:
     feedback_page: FeedbackPage
     learn_page: LearnPage
     class_page: ClassPage
+    replays: Replays
 
     def close(self) -> None:
         """End all of them, with the app."""
@@ -99,6 +101,7 @@ def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool =
         feedback_page=FeedbackPage(workspace, access, feedback),
         learn_page=learn_page,
         class_page=ClassPage(access, workspace, Breaking(workspace, access, context.wake), learn_page.computed),
+        replays=Replays(workspace),
     )
 
 

@@ -29,6 +29,7 @@ WATCH = words(
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form
     live, runs: experiment_ideas export_look
+    train, live: replay
     feedback: boot
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.records import Diagnosis
+from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import COLLAPSED_RUN, RECORDINGS
 from rlhf_studio.config.recipes import load_recipe
@@ -25,13 +27,19 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from tests.runs.store_helpers import new_run
 
-IMPROVES, EXPLOITS, COLLAPSES = (recording.run_id for recording in RECORDINGS)
+IDS = [recording.run_id for recording in RECORDINGS]
+IMPROVES, EXPLOITS, COLLAPSES = IDS
 CONFIG = load_recipe("world").config
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
     return Recordings(cache_folder=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def diagnoses(recordings: Recordings) -> dict[str, Diagnosis]:
+    return {run: diagnose(RunReader(recordings.folder(run))) for run in IDS}
 
 
 @pytest.fixture
@@ -50,18 +58,32 @@ def test_each_has_tokens_to_inspect_in_every_step_and_prompts_that_are_answered_
         steps = reader.rollout_steps()
         assert steps == list(range(1, reader.status().step + 1))
         assert all(reader.rollout(step, sample).tokens is not None for step in (steps[0], steps[-1]) for sample in range(4))
-        if recording.run_id != IMPROVES:
-            watched = {(step, row.sample) for step, row in reader.watched(ends=True)}
-            assert watched == {(at, row) for at in (0, steps[-1]) for row in range(4)}
+        watched = {(step, row.sample) for step, row in reader.watched(ends=True)}
+        assert watched == {(at, row) for at in (0, steps[-1]) for row in range(4)}
 
 
-def test_each_shows_what_its_name_says(recordings: Recordings) -> None:
+def test_the_starting_policy_answers_the_watched_prompts_in_each_alike(recordings: Recordings) -> None:
+    """The answers in the first run were made from the adapters on record, the others while the runs were trained."""
+    starts = [[row.response for _, row in RunReader(recordings.folder(run)).watched()[:4]] for run in IDS]
+    assert starts[0] == starts[1] == starts[2] and len(set(starts[0])) == 4
+
+
+def test_replays_tell_when_gold_turns_as_the_doctor_does(recordings: Recordings, diagnoses: dict[str, Diagnosis]) -> None:
+    replays = {run: replay_of(RunReader(recordings.folder(run))) for run in (IMPROVES, EXPLOITS)}
+    for run, payload in replays.items():
+        turns = [moment["step"] for moment in payload["moments"] if moment["kind"] == "gold_turns"]
+        assert turns == [finding.since for finding in diagnoses[run].findings if finding.check == "judge-falls"]
+        assert len(turns) == (run == EXPLOITS) and payload["one_scale"] and payload["tokens"]["quantity"] == "advantages"
+        assert len(payload["answers"]) == 4 and all(len(frame["tokens"]) > 1 for frame in payload["answers"][0]["frames"])
+    assert [frame["step"] for frame in replays[IMPROVES]["answers"][0]["frames"]] == list(range(37))
+
+
+def test_each_shows_what_its_name_says(recordings: Recordings, diagnoses: dict[str, Diagnosis]) -> None:
     """By plain means over the recorded steps, and by the doctor."""
-    curves, diagnoses = {}, {}
+    curves = {}
     for recording in RECORDINGS:
         reader = RunReader(recordings.folder(recording.run_id))
         curves[recording.run_id] = reader.columns(["objective/scores", "gold/score", "policy/entropy_avg", "tokens/response_length"])[1]
-        diagnoses[recording.run_id] = diagnose(reader)
     early, late = slice(0, 3), slice(-3, None)
 
     def rose(run: str, metric: str, first: slice = early) -> float:
@@ -100,7 +122,8 @@ def test_the_collapse_differs_from_the_others_in_its_learning_rates_alone(record
     expected["reward"]["components"][0]["chat_template"] = "policy"  # it was recorded before "auto", which is the same for this model
     assert last.model_dump() == expected
     assert last.ppo.learning_rate == TIMES * first.ppo.learning_rate == TIMES * first.ppo.critic_learning_rate
-    first = first.model_copy(update={"engine": first.engine.model_copy(update={"watch_prompts": last.engine.watch_prompts})})
+    watching = {name: getattr(last.engine, name) for name in ("watch_prompts", "watch_every")}  # the first is answered at every step
+    first = first.model_copy(update={"engine": first.engine.model_copy(update=watching)})
     rates = {"learning_rate": 0.0, "critic_learning_rate": 0.0, "steps": 1}
     assert first.model_copy(update={"ppo": first.ppo.model_copy(update=rates)}) == last.model_copy(
         update={"ppo": last.ppo.model_copy(update=rates)}

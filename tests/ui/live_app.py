@@ -20,6 +20,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.replay import Replays
 from rlhf_studio.ui.serving.caching import CachedAssets
 from tests.ui import fake_insights
 
@@ -48,13 +49,15 @@ class LiveApp:
             return ask(position)
 
         self.feed.poll = counted
+        self.replays = Replays(Workspace(workspace))
         with gr.Blocks(title="RLHF Studio", fill_width=True) as self.demo, gr.Tabs(selected="live") as tabs:
             with gr.Tab("Train", id="train"):
                 gr.Markdown("The form would be here.")
                 run_to_open = gr.Textbox(label="run", elem_id="wanted")
                 button = gr.Button("Open it", elem_id="open-it")
             with gr.Tab("Live", id="live"):
-                self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=[self.experiment_start])
+                functions = [self.experiment_start, self.replays.replay]
+                self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=functions)
             with gr.Tab("Runs", id="runs"):
                 gr.Markdown("The table would be here.")
             self.page.connect_tabs(tabs, train="train", runs="runs")
@@ -86,6 +89,7 @@ class LiveApp:
         """Stop the server and the feed."""
         self.demo.close(verbose=False)
         self.feed.close()
+        self.replays.close()
 
 
 def main() -> None:

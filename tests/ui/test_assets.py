@@ -50,7 +50,7 @@ def test_files_load_nothing_from_elsewhere():
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"charts", "classroom", "export", "pictures", "playground", "rounds"}  # folders of what stands on more than one page, or may
+PARTS = {"charts", "classroom", "export", "pictures", "playground", "replay", "rounds"}  # folders of what may stand on more than one page
 
 
 def folder_of(path: Path) -> str:
@@ -60,9 +60,10 @@ def folder_of(path: Path) -> str:
 
 @functools.cache
 def imports_of(path: Path) -> dict[Path, set[str]]:
-    """The scripts that a script imports, each with the names that it takes."""
+    """The scripts that a script imports, at once or when they are needed, each with the names that it takes."""
     text = text_of(path)
     statements = re.findall(r'^import \{([^}]+)\} from "(\.[\w./]+)";', text, re.M)
+    statements += re.findall(r'const \{([^}]+)\} = await import\("(\.[\w./]+)"\);', text)
     assert len(statements) == len(re.findall(r"^import\b|\bimport\(", text, re.M)), f"{path}: an import that this test does not read"
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
@@ -82,7 +83,8 @@ def test_a_page_reaches_its_own_scripts_and_shared_ones_and_no_script_is_left_ov
     for page in PAGES:
         folders = {folder_of(path) for path in reached_from(page)}
         assert folders - PARTS == {page, "shared"}
-        assert reached_from(page) == {html.ASSETS / name for name in html.scripts(page)}
+        at_once = {html.ASSETS / name for name in html.scripts(page)}
+        assert at_once <= reached_from(page) and {folder_of(path) for path in reached_from(page) - at_once} <= {"replay", "charts"}
     assert set().union(*map(reached_from, PAGES)) == set(SCRIPTS)
 
 

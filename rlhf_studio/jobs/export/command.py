@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from rlhf_studio.analysis.logs.write import lines_of
+from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
 from rlhf_studio.jobs.export import hub, targets
 from rlhf_studio.jobs.export.card import Exported, write_card
+from rlhf_studio.jobs.export.replay_page import replay_page
 from rlhf_studio.jobs.export.report import report
 from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.jobs.export.tables import write_csv
@@ -23,8 +25,9 @@ from rlhf_studio.runs.create import clear_left
 from rlhf_studio.runs.lab.fork import settings_of
 from rlhf_studio.runs.reader import RunReader
 
-Kind = Literal["adapter", "merged", "html", "csv", "jsonl"]
+Kind = Literal["adapter", "merged", "html", "replay", "csv", "jsonl"]
 WEIGHTS: tuple[Kind, ...] = ("adapter", "merged")
+REPLAYS = (".html", ".gif", ".webp")
 PUSHING = "Pushing to the hub"
 ONLY_MERGED = "this run trained all weights of its model, so there is no adapter to take; --merged gives the model itself"
 ONLY_WHOLE = (
@@ -90,7 +93,7 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
 
 def _check(request: ExportRequest) -> None:
     if not request.targets:
-        raise targets.refuse("say what to take home: --adapter, --merged, --html, --csv or --jsonl with a path")
+        raise targets.refuse("say what to take home: --adapter, --merged, --html, --replay, --csv or --jsonl with a path")
     weights = [kind for kind in request.targets if kind in WEIGHTS]
     if request.push and len(weights) != 1:
         raise targets.refuse("--push takes one model: give --adapter PATH or --merged PATH with it")
@@ -99,6 +102,9 @@ def _check(request: ExportRequest) -> None:
         hub.token_of(os.environ)
     if (request.at or request.zip or request.public) and not weights:
         raise targets.refuse("--at, --zip and --public are for weights: give --adapter PATH or --merged PATH with them")
+    replay = request.targets.get("replay")
+    if replay is not None and replay.suffix.lower() not in REPLAYS:
+        raise targets.refuse(f"--replay {replay}: the name ends with {', '.join(REPLAYS)}, for a page or an animated picture")
     everything = [path for kind, target in request.targets.items() for path in _targets(kind, target, request.zip)]
     if len({path.resolve() for path in everything}) < len(everything):
         raise targets.refuse("two of the targets are the same path; give each its own")
@@ -181,6 +187,8 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, on_progres
         if kind == "html":
             on_progress("Writing the report", None)
             path.write_text(report(story_of(reader)), encoding="utf-8")
+        elif kind == "replay":
+            _replay(reader, path, target.suffix.lower(), on_progress)
         elif kind == "csv":
             with path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(reader, file, partial(on_progress, "Writing the metrics"))
@@ -188,6 +196,20 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, on_progres
             with path.open("w", encoding="ascii") as file:
                 file.writelines(lines_of(reader, partial(on_progress, "Writing the responses")))
     return target, target.stat().st_size
+
+
+def _replay(reader: RunReader, path: Path, suffix: str, on_progress: OnProgress) -> None:
+    on_progress("Reading what the replay shows", None)
+    payload = replay_of(reader)
+    if "problem" in payload:
+        raise targets.refuse(payload["problem"])
+    on_progress("Writing the replay", None)
+    if suffix == ".html":
+        path.write_text(replay_page(payload), encoding="utf-8")
+    else:
+        from rlhf_studio.jobs.export.film import write_film  # loads Pillow
+
+        write_film(payload, path, suffix)
 
 
 def clear(run_dir: Path) -> None:

@@ -24,10 +24,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import ADAPTERS, NEW_LOGPROBS, RECORDED, VALUE_HEAD, WITHOUT_KL
+from rlhf_studio.config.io import config_to_yaml
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.engine.compute.device import Compute
 from rlhf_studio.engine.loop.build import build_trainer
@@ -36,7 +37,9 @@ from rlhf_studio.engine.models.adapters import adapter_weights
 from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.paths import CONFIG, DATABASE
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.rows import insert_watched
 from rlhf_studio.runs.writer import RunWriter
 
 STEPS = 36
@@ -44,7 +47,7 @@ WITH_TOKENS, WITHOUT_KL_TOKENS = 4, 16
 """Responses of a step whose tokens can be inspected, in each of the two runs; of the others there is what PPO computes with. The second is
 the one that a page shows at length: its phrases take over."""
 WATCHED = 4
-"""Prompts that the recordings answer before and now; the run that lessons ask has its policies on record."""
+"""Prompts that the recordings answer before and now."""
 STAMP = (2026, 1, 1, 0, 0, 0)
 MEASURED = ("time/", "speed/", "memory/")
 """Metrics that differ each time."""
@@ -75,6 +78,7 @@ def build_lesson_run(out: Path, report: Log, *, steps: int = STEPS) -> None:
             folder = Path(name)
             adapters = record_run(folder / RECORDED, lesson_config(steps=steps), report, with_tokens=WITH_TOKENS)
             save_file(adapters, folder / ADAPTERS)
+            answer_watched(folder, report)
             without_kl = lesson_config(kl_coef=0.0, steps=steps, watched=WATCHED)
             record_run(folder / WITHOUT_KL, without_kl, report, with_tokens=WITHOUT_KL_TOKENS)
             pack(folder, out)
@@ -118,6 +122,31 @@ def record_run(run_dir: Path, config: RunConfig, report: Log, *, with_tokens: in
     return {name: torch.stack([weights[name] for weights in all_weights]) for name in all_weights[0]}
 
 
+def answer_watched(folder: Path, report: Log) -> None:
+    """Let the policy of every step on record answer the watched prompts, and put the answers into the run ``folder / RECORDED``.
+
+    So its replay has an answer for each step. Nothing is trained: the answers are those of the adapters in the same folder.
+    """
+    run_dir, weights = folder / RECORDED, load_file(folder / ADAPTERS)
+    config = RunReader(run_dir).config()
+    assert isinstance(config, RunConfig)
+    engine = config.engine.model_copy(update={"watch_prompts": WATCHED, "watch_every": 1})
+    config = config.model_copy(update={"engine": engine})
+    (run_dir / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+    trainer, _ = build_trainer(config, Compute(torch.device("cpu"), torch.float32), lambda text, fraction: None)
+    connection = sqlite3.connect(run_dir / DATABASE)
+    try:
+        connection.execute("DELETE FROM watched")
+        for step in range(config.ppo.steps + 1):
+            _set(trainer, {name: stacked[step] for name, stacked in weights.items()})
+            insert_watched(connection, step, trainer.watched()[0])
+        connection.commit()
+        connection.execute("VACUUM")
+    finally:
+        connection.close()
+    report(f"answered {WATCHED} prompts with the policy of each of {config.ppo.steps} steps")
+
+
 def _leaner(record: StepRecord, new_logprobs: torch.Tensor, with_tokens: int) -> StepRecord:
     """A step without times and without most responses' alternatives; with all tokens' log-probabilities in the last pass."""
     metrics = {name: value for name, value in record.metrics.items() if not name.startswith(MEASURED)}
@@ -131,6 +160,16 @@ def _leaner(record: StepRecord, new_logprobs: torch.Tensor, with_tokens: int) ->
 def _round(trainer: Trainer) -> None:
     for weight in adapter_weights(trainer.models.policy.model).values():
         weight.copy_(weight.half())
+
+
+@torch.no_grad()
+def _set(trainer: Trainer, weights: dict[str, torch.Tensor]) -> None:
+    policy = trainer.models.policy
+    for name, weight in adapter_weights(policy.model).items():
+        weight.copy_(weights[name])
+    assert policy.value_head is not None
+    head = {name.removeprefix(VALUE_HEAD): weight for name, weight in weights.items() if name.startswith(VALUE_HEAD)}
+    policy.value_head.load_state_dict(head)
 
 
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -21,7 +21,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.exports.downloads import files_of
 from rlhf_studio.ui.roles import Role, callable_by
 
-RECORDS = {"html": "report.html", "csv": "metrics.csv", "jsonl": "run.jsonl"}
+RECORDS = {"html": "report.html", "replay": "replay.html", "csv": "metrics.csv", "jsonl": "run.jsonl"}
 WEIGHTS = ("adapter", "merged")
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ class Exports:
 
     @callable_by(Role.OPERATOR)
     def export_start(self, data: Any, request: gr.Request) -> Json:
-        """Begin: ``what`` is adapter, merged, html, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
+        """Begin: ``what`` is adapter, merged, html, replay, csv or jsonl; ``at`` a step, "best" or ""; ``push`` a name on the hub or ""."""
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
         try:

@@ -19,6 +19,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config import STAGES, StageConfig
+from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.runs.commands import CommandKind, send_command
@@ -196,7 +197,7 @@ def build(
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     ``functions``: what else the page's script may ask the server.
     """
-    page_data = payloads.encode_text({**charts.page_data(), **about_settings()})
+    page_data = payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
     insights = feed.insights
 
     @callable_by(Role.VIEWER, most_bytes=4_000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.roles import Role, callable_by
@@ -104,7 +104,7 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
 
     ``here`` are the recipes that can start, where not all of them can, and ``elsewhere`` says what the others need. ``recordings`` are
     offered above the recipes: as buttons to those who came to look (``looks``), in a quiet line to operators. ``why_not`` is empty where
-    the line above the pages says it already.
+    the line above the pages says it already. ``replay`` is the recording that plays on the first screen.
     """
     operator = access.is_operator(request, data)
     starts = access.may_start(request, data)
@@ -116,5 +116,6 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
         "here": list(RECIPES) if starts and not operator else [],
         "elsewhere": ELSEWHERE.get(access.mode, ""),
         "looks": looks,
+        "replay": REPLAYED,
         "recordings": [{"run": recording.run_id, "name": recording.name} for recording in RECORDINGS] if looks or operator else [],
     }

@@ -25,7 +25,7 @@ export function pathOf(points) {
 }
 
 /** Round numbers inside a range, about `count` of them. */
-function ticks([low, high], count) {
+export function ticks([low, high], count) {
   const rough = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * STEPS.find((one) => one * power >= rough * 0.999);
@@ -36,7 +36,7 @@ function ticks([low, high], count) {
 }
 
 /** A round number without zeros at its end. */
-const shortest = (value) => String(Number(value.toPrecision(6))).replace("-", "\u2212");
+export const shortest = (value) => String(Number(value.toPrecision(6))).replace("-", "\u2212");
 
 export const tone = (name) =>
   name === "plus" ? "var(--plus)" : name === "minus" ? "var(--minus)" : `var(--q-${name === "quiet" ? "zero" : name})`;

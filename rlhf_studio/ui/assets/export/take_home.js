@@ -8,6 +8,7 @@ const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: "Adapter", merged: "Whole model" };
 const RECORDS = [
   ["html", "Report", "The whole story in one file that opens without a network."],
+  ["replay", "Replay", "The run played back, in one file that opens without a network."],
   ["csv", "Metrics (CSV)", "One row for each step, for spreadsheets."],
   ["jsonl", "All data (JSON Lines)", "Metrics and responses with every token's numbers; opens again as a run."],
 ];

@@ -11,8 +11,11 @@ const RECORDED =
   "This recording came with the program. It can be watched and compared, but not changed or trained further.";
 
 export class Header {
-  /** @param act, steered  as Controls takes them */
-  constructor(act, steered) {
+  /**
+   * @param act, steered  as Controls takes them
+   * @param more          a button beside them that changes nothing
+   */
+  constructor(act, steered, more) {
     this.limit = 0; // seconds after which the run is stopped, where it is an own one that has such a limit
     this.name = el("h2", { class: "rs-name" });
     this.stateWord = el("span", {});
@@ -43,7 +46,7 @@ export class Header {
       { class: "rs-head rs-flow" },
       el("div", { class: "rs-head-main" }, this.name, this.recording, this.state, this.live, this.device),
       el("div", { class: "rs-head-progress rs-flow" }, this.stepText, this.progress, this.times, this.phase, this.kept),
-      el("div", { class: "rs-head-controls" }, this.viewer, this.controls.node),
+      el("div", { class: "rs-head-controls rs-flow" }, this.viewer, more, this.controls.node),
     );
   }
 

@@ -15,10 +15,12 @@ import { handOver } from "../shared/handover.js";
 import { Banner, Header, Restart, bannerOf } from "./header.js";
 import { LearnedPanel } from "./learned.js";
 import { pagePoll } from "../shared/lost.js";
+import { RecordedReplay } from "../replay/recorded.js";
 import { notices } from "../shared/notices.js";
 import { OPENING, withLimit } from "../shared/poll.js";
 import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
 import { Measures } from "./measures.js";
+import { LiveReplay } from "./replay.js";
 import { SettingsPanel } from "./settings.js";
 import { applyStage, isAlive } from "./stage.js";
 import { SeriesStore } from "./store.js";
@@ -66,7 +68,12 @@ class LivePage {
 
   build() {
     const { page } = this;
-    this.header = new Header((event, more) => this.steer(event, more), page.steered);
+    this.replay = new LiveReplay({
+      ask: (question) => this.server.replay(question),
+      has: (step) => this.settings?.advantage === "gae" && this.work.picker.has(step),
+      moved: (push) => this.keepChoice(push),
+    });
+    this.header = new Header((event, more) => this.steer(event, more), page.steered, this.replay.button);
     const home = new TakeHome({ host: this.host, server: this.server, api: this.api, poll: this.poll });
     this.ending = new Ending({
       host: this.host,
@@ -97,7 +104,9 @@ class LivePage {
     this.measures = new Measures(this.fetch);
     this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
     this.events = new EventPanel(this.fetch);
-    this.waiting = new Waiting();
+    const film = (words) =>
+      new RecordedReplay({ ask: (question) => this.server.replay(question), run: page.replay, words });
+    this.waiting = new Waiting(film);
     this.content = el(
       "div",
       { class: "rs-content" },
@@ -116,9 +125,10 @@ class LivePage {
       this.header.node,
       this.verdict.node,
       this.banner.node,
+      this.replay.node,
       this.content,
     );
-    this.empty = new Empty(this.trigger, (run) => (address.put("live", { run }, true), this.open(run, {})));
+    this.empty = new Empty(this.trigger, film, (run) => (address.put("live", { run }, true), this.open(run, {})));
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
     fill(this.host, this.opening, this.poll.notice, this.main, this.empty.node);
     mountTips(this.host);
@@ -166,9 +176,10 @@ class LivePage {
 
   /** Back and forward: another run, or another place in this one. */
   follow(params) {
-    const same = Boolean(this.status) && (params.run || "") === this.run;
-    if (same) this.work.restore(choiceOf(params));
-    else this.open(params.run || "", choiceOf(params));
+    const run = params.run || params.replay || "";
+    if (!this.status || run !== this.run) return this.open(run, choiceOf(params), params);
+    this.replay.follow(params);
+    return this.work.restore(choiceOf(params));
   }
 
   start() {
@@ -187,7 +198,7 @@ class LivePage {
     this.clock = setInterval(() => this.tick(), 1000);
     address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});
-    else this.open(there.run || "", choiceOf(there));
+    else this.open(there.run || there.replay || "", choiceOf(there), there);
   }
 
   /** What a poll sends: where this page stands. */
@@ -204,8 +215,8 @@ class LivePage {
     } else if (document.visibilityState === "visible" && this.status) this.header.tick(this.serverNow());
   }
 
-  /** Show a run from its beginning. */
-  open(run, choice) {
+  /** Show a run from its beginning; `params` are those of the address that led to it. */
+  open(run, choice, params = {}) {
     this.run = run;
     this.lastState = "";
     this.status = null;
@@ -224,6 +235,7 @@ class LivePage {
     this.answers.reset();
     this.settingsPanel.reset();
     this.events.reset();
+    this.replay.reset(run, params);
     this.keepChoice();
     show(this.main, false);
     this.news.wake();
@@ -352,6 +364,7 @@ class LivePage {
     status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
+    this.replay.offer(status, !isAhead(status.state));
   }
 
   /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */
@@ -397,11 +410,12 @@ class LivePage {
   }
 
   /** The choice lives in the address: a reload or a link shows the same token. Back leads to what was before. */
-  keepChoice() {
+  keepChoice(push = false) {
     const { step, sample, token } = this.work.choice;
     const before = address.params("live").run;
     const other = Boolean(before && this.run && before !== this.run);
-    address.put("live", { run: this.run, step, sample, token }, other || this.jumps);
+    const place = { run: this.run, step, sample, token, ...this.replay.params };
+    address.put("live", place, other || this.jumps || push);
   }
 }
 

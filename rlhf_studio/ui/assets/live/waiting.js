@@ -1,25 +1,34 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { onPlainClick } from "../shared/links.js";
-import { el, elEach, fill, pushButton, show } from "../shared/dom.js";
+import { el, fill, pushButton, show } from "../shared/dom.js";
 import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
 export class Waiting {
-  constructor() {
-    this.node = el("section", { class: "rs-waiting", hidden: true });
+  /** @param film  makes what is watched meanwhile, under the words that it is given */
+  constructor(film) {
+    this.film = film;
+    this.said = el("div", { class: "rs-waiting-said", role: "status" });
+    this.node = el("section", { class: "rs-waiting rs-box", hidden: true }, this.said);
+  }
+
+  /** The recording begins when it is needed for the first time. */
+  play() {
+    if (this.node.children.length === 1) this.node.append(this.film("Meanwhile, a recorded run").node);
   }
 
   update(status, none, settings) {
     const coming = none && isAlive(status.state);
     show(this.node, coming);
     if (!coming) return;
+    this.play();
     const running = status.state === "running";
     const title = running ? "The first step is under way" : status.phase || "Starting the engine";
     const text = running ? firstStep(status.stage, settings?.batch_size) : null; // the phase says what is being done
-    if (this.node.dataset.text === title) return;
-    this.node.dataset.text = title;
+    if (this.said.dataset.text === title) return;
+    this.said.dataset.text = title;
     fill(
-      this.node,
+      this.said,
       el("div", { class: "rs-spinner", "aria-hidden": "true" }),
       el("strong", {}, title),
       text && el("p", {}, text),
@@ -31,10 +40,12 @@ export class Waiting {
 export class Empty {
   /**
    * @param trigger  sends an event to the server
+   * @param film     makes what shows how this page will look
    * @param open     called with the id of a recording that is to be shown
    */
-  constructor(trigger, open) {
+  constructor(trigger, film, open) {
     this.trigger = trigger;
+    this.film = film;
     this.open = open;
     this.node = el("section", { class: "rs-empty", hidden: true });
   }
@@ -50,14 +61,15 @@ export class Empty {
       fill(this.node, recordings.length ? this.recorded(recordings) : empty);
       return;
     }
-    const steps = [
-      "Open Train. The tiny world is chosen already; it needs no download and takes about a minute.",
-      "Press Start run.",
-      "Watch here: curves rise, tokens colour, answers change.",
-    ];
-    const list = elEach("ol", {}, steps, (text) => el("li", {}, text));
-    const own = [el("h2", {}, "No run yet"), list, this.button("Open Train", "open_train", "rs-primary")];
-    fill(this.node, el("div", {}, own), recordings.length ? this.recorded(recordings) : null);
+    const text =
+      "Open Train and press Start run: the tiny world is chosen already, needs no download and takes about a minute.";
+    const own = [el("h2", {}, "No run yet"), el("p", {}, text), this.button("Open Train", "open_train", "rs-primary")];
+    fill(
+      this.node,
+      el("div", {}, own),
+      this.film("What you will watch here, in a recorded run").node,
+      recordings.length ? this.recorded(recordings) : null,
+    );
   }
 
   recorded(recordings) {

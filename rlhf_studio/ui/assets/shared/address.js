@@ -4,7 +4,7 @@
 /** The parameters that belong to each page; others (view, operator) belong to all and stay. */
 const OWN = {
   train: [],
-  live: ["run", "step", "sample", "token"],
+  live: ["run", "step", "sample", "token", "replay", "at", "from"],
   runs: ["compare", "metric"],
   talk: ["talk", "reward"],
   feedback: ["task", "show"],
@@ -19,6 +19,7 @@ const LEADING = [
   ["lesson", "learn"],
   ["place", "learn"],
   ["run", "live"],
+  ["replay", "live"],
 ];
 
 /** The tab that the server opens where the address leads nowhere: it knows how the app is used (ui/app.py). */

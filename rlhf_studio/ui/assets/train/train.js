@@ -6,6 +6,7 @@ import { REST } from "../shared/poll.js";
 import { NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { saveText } from "../shared/take.js";
 import { Cards, recordedRuns } from "./cards.js";
+import { Film } from "./film.js";
 import { Field, same } from "./form.js";
 import { fileButtons, inOne, showWanted, take, takeRecipe, tooLarge } from "./handover.js";
 import { NOTHING_SAID, Outlook } from "./outlook.js";
@@ -46,7 +47,8 @@ class TrainPage {
     this.touched = new Set(); // settings that the person has left, or changed
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
     root.addEventListener("focusout", (event) => this.left(event.target));
-    root.addEventListener("input", (event) => this.touched.add(settingOf(event.target)));
+    root.addEventListener("input", (event) => this.typed(event.target));
+    this.film = new Film((question) => server.replay(question), boot.replay);
     this.state = new State(boot.recipes, boot.own, () => this.edited());
     this.preview = new Preview(() => this.ask("preview"));
     this.trial = boot.operator ? this.trialOf() : null;
@@ -109,6 +111,11 @@ class TrainPage {
     );
   }
 
+  typed(target) {
+    this.touched.add(settingOf(target));
+    if (!this.film.node.contains(target)) this.film.pause();
+  }
+
   /** Other runs start and end meanwhile: check again when the page is shown. */
   keepUpToDate() {
     whenShown(this.root, () => {
@@ -158,7 +165,16 @@ class TrainPage {
       el(
         "div",
         { class: "rs-columns" },
-        el("div", { class: "rs-form" }, this.cards.node, tools, this.message, this.picker.node, this.sections.node),
+        el(
+          "div",
+          { class: "rs-form" },
+          this.film.node,
+          this.cards.node,
+          tools,
+          this.message,
+          this.picker.node,
+          this.sections.node,
+        ),
         this.outlook.node,
       ),
     );

@@ -1,0 +1,165 @@
+"""The answers of a replay, token by token: the watched prompts, else prompts that the run sampled more than once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.compare.runs import numbers
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.analysis.series import rounded
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RolloutRecord, WatchRecord
+
+MOST_ANSWERS, MOST_FRAMES, FEWEST_FRAMES = 4, 64, 8
+MOST_TOKENS = 36_000
+"""Of all frames together: a payload stays below 300 kB when it is compressed."""
+MOST_STEPS_READ = 96
+DIGITS = 3
+LABELS = {"advantages": "advantage", "kl": "KL"}
+"""What may colour the tokens, the best first."""
+GIVES_EARLY = ("python", "http")
+"""Reward components that may give a part of the score to tokens before the last."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One answer at one step; ``arrays`` has what may colour its tokens, by name, shape (T,)."""
+
+    step: int
+    prompt: str
+    response: str
+    pieces: list[str]
+    arrays: Mapping[str, np.ndarray]
+    score: float
+    gold: float | None
+    stopped: bool | None
+
+
+def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them."""
+    watched = _watched(reader, run)
+    films = watched or _sampled(reader)
+    films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
+    frames = [frame for film in films for frame in film if frame.pieces]
+    quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
+    share = max(1, MOST_TOKENS // max(1, sum(map(len, films))))
+    answers = []
+    for film in films:
+        prompts = {frame.prompt for frame in film}
+        own = len(prompts) > 1
+        shown = [_shown(frame, quantity, share, own) for frame in film]
+        answers.append({"prompt": "" if own else without_secrets(prompts.pop()), "watched": bool(watched), "frames": shown})
+    known = [abs(value) for answer in answers for frame in answer["frames"] for value in frame["values"] if value is not None]
+    if quantity is None or not known:
+        return answers, None
+    return answers, {"quantity": quantity, "label": LABELS[quantity], "centre": 0.0, "limit": max(known)}
+
+
+def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
+    tokens = frame.pieces or [without_secrets(frame.response)]
+    values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and frame.pieces else [None] * len(tokens)
+    left_out = max(0, len(tokens) - most)
+    shown = {"step": frame.step, **({"prompt": without_secrets(frame.prompt)} if own_prompt else {})}
+    score, gold = numbers([frame.score, np.nan if frame.gold is None else frame.gold])
+    return {
+        **shown,
+        "tokens": tokens[:most],
+        "values": values[:most],
+        "score": score,
+        "gold": gold,
+        "stopped": frame.stopped if frame.pieces else None,
+        "left_out": left_out,
+    }
+
+
+def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
+    """A film for each watched prompt; those whose score and gold changed most come first."""
+    films: dict[int, list[Frame]] = defaultdict(list)
+    for step, record in reader.watched():
+        films[record.sample].append(_watched_frame(run, step, record))
+
+    def change(film: Sequence[Frame]) -> float:
+        judged = np.array([[frame.score, np.nan if frame.gold is None else frame.gold] for frame in film])
+        return float(np.nansum(np.abs(judged[-1] - judged[0])))
+
+    return sorted((film for film in films.values() if len(film) > 1), key=change, reverse=True)[:MOST_ANSWERS]
+
+
+def _watched_frame(run: RunData, step: int, record: WatchRecord) -> Frame:
+    arrays = {name: record.arrays[name] for name in ("kl",) if name in record.arrays}
+    advantages = watched_advantages(run, step, record)
+    arrays |= {} if advantages is None else {"advantages": advantages}
+    score = np.nan if record.score is None else record.score
+    return Frame(step, record.prompt, record.response, record.pieces, arrays, score, record.gold, record.stopped)
+
+
+def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarray | None:
+    """What the advantages of a watched answer would be if the step learned from it, in score units, shape (T,).
+
+    From the numbers on record: r_t = −β kl_t, and the score on the last token; then generalised advantage estimation with the critic's
+    values (Schulman et al. 2015, arXiv:1506.02438, eq. 16), as the engine does it. None where that is not exact: without a critic,
+    where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
+    """
+    ppo, reward = run.config.ppo, run.config.reward
+    shaped = reward.scaling != "none" or reward.score_clip or reward.length_penalty or reward.missing_eos_penalty or ppo.whiten_rewards
+    early = any(component.kind in GIVES_EARLY for component in reward.components)
+    known = {"values", "kl"} <= record.arrays.keys() and record.score is not None and np.isfinite(record.score)
+    if not run.settings_known or not ppo.has_critic or shaped or early or not known or not len(record.arrays["kl"]):
+        return None
+    coefficients = run.column("objective/kl_coef")
+    at = max(0, int(np.searchsorted(run.steps, step, side="right")) - 1)
+    beta = 0.0 if ppo.kl_placement == "loss" else coefficients[at]
+    rewards = -beta * record.arrays["kl"].astype(np.float64)
+    rewards[-1] += record.score
+    return advantages(rewards, record.arrays["values"].astype(np.float64), ppo.gamma, ppo.lam)
+
+
+def advantages(rewards: np.ndarray, values: np.ndarray, gamma: float, lam: float) -> np.ndarray:
+    """A_t = δ_t + γλ A_{t+1} with δ_t = r_t + γ V_{t+1} − V_t, from the last token back; all of shape (T,)."""
+    deltas = rewards + gamma * np.append(values[1:], 0.0) - values
+    result, following = np.empty(len(deltas)), 0.0
+    for at in range(len(deltas) - 1, -1, -1):
+        result[at] = following = deltas[at] + gamma * lam * following
+    return result
+
+
+def _sampled(reader: RunReader) -> list[list[Frame]]:
+    """Films of the prompts that were sampled at most of the steps read; one film of the best answers where no prompt came twice."""
+    by_prompt: dict[str, dict[int, RolloutRecord]] = defaultdict(dict)
+    best: dict[int, RolloutRecord] = {}
+    for step in _evenly(reader.rollout_steps(), MOST_STEPS_READ):
+        for record in reader.rollouts(step):
+            by_prompt[record.prompt].setdefault(step, record)
+            if step not in best or _worth(record) > _worth(best[step]):
+                best[step] = record
+    often = sorted(by_prompt.values(), key=lambda records: (len(records), max(records) - min(records)), reverse=True)
+    chosen = [records for records in often[:MOST_ANSWERS] if len(records) > 1] or ([best] if best else [])
+    return [[_sampled_frame(reader, step, records[step]) for step in sorted(records)] for records in chosen]
+
+
+def _worth(record: RolloutRecord) -> float:
+    return record.score if np.isfinite(record.score) else -np.inf
+
+
+def _sampled_frame(reader: RunReader, step: int, record: RolloutRecord) -> Frame:
+    tokens = reader.rollout(step, record.sample).tokens
+    pieces, arrays = ([], {}) if tokens is None else (tokens.response_pieces, tokens.arrays)
+    return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped)
+
+
+def _evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most ``most`` of the items, evenly, the first and the last among them."""
+    return [items[index] for index in sorted(set(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int).tolist()))]
+
+
+def _within_budget(films: list[list[Frame]]) -> list[list[Frame]]:
+    """Fewer frames of each film, but at least :data:`FEWEST_FRAMES`, where all tokens together are too many."""
+    tokens = sum(len(frame.pieces) for film in films for frame in film)
+    part = min(1.0, MOST_TOKENS / max(1, tokens))
+    return [_evenly(film, max(FEWEST_FRAMES, int(len(film) * part))) for film in films]

@@ -1,0 +1,143 @@
+"""The moments of a run that matter, each with one sentence from its numbers. Every one of them comes from a rule of the doctor's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from rlhf_studio.analysis.doctor import judges
+from rlhf_studio.analysis.doctor.check import figure
+from rlhf_studio.analysis.doctor.phrases import SURE, Rising
+from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.series import streak
+from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.analysis.records import OF_SETTINGS, Finding
+from rlhf_studio.config.live import LIVE_SETTINGS
+from rlhf_studio.config.metrics.table import METRICS
+
+MOST_MOMENTS, MOST_CHECKPOINTS = 8, 40
+KL_STEPS = 2
+"""Steps in a row above a limit before it counts as passed: one step alone may be above it by chance."""
+USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objective/kl" and metric.usual)
+CLIPPING = ("clip-fraction-high", "steps-too-large")
+TOLD = (*CLIPPING, "kl-exploding")
+"""Alarms that have a moment of another kind."""
+ORDER = ("gold_turns", "alarm", "takes_over", "kl", "score", "clipping", "phrase", "settings")
+"""What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
+
+Moment = dict[str, Any]
+"""``step``, ``kind``, ``sentence``."""
+
+
+def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
+    """The moments of a run, ascending by step; ``findings`` are the doctor's of the same run."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = [*_gold_turns(run, findings), *_phrases(run), *_kl(run), *_score(run), *_other_findings(run, findings), *_settings(run)]
+    telling = sorted(found, key=lambda moment: (ORDER.index(moment["kind"]), moment["step"]))[:MOST_MOMENTS]
+    renamed = [moment | {"kind": "phrase"} if moment["kind"] == "takes_over" else moment for moment in telling]
+    return sorted(renamed, key=lambda moment: moment["step"])
+
+
+def marks_of(run: RunData) -> list[Moment]:
+    """Small marks: the first and the last step, and the newest checkpoints."""
+    first, last = int(run.steps[0]), int(run.steps[-1])
+    checkpoints = [step for step in run.checkpoints if first <= step <= last][-MOST_CHECKPOINTS:]
+    marks = [_moment(step, "checkpoint", f"A checkpoint was kept after step {step:,}.") for step in checkpoints]
+    return sorted(
+        [_moment(first, "first", f"The first recorded step is {first:,}."), *marks, _moment(last, "last", f"The newest step is {last:,}.")],
+        key=lambda mark: mark["step"],
+    )
+
+
+def _moment(step: int, kind: str, sentence: str) -> Moment:
+    return {"step": int(step), "kind": kind, "sentence": without_secrets(sentence)}
+
+
+def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
+    gold, score = judges.gold(run), judges.score(run)
+    for finding in (finding for finding in findings if finding.check == "judge-falls"):
+        if gold is None:
+            return
+        at, fall = int(np.searchsorted(run.steps, finding.since)), judges.fall(gold)
+        now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
+        then = now[best] if np.isfinite(now[best]) else score.start
+        change = f"gold {points(fall.best[at])} → {points(fall.now[at])} since step {int(run.steps[best]):,}"
+        sentence = f"Gold turns: the score rises and gold falls ({change}, score {points(then)} → {points(now[at])})."
+        yield _moment(finding.since, "gold_turns", sentence)
+
+
+def _phrases(run: RunData) -> Iterator[Moment]:
+    """Of each phrase the step at which its rise is more than chance for the first time, and the step at which it takes over."""
+    seen: list[tuple[Rising, str]] = []
+    for step, phrase in sorted(run.rising.items()):
+        if phrase is None or phrase.z <= SURE:
+            continue
+        kind = "takes_over" if phrase.takes_over else "phrase"
+        alike = [(other, other_kind) for other, other_kind in seen if _overlap(phrase.words, other.words)]
+        # what was said already, or says less: "a" after "a masterpiece"
+        if any(other_kind in (kind, "takes_over") or len(other.words) > len(phrase.words) for other, other_kind in alike):
+            continue
+        seen.append((phrase, kind))
+        counts = f"{phrase.after} of {phrase.after_of} answers, {phrase.before} of {phrase.before_of} at the start"
+        now = "is now in" if phrase.verb == "is in" else f"now {phrase.verb}"
+        spreads = f"“{phrase.text}” spreads: it {phrase.verb} {counts}."
+        yield _moment(step, kind, f"“{phrase.text}” {now} {counts}." if phrase.takes_over else spreads)
+
+
+def _overlap(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    """Whether one phrase is a part of the other."""
+    long, short = (first, second) if len(first) >= len(second) else (second, first)
+    return any(long[at : at + len(short)] == short for at in range(len(long) - len(short) + 1))
+
+
+def _kl(run: RunData) -> Iterator[Moment]:
+    kl, adaptive = run.column("objective/kl"), run.settings_known and run.config.ppo.kl_controller == "adaptive"
+    limit = run.setting("ppo.kl_target") if adaptive else np.full(len(kl), USUAL_KL)
+    passed = streak(kl > limit, KL_STEPS)
+    if passed.any():
+        at = int(np.argmax(passed))
+        what = f"its target of {limit[at]:g} nats" if adaptive else f"{limit[at]:g} nats, where the usual range ends"
+        yield _moment(run.steps[at], "kl", f"KL passes {what}: {figure(kl[at])} nats for each answer.")
+
+
+def _score(run: RunData) -> Iterator[Moment]:
+    score = judges.score(run)
+    risen = judges.risen(score)
+    if risen.any():
+        at = int(np.argmax(risen))
+        change = f"{points(score.start)} → {points(score.start + judges.rise(score)[0][at])}"
+        yield _moment(run.steps[at], "score", f"The score has risen by more than chance: {change}.")
+
+
+def _other_findings(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
+    """The earliest sign that single updates are too large, and the doctor's other alarms about what happened."""
+    clipping = [finding for finding in findings if finding.check in CLIPPING]
+    for finding in sorted(clipping, key=lambda finding: finding.since)[:1]:
+        yield _moment(finding.since, "clipping", _sentence(finding))
+    for finding in findings:
+        if finding.level == "alarm" and not finding.check.startswith((OF_SETTINGS, *TOLD)):
+            yield _moment(finding.since, "alarm", _sentence(finding))
+
+
+def _sentence(finding: Finding) -> str:
+    since = next((evidence.text for evidence in finding.evidence if evidence.step == finding.since), "")
+    return f"{finding.title}: {since}." if since else f"{finding.title}."
+
+
+def _settings(run: RunData) -> Iterator[Moment]:
+    changes = [change for change in run.changes if run.steps[0] < change.step <= run.steps[-1] and change.setting in LIVE_SETTINGS]
+    for step, group in groupby(sorted(changes, key=lambda change: change.step), key=lambda change: change.step):
+        parts = [f"{LIVE_SETTINGS[change.setting]} {_value(change.old)} → {_value(change.new)}" for change in group]
+        yield _moment(step, "settings", f"Settings changed: {', '.join(parts)}.")
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def points(value: float) -> str:
+    """A score as the verdict writes it: two decimals and a real minus sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")

@@ -1,0 +1,79 @@
+// One answer of a replay: its prompt, its tokens as they are at a step, its score, and the way to the next prompt.
+import { el, setText, show } from "../shared/dom.js";
+import { number, readable } from "../shared/format.js";
+import { frameAt } from "./sums.js";
+import { ReplayTokens, legendOf } from "./tokens.js";
+
+const PROMPT = 300; // characters
+const SHORT = 80; // characters of a prompt that stands in one line with its answer
+
+export class ReplayAnswer {
+  constructor({ answers, tokens: scale }) {
+    this.answers = answers.filter(({ frames }) => frames.length);
+    this.place = 0;
+    this.step = 0;
+    const most = Math.max(...this.answers.flatMap(({ frames }) => frames.map(({ tokens }) => tokens.length)));
+    this.number = el("span", { class: "rs-replay-number", role: "status" });
+    this.tokens = new ReplayTokens(most, scale, (text) => setText(this.number, text));
+    this.prompt = el("span", { class: "rs-replay-prompt" });
+    this.tokens.node.prepend(this.prompt);
+    this.when = el("span", {});
+    this.judged = ["score", "gold"].map((name) => el("span", { class: `rs-replay-${name}`, data: { name } }));
+    this.rest = el("span", {});
+    const turn = el(
+      "button",
+      { type: "button", class: "rs-replay-next", onclick: () => this.turn() },
+      "Next prompt ",
+      (this.count = el("span", {})),
+    );
+    show(turn, this.answers.length > 1);
+    this.node = el(
+      "div",
+      { class: "rs-replay-answer" },
+      el("div", { class: "rs-replay-answer-head" }, this.when, this.judged, this.rest, turn),
+      this.tokens.node,
+      el("div", { class: "rs-replay-answer-foot" }, scale ? legendOf(scale) : null, this.number),
+    );
+  }
+
+  get frames() {
+    return this.answers[this.place].frames;
+  }
+
+  /** Keep room for the longest answer to this prompt, so that nothing below moves. */
+  reserve() {
+    const { node } = this.tokens;
+    const length = ({ tokens }) => tokens.reduce((sum, token) => sum + token.length, 0);
+    const longest = this.frames.reduce((most, frame) => (length(frame) > length(most) ? frame : most));
+    node.style.minHeight = "";
+    this.tokens.show(longest);
+    node.style.minHeight = `${node.offsetHeight}px`;
+    this.show(this.step, true);
+  }
+
+  turn() {
+    this.place = (this.place + 1) % this.answers.length;
+    this.reserve();
+  }
+
+  show(step, anew = false) {
+    this.step = step;
+    const frame = frameAt(this.frames, step);
+    if (frame === this.frame && !anew) return;
+    this.frame = frame;
+    this.tokens.show(frame);
+    setText(this.when, frame.step === 0 ? "Answer before training" : `Answer at step ${frame.step}`);
+    for (const node of this.judged) {
+      const { name } = node.dataset;
+      show(node, Number.isFinite(frame[name]));
+      setText(node, `${name} ${number(frame[name])}`);
+    }
+    show(this.rest, Boolean(frame.left_out));
+    setText(this.rest, frame.left_out ? `${frame.left_out} more tokens are not shown` : "");
+    const prompt = frame.prompt || this.answers[this.place].prompt;
+    setText(this.prompt, readable(prompt, PROMPT));
+    this.prompt.classList.toggle("rs-above", prompt.length > SHORT || prompt.includes("\n"));
+    setText(this.count, `${this.place + 1} of ${this.answers.length}`);
+    this.tokens.node.setAttribute("aria-label", `The answer at step ${frame.step}`);
+  }
+}

@@ -1,0 +1,43 @@
+// What a replay computes: between two steps, for its axes, and for its colours. Pure sums.
+
+const ROOM = 0.08; // of a range, above and below its curves
+
+/** A series at a place between two of its points; null where it is not known. */
+export function valueAt(series, place) {
+  const [before, share] = [Math.floor(place), place % 1];
+  const [from, to] = [series[before], series[Math.min(series.length - 1, before + 1)]];
+  return Number.isFinite(from) && Number.isFinite(to) ? from + (to - from) * share : (from ?? null);
+}
+
+/**
+ * The range that holds all numbers of some series, with room above and below.
+ * @returns {[number, number]}
+ */
+export function rangeOf(many) {
+  const known = many.flat().filter(Number.isFinite);
+  if (!known.length) return [0, 1];
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const room = ROOM * (high - low || Math.abs(high) || 1);
+  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+}
+
+/** Heights of words that keep a distance from each other, near those wanted. */
+export function apart(wanted, distance) {
+  const order = wanted.map((_, place) => place).sort((one, other) => wanted[one] - wanted[other]);
+  const found = [...wanted];
+  order.slice(1).forEach((place, index) => {
+    const above = order[index];
+    const overlap = distance - (found[place] - found[above]);
+    if (overlap <= 0) return;
+    found[above] -= overlap / 2;
+    found[place] += overlap / 2;
+  });
+  return found;
+}
+
+/** How strong the colour of a value is, 0 to 100: by the square root, as everywhere, and as the legend's marks. */
+export const strengthOf = (value, { centre, limit }) =>
+  Number.isFinite(value) ? Math.round(1000 * Math.sqrt(Math.min(1, Math.abs(value - centre) / limit))) / 10 : 0;
+
+/** The frame that holds at a step: the newest one that is not after it; the first one before that. */
+export const frameAt = (frames, step) => frames.findLast((frame) => frame.step <= step) || frames[0];

@@ -1,0 +1,37 @@
+// What a first visitor sees happen before anything is started: a recorded run, which can be put away.
+import { el, fill, pushButton } from "../shared/dom.js";
+import { lasting } from "../shared/lasting.js";
+import { RecordedReplay } from "../replay/recorded.js";
+
+const AWAY = "train.film-away";
+
+export class Film {
+  /** @param ask, run  as RecordedReplay takes them */
+  constructor(ask, run) {
+    this.about = { ask, run };
+    this.node = el("div", { class: "rs-film" });
+    this.show(!lasting.get(AWAY, false));
+  }
+
+  show(open) {
+    lasting.set(AWAY, !open);
+    this.replay?.pause();
+    this.replay = null;
+    if (!open)
+      return fill(
+        this.node,
+        pushButton("rs-link", "Show the recorded run", () => this.show(true)),
+      );
+    const away = pushButton("rs-button rs-small", "Hide", () => {
+      this.show(false);
+      this.node.querySelector("button").focus();
+    });
+    this.replay = new RecordedReplay({ ...this.about, words: "See it happen in a recorded run", actions: [away] });
+    return fill(this.node, this.replay.node);
+  }
+
+  /** A person is at work in the form. */
+  pause() {
+    this.replay?.pause();
+  }
+}

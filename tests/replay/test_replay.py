@@ -1,0 +1,184 @@
+"""What a replay shows: what was recorded, nothing in place of what was not, and moments with their sentences."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlhf_studio.analysis.doctor.phrases import Rising
+from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
+from rlhf_studio.analysis.replay import replay_of
+from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, advantages, answers_of
+from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
+from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows
+from rlhf_studio.config import RunConfig
+from rlhf_studio.runs.records import SettingChange, WatchRecord
+from tests.replay.runs import record
+from tests.runs.store_helpers import rollout, token_record
+
+FIXED = {"reward": {"components": [{"kind": "length"}]}, "ppo": {"gamma": 1.0, "lam": 0.5}}
+
+
+def watched(step: int, score: float = 1.0, **changes: Any) -> WatchRecord:
+    arrays = {"kl": np.array([1.0, 0.0, 2.0]), "values": np.array([0.5, 0.2, 0.1])}
+    given = {"sample": 0, "prompt": "say", "response": "a b.", "score": score, "gold": 0.25, "kl": 3.0, "stopped": True}
+    return WatchRecord(**{**given, "pieces": [" a", " b", "."], "arrays": {k: v.astype(np.float32) for k, v in arrays.items()}, **changes})
+
+
+def made(steps: int = 40, **changes: Any) -> RunData:
+    """A run in memory whose settings nobody knows."""
+    run = RunData(RunConfig(), "finished", "", "cpu", steps, np.arange(1, steps + 1), {}, settings_known=False)
+    return replace(run, **changes)
+
+
+def kinds(run: RunData) -> list[tuple[int, str]]:
+    return [(moment["step"], moment["kind"]) for moment in moments_of(run, [])]
+
+
+def test_what_is_not_known_is_null(tmp_path: Path) -> None:
+    reader = record(tmp_path / "run", [0.0, float("nan"), 1.0], metrics=[{"objective/kl": 0.5}, {}, {"objective/kl": 2.0}])
+    shown = replay_of(reader)
+    assert shown["series"] == {"score": [0.0, None, 1.0], "gold": None, "kl": [0.5, None, 2.0]}
+    assert (shown["steps"], shown["of"], shown["one_scale"], shown["answers"], shown["tokens"]) == ([1, 2, 3], 3, False, [], None)
+    assert 20 <= shown["seconds"] <= 120
+    assert [mark["kind"] for mark in shown["marks"]] == ["first", "last"]
+
+
+def test_a_run_with_nothing_to_replay_says_why(tmp_path: Path) -> None:
+    assert replay_of(record(tmp_path / "run", [1.0])) == {
+        "run": "run",
+        "title": "run",
+        "problem": "There is nothing to replay yet: a replay needs two recorded steps.",
+    }
+
+
+def test_advantages_worked_by_hand() -> None:
+    # δ = -0.3, -0.1, 0.9; A₂ = 0.9, A₁ = -0.1 + 0.5 · 0.9, A₀ = -0.3 + 0.5 · 0.35
+    values = np.array([0.5, 0.2, 0.1])
+    assert advantages(np.array([0.0, 0.0, 1.0]), values, 1.0, 0.5).tolist() == pytest.approx([-0.125, 0.35, 0.9])
+
+
+def test_the_tokens_of_a_watched_answer_have_the_advantages_that_it_would_have(tmp_path: Path) -> None:
+    reader = record(
+        tmp_path / "run",
+        [0.0, 1.0],
+        watched=[[watched(1)], [watched(2, score=2.0)]],
+        metrics=[{"objective/kl_coef": 0.1}, {"objective/kl_coef": 0.2}],
+        **FIXED,
+    )
+    shown = replay_of(reader)
+    (answer,) = shown["answers"]
+    assert (answer["prompt"], answer["watched"], [frame["step"] for frame in answer["frames"]]) == ("say", True, [1, 2])
+    first, last = answer["frames"]
+    assert (first["tokens"], first["score"], first["gold"], first["stopped"], first["left_out"]) == ([" a", " b", "."], 1.0, 0.25, True, 0)
+    # as above, with r = -0.1, 0, 1 - 0.2, and in the second step -0.2, 0, 2 - 0.4
+    assert first["values"] == pytest.approx([-0.275, 0.25, 0.7])
+    assert last["values"] == pytest.approx([-0.5 + 0.5 * 0.65, -0.1 + 0.5 * 1.5, 1.5])
+    assert shown["tokens"] == {"quantity": "advantages", "label": "advantage", "centre": 0.0, "limit": 1.5}
+
+
+@pytest.mark.parametrize("shaped", [{"score_clip": 1.0}, {"scaling": "scale"}, {"length_penalty": 0.1}])
+def test_where_the_score_is_shaped_the_colour_is_the_kl(tmp_path: Path, shaped: dict[str, Any]) -> None:
+    settings = {**FIXED, "reward": {**FIXED["reward"], **shaped}}
+    shown = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=[[watched(1)], [watched(2)]], **settings))
+    assert shown["tokens"]["quantity"] == "kl" and shown["answers"][0]["frames"][0]["values"] == [1.0, 0.0, 2.0]
+
+
+def test_without_watched_prompts_those_that_were_sampled_most_often(tmp_path: Path) -> None:
+    names = [["a", "b"], ["c", "a"], ["a", "b"]]
+    tokens = token_record(2, pieces=[" x", "."])
+    steps = [[rollout(row, prompt=name, tokens=tokens if name == "a" else None) for row, name in enumerate(own)] for own in names]
+    answers = replay_of(record(tmp_path / "run", [0.0, 1.0, 2.0], rollouts=steps))["answers"]
+    assert [(one["prompt"], one["watched"], [frame["step"] for frame in one["frames"]]) for one in answers] == [
+        ("a", False, [1, 2, 3]),
+        ("b", False, [1, 3]),
+    ]
+    assert answers[0]["frames"][0]["values"] == pytest.approx(tokens.arrays["advantages"].tolist(), rel=1e-2)
+    assert answers[1]["frames"][0]["tokens"] == ["response 1"] and answers[1]["frames"][0]["values"] == [None]
+
+
+def test_where_no_prompt_came_twice_each_step_shows_its_best_answer(tmp_path: Path) -> None:
+    steps = [[rollout(0, score=0.0, prompt=f"low {step}"), rollout(1, score=1.0, prompt=f"high {step}")] for step in (1, 2)]
+    (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
+    assert answer["prompt"] == "" and [frame["prompt"] for frame in answer["frames"]] == ["high 1", "high 2"]
+
+
+def test_long_answers_stay_small() -> None:
+    draw = np.random.default_rng(0)
+
+    words = [f" w{number}" for number in draw.integers(0, 5000, 20_000)]
+
+    def long(step: int, sample: int) -> tuple[int, WatchRecord]:
+        pieces = words[97 * step + 2000 * sample :][:512]
+        arrays = {"kl": draw.standard_normal(512).astype(np.float32)}
+        return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays=arrays)
+
+    reader: Any = SimpleNamespace(watched=lambda: [long(step, sample) for step in range(1, 61) for sample in range(5)])
+    answers, tokens = answers_of(reader, made(60))
+    assert len(answers) == MOST_ANSWERS and tokens is not None
+    assert all((one["frames"][0]["step"], one["frames"][-1]["step"]) == (1, 60) for one in answers)
+    assert len(gzip.compress(json.dumps(answers).encode())) < 290_000
+
+
+def test_one_scale_is_told_by_what_both_say_at_first() -> None:
+    def rows(factor: float, away: float) -> list[Any]:
+        return [rollout(at, score=float(at % 5), gold=factor * (at % 5) + away) for at in range(20)]
+
+    assert on_one_scale(rows(0.5, 0.0))
+    assert not on_one_scale(rows(0.1, 0.0)) and not on_one_scale(rows(1.0, 5.0))
+    assert not on_one_scale(rows(0.5, 0.0)[:5]) and not on_one_scale([rollout(at) for at in range(20)])
+
+
+def test_a_long_run_is_thinned_and_keeps_its_moments() -> None:
+    rows = shown_rows(np.arange(1, 1001), [500, 777], most=100)
+    assert len(rows) <= 100 and {0, 499, 776, 999} <= set(rows.tolist())
+    assert shown_rows(np.arange(1, 51), [7]).tolist() == list(range(50))
+
+
+def test_kl_counts_as_passed_when_it_stays_above() -> None:
+    kl = np.full(40, 10.0)
+    kl[5], kl[20:] = 16.0, 16.0
+    run = made(metrics={"objective/kl": kl})
+    (moment,) = moments_of(run, [])
+    assert (moment["step"], moment["kind"]) == (22, "kl") and "KL passes 15 nats" in moment["sentence"]
+    ppo = {"kl_controller": "adaptive", "kl_target": 6.0}
+    adaptive = replace(run, config=RunConfig.model_validate({"ppo": ppo}), settings_known=True)
+    assert "its target of 6 nats" in moments_of(adaptive, [])[0]["sentence"] and kinds(adaptive)[0][0] == 2
+
+
+def test_a_phrase_has_a_first_sign_and_a_takeover_whatever_it_is_called_between() -> None:
+    def phrase(text: str, after: int, z: float) -> Rising:
+        return Rising(text, tuple(text.split()), "ends", 1, 64, after, 64, after / 64, (after - 1) / 64, z)
+
+    rising = {
+        1: None,
+        2: phrase("piece", 4, 2.0),
+        3: phrase("piece", 20, 5.0),
+        4: phrase("a piece", 24, 6.0),
+        5: phrase("a piece", 40, 9.0),
+    }
+    moments = moments_of(made(rising=rising | {6: phrase("a piece", 60, 15.0)}), [])
+    assert [(moment["step"], moment["sentence"]) for moment in moments] == [
+        (3, "“piece” spreads: it ends 20 of 64 answers, 1 of 64 at the start."),
+        (5, "“a piece” now ends 40 of 64 answers, 1 of 64 at the start."),
+    ]
+
+
+def test_changed_settings_are_moments_and_the_least_telling_go_first() -> None:
+    changes = [SettingChange(step, "ppo.kl_coef", 0.1, 0.2) for step in range(2, 20)]
+    kl = np.where(np.arange(40) > 30, 20.0, 1.0)
+    run = made(changes=changes, metrics={"objective/kl": kl})
+    assert len(kinds(run)) == MOST_MOMENTS and kinds(run)[-1] == (33, "kl")
+    assert moments_of(run, [])[0]["sentence"] == "Settings changed: KL coefficient 0.1 → 0.2."
+
+
+def test_a_run_without_moments_has_none(tmp_path: Path) -> None:
+    run = RunCache(record(tmp_path / "run", [0.0, 0.1, 0.0])).read()
+    assert isinstance(run, RunData) and moments_of(run, []) == []
