@@ -87,6 +87,7 @@ def test_the_first_screen_has_a_recording_that_can_be_put_away(open_page: Callab
     wait_for_form(page)
     player = page.locator(".rs-film .rs-replay")
     expect(player.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    assert violations(page, ".rs-film") == []
     player.get_by_role("button", name="Hide").click()
     expect(page.get_by_role("button", name="Show the recorded run")).to_be_focused()
     page.reload()
