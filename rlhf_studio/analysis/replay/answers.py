@@ -49,7 +49,7 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
     frames = [frame for film in films for frame in film if frame.pieces]
     quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
     share = max(1, MOST_TOKENS // max(1, sum(map(len, films))))
-    answers = []
+    answers: list[dict[str, Any]] = []
     for film in films:
         prompts = {frame.prompt for frame in film}
         own = len(prompts) > 1

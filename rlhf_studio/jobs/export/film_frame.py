@@ -138,7 +138,7 @@ class Frame:
 
     def _share(self, step: int) -> float:
         first, last = self._payload["steps"][0], self._payload["steps"][-1]
-        return (step - first) / max(1, last - first)
+        return float((step - first) / max(1, last - first))
 
     # --- curves --------------------------------------------------------------------------------------------------------------
 
