@@ -164,10 +164,19 @@ class TrainerWatch:
         with self._session.guard:
             if self._session.recording is None and self._trainer is None and any("loss" in name for name in logs):
                 self._begin(args, state, None, None)  # a trainer with a loop of its own
+            if int(state.global_step) == 0:
+                self._before_training(metrics_of_log(self._stage, logs))
+                return
             if self._online is None and self._logs and int(state.global_step) != self._at:
                 self._flush()
             self._logs.append(metrics_of_log(self._stage, logs))
             self._at, self._logged = int(state.global_step), self._session.now()
+
+    def _before_training(self, measured: Mapping[str, float]) -> None:
+        """An evaluation before the first step: it belongs to none."""
+        if self._session.recording is not None and measured:
+            numbers = ", ".join(f"{name} {value:.4g}" for name, value in measured.items())
+            self._session.recording.event(EventRecord("info", "attach", f"Before the first step: {numbers}."))
 
     def train_end(self) -> None:
         """The training is over."""
@@ -181,7 +190,7 @@ class TrainerWatch:
         with self._session.guard:
             if self._online is not None:
                 self._online.deliver()
-            elif any(self._logs) and self._at > 0:
+            elif any(self._logs):
                 self._record(self._at, lambda: ([], {}), self._logged)
 
     def _deliver(self, step: int, make: Callable[[], Any], note: str) -> None:

@@ -39,7 +39,7 @@ NAMES: dict[Stage, dict[str, str]] = {
     },
 }
 _LAST = re.compile(r"(^|[/_])(lr|epoch|episode|num_tokens|tokens_seen)$")
-_ENDS = re.compile(r"(?:^|[/_])(min|max)(?:[/_]|$)")
+_ENDS = re.compile(r"(?:^|[/_])(min|max)(?:_[^/]*)?$")  # before that may stand the name of a reward function, such as max_words
 _OF_THE_PROGRAM = ("train_runtime", "train_loss", "train_samples_per_second", "train_steps_per_second", "total_flos")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,19 +76,36 @@ def _is_recorded(reader: RunReader, step: int, seen: dict[str, Any]) -> None:
         assert record.kl == pytest.approx(float(np.sum(arrays["logprobs"] - arrays["ref_logprobs"])))
 
 
+class LogsFirst(TrainerCallback):
+    """What is logged before the first step, as by an evaluation before training."""
+
+    def __init__(self, log: Callable[[], None]):
+        self._log = log
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._log()
+
+
 def test_several_optimizer_steps_of_a_generation_are_one_step_of_the_run(tmp_path: Path) -> None:
     watched = trainer(tmp_path / "out", steps=6, gradient_accumulation_steps=1, warmup_steps=3)
-    log, told = watched.log, [{"entropy": 1.0, "clip_ratio/low_min": 0.5}, {"entropy": 4.0, "clip_ratio/low_min": 0.25, "num_tokens": 7.0}]
+    log = watched.log
+    told = [
+        {"entropy": 1.0, "clip_ratio/low_min": 0.5, "rewards/max_words/mean": 0.2},
+        {"entropy": 4.0, "clip_ratio/low_min": 0.25, "rewards/max_words/mean": 0.8, "num_tokens": 7.0},
+    ]
     watched.log = lambda logs, *more: log({**logs, **told[watched.state.global_step % 2 - 1]}, *more)
     Studio(workspace=tmp_path).watch(watched)
+    watched.add_callback(LogsFirst(lambda: log({"entropy": 9.0})))
     watched.train()
     reader = only_run(tmp_path)
+    assert any("Before the first step: policy/entropy_avg 9" in event.text for event in reader.events_since(0))
     assert (reader.status().step, reader.status().total_steps, reader.config().ppo.warmup_steps) == (3, 3, 2)  # of 6, 6 and 3
     for step, own in reader.metrics_since(0):
-        first, second = watched.state.log_history[2 * step - 2 : 2 * step]
+        first, second = watched.state.log_history[2 * step - 1 : 2 * step + 1]
         assert own["loss/policy_avg"] == pytest.approx((first["loss"] + second["loss"]) / 2)
         assert own["lr"] == second["learning_rate"] != first["learning_rate"] and own["train/epoch"] == second["epoch"]
         assert (own["policy/entropy_avg"], own["trainer/clip_ratio/low_min"], own["trainer/num_tokens"]) == (2.5, 0.25, 7.0)
+        assert own["trainer/rewards/max_words/mean"] == pytest.approx(0.5)  # the name of a reward, not the end of a range
 
 
 class AskAt(TrainerCallback):
