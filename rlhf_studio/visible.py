@@ -7,7 +7,7 @@ Control characters steer a terminal, and characters of direction show a name in 
 from __future__ import annotations
 
 import re
-from typing import TextIO
+from typing import Any, TextIO
 
 _NOT_SEEN = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and new line
@@ -23,6 +23,14 @@ _HIDDEN_IN_A_LINE = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 def visible(text: str, *, lines: bool = True) -> str:
     """The text with each hidden character written as its code, ``⟨U+202E⟩``; with ``lines`` tabs and new lines stay as they are."""
     return (_HIDDEN if lines else _HIDDEN_IN_A_LINE).sub(lambda found: f"\u27e8U+{ord(found[0]):04X}\u27e9", text)
+
+
+def text_of(thing: Any) -> str:
+    """What an error or another object of somebody else says; the name of its type where it says nothing, or cannot."""
+    try:
+        return str(thing) or type(thing).__name__
+    except Exception:  # noqa: BLE001 - its text may fail in any way
+        return type(thing).__name__
 
 
 def refuse_hidden(text: str, what: str, *, lines: bool = False) -> None:

@@ -282,12 +282,21 @@ def test_a_stop_on_the_page_stops_the_program(folder: Path, tmp_path: Path) -> N
         trainer.step(trainer.sample(), by_length)
 
 
-def test_a_program_that_ends_or_fails_says_so(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_ends_or_fails_says_so(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = {"device": "cpu", "watch_prompts": 0}
     trainer = build(folder, run_dir=tmp_path / "left", engine=engine)
     next(trainer.train())
     del trainer
     assert RunReader(tmp_path / "left").status().state == "stopped"
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))  # imported, and no notebook
+    monkeypatch.setattr(sys, "last_exc", OSError("no more data " * 1000), raising=False)
+    died = build(folder, run_dir=tmp_path / "died", engine=engine)
+    del died
+    status = RunReader(tmp_path / "died").status()
+    assert status.state == "failed" and "no more data" in status.cause and len(status.cause) < 1000
+    monkeypatch.undo()
     fails = build(folder, lambda p, r: 1 / 0, run_dir=tmp_path / "failed", engine=engine)
     with pytest.raises(RewardError, match="ZeroDivisionError"):
         next(fails.train())

@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
 from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter, write_run
-from rlhf_studio.visible import visible
+from rlhf_studio.visible import text_of, visible
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
@@ -34,14 +34,6 @@ Control = Literal["stop", "checkpoint"]
 Job = Callable[[RunWriter], None]
 _KINDS: dict[str, Control] = {"stop": "stop", "discard": "stop", "checkpoint": "checkpoint"}
 _log = logging.getLogger("rlhf_studio.attach")
-
-
-def words_of(thing: Any) -> str:
-    """What an error or another object says; the name of its type where it says nothing, or cannot."""
-    try:
-        return str(thing) or type(thing).__name__
-    except Exception:  # noqa: BLE001 - a class of somebody else's: its text may fail in any way
-        return type(thing).__name__
 
 
 class Guard:
@@ -64,7 +56,7 @@ class Guard:
         if first:
             known = isinstance(error, StoreError | OSError)
             text = "RLHF Studio records no more of this run: %s. The training goes on."
-            _log.warning(text, words_of(error).rstrip("."), exc_info=None if known else error)
+            _log.warning(text, text_of(error).rstrip("."), exc_info=None if known else error)
         return True
 
 
@@ -167,7 +159,7 @@ class Recording:
             self._log_end(self._why_ended(self.guard.error))
 
     def _why_ended(self, error: Exception) -> str:
-        words = visible(words_of(error), lines=False).rstrip(".")[:MOST_WORDS]
+        words = visible(text_of(error), lines=False).rstrip(".")[:MOST_WORDS]
         return f"{RECORDING_ENDED}: {words}. The training goes on without it."
 
     def _log_end(self, text: str) -> None:

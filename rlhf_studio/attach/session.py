@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.attach.recording import Control, Guard, Recording, words_of
+from rlhf_studio.attach.recording import Control, Guard, Recording
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import RunConfig, Stage
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
-from rlhf_studio.visible import visible
+from rlhf_studio.visible import text_of, visible
 
 TEXTS_ALONE = (
     "Some responses are texts alone: the inspector shows them cut at words, and their lengths count words. "
@@ -160,7 +160,7 @@ class Session:
             if isinstance(error, KeyboardInterrupt):
                 state, cause = "stopped", "Stopped from the keyboard."
             elif error is not None:
-                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(words_of(error))[:500]}"
+                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(text_of(error))[:500]}"
             recording.close(state, cause)
 
 

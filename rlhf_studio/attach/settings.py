@@ -9,10 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlhf_studio.attach.recording import words_of
 from rlhf_studio.config import STAGES, Stage, StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, parse_config
-from rlhf_studio.visible import visible
+from rlhf_studio.visible import text_of, visible
 
 UNKNOWN = "unknown"
 _ALWAYS_SECRET = re.compile(r"password|passwd|passphrase|secret|credential|authorization|bearer|cookie")
@@ -109,7 +108,7 @@ def _parsed(stage: Stage, dotted: Mapping[str, Any], name: str) -> StageConfig:
     except ConfigError:
         raise
     except Exception as error:  # of a value of somebody else's class: reading or showing it may fail in any way
-        raise ConfigError([Problem("", words_of(error))]) from error
+        raise ConfigError([Problem("", text_of(error))]) from error
 
 
 def as_json(settings: Mapping[str, Any]) -> bytes:
@@ -128,11 +127,11 @@ def _told(value: Any, depth: int = 0) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value) if field.repr}
     if isinstance(value, Mapping):
-        named = [(words_of(name), inner) for name, inner in value.items()]
+        named = [(text_of(name), inner) for name, inner in value.items()]
         return {name: _told(inner, depth + 1) for name, inner in named if not _is_secret(name, inner)}
     if isinstance(value, list | tuple):
         return [_told(inner, depth + 1) for inner in value]
-    return visible(_NAMED_IN_TEXT.sub(_without_secret, value if isinstance(value, str) else words_of(value)))[:1000]
+    return visible(_NAMED_IN_TEXT.sub(_without_secret, value if isinstance(value, str) else text_of(value)))[:1000]
 
 
 def _without_secret(pair: re.Match[str]) -> str:

@@ -15,11 +15,12 @@ def libraries_stay() -> Iterator[None]:
     Torch and transformers make about a million objects that stay. To search them again and again while they load, and twice at the end
     of the process, takes as long as all the rest of loading. Where all is loaded already, nothing happens.
     """
-    before = len(sys.modules)
+    before, collects = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if len(sys.modules) > before:
             gc.freeze()
-        gc.enable()
+        if collects:
+            gc.enable()

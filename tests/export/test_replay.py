@@ -138,5 +138,5 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_make(tmp_path: P
     assert '"score":[0.0,0.5,1.0]' in (tmp_path / "out.html").read_text(encoding="utf-8")
     assert main(["export", str(tmp_path / "run"), "--replay", str(tmp_path / "out.mp4")]) == BAD_INPUT
     assert "out.mp4: the name ends with .html, .gif, .webp" in capsys.readouterr().err
-    assert main(["export", str(tmp_path / "short"), "--replay", str(tmp_path / "no.html")]) == BAD_INPUT
-    assert "a replay needs two recorded steps" in capsys.readouterr().err and not (tmp_path / "no.html").exists()
+    assert main(["export", str(tmp_path / "short"), "--replay", str(tmp_path / "no.html"), "--csv", str(tmp_path / "no.csv")]) == BAD_INPUT
+    assert "a replay needs two recorded steps" in capsys.readouterr().err and not list(tmp_path.glob("no.*"))

@@ -7,6 +7,7 @@ The program makes the steps. The engine's own writer commits them, and the engin
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,9 @@ from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import EventRecord, Origin, State, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import write_run
-from rlhf_studio.visible import say
+from rlhf_studio.visible import say, text_of
+
+MOST_LETTERS = 500  # of an error
 
 
 class ProgramRun:
@@ -41,7 +44,6 @@ class ProgramRun:
 
     Attributes:
         run_dir: the folder.
-        ended: whether nothing is recorded any more.
         listener: told of each phase of a step, before what comes next.
     """
 
@@ -59,7 +61,7 @@ class ProgramRun:
     ):
         """Make the folder. Raises StoreError, as where it exists already; nothing is left then."""
         create_run(run_dir, config, name=name, state="loading", origin=Origin(program=this_program()), files=files)
-        self.run_dir, self.ended = run_dir, False
+        self.run_dir, self._closed, self._process = run_dir, False, os.getpid()
         self.listener: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
         self._config, self._stopped, self._left = config, stopped, left
         self._planned = self._total = config.ppo.steps
@@ -76,6 +78,11 @@ class ProgramRun:
             self._opened = opened.pop_all()
         self._control = Control(self._stage, self._writer, Signals(), self.checkpoint)
         self._stage.after_phase = self._after_phase
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is recorded any more. A forked process records nothing: the folder is its parent's."""
+        return self._closed or os.getpid() != self._process
 
     def end_with(self, owner: object) -> None:
         """End the run when ``owner`` is gone, at the latest when the program ends."""
@@ -134,7 +141,8 @@ class ProgramRun:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             self._close("stopped")
         elif error is not None:
-            self._close("failed", f"{type(error).__name__}: {error}. The program ended with it; run the program again")
+            cause = f"{type(error).__name__}: {text_of(error)[:MOST_LETTERS].rstrip('.')}"
+            self._close("failed", f"{cause}. The program ended with it; run the program again")
         else:
             self._close("finished" if self._stage.finished else self._left)
 
@@ -156,7 +164,7 @@ class ProgramRun:
         """End the recording; ``state`` None: it stands there already."""
         if self.ended:
             return
-        self.ended = True
+        self._closed = True
         with self._opened:
             try:
                 if state is not None:
@@ -180,6 +188,7 @@ class ProgramRun:
 
 def _what_ended_the_program() -> BaseException | None:
     """The exception that ends the program; None where there is none, and in a notebook, where one ends a cell only."""
-    if hasattr(sys, "ps1") or "IPython" in sys.modules:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if hasattr(sys, "ps1") or shell is not None:
         return None
     return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

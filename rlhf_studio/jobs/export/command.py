@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.analysis.replay import replay_of
@@ -78,6 +78,7 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
     chosen = choose(reader, request.at) if request.targets.keys() & set(WEIGHTS) else None
     if chosen is not None and not chosen.is_adapter and "adapter" in request.targets:
         raise targets.refuse(ONLY_WHOLE if chosen.kind == "reward_model" else ONLY_MERGED)
+    replay = _replay(reader, on_progress) if "replay" in request.targets else {}
     files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in request.targets}
     address = ""
     for kind in sorted(request.targets, key=lambda kind: kind in WEIGHTS and bool(request.push)):
@@ -87,7 +88,7 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
             assert chosen is not None
             files[kind], address = _weights(reader, kind, chosen, target, request, on_progress, status.device)
         else:
-            files[kind] = [_file(reader, kind, target, request.replace, on_progress)]
+            files[kind] = [_file(reader, kind, target, request.replace, replay, on_progress)]
     return ExportResult(list(chain.from_iterable(files.values())), address)
 
 
@@ -182,13 +183,14 @@ def _fill(reader: RunReader, kind: Kind, chosen: Chosen, folder: Path, title: st
     )
 
 
-def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, on_progress: OnProgress) -> tuple[Path, int]:
+def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, replay: dict[str, Any], on_progress: OnProgress) -> tuple[Path, int]:
     with targets.new_file(target, replace=replace) as path:
         if kind == "html":
             on_progress("Writing the report", None)
             path.write_text(report(story_of(reader)), encoding="utf-8")
         elif kind == "replay":
-            _replay(reader, path, target.suffix.lower(), on_progress)
+            on_progress("Writing the replay", None)
+            _write_replay(replay, path, target.suffix.lower())
         elif kind == "csv":
             with path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(reader, file, partial(on_progress, "Writing the metrics"))
@@ -198,12 +200,15 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, on_progres
     return target, target.stat().st_size
 
 
-def _replay(reader: RunReader, path: Path, suffix: str, on_progress: OnProgress) -> None:
+def _replay(reader: RunReader, on_progress: OnProgress) -> dict[str, Any]:
     on_progress("Reading what the replay shows", None)
     payload = replay_of(reader)
     if "problem" in payload:
         raise targets.refuse(payload["problem"])
-    on_progress("Writing the replay", None)
+    return payload
+
+
+def _write_replay(payload: dict[str, Any], path: Path, suffix: str) -> None:
     if suffix == ".html":
         path.write_text(replay_page(payload), encoding="utf-8")
     else:

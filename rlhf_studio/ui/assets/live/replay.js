@@ -16,7 +16,7 @@ export class LiveReplay {
     this.ask = ask;
     this.has = has;
     this.moved = moved;
-    this.button = pushButton("rs-button rs-small", "Replay", () => (this.player ? this.close() : this.open()));
+    this.button = pushButton("rs-button rs-small", "Replay", () => (this.wanted ? this.close() : this.open()));
     this.button.setAttribute("aria-expanded", "false");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.stage = el("div");
