@@ -182,3 +182,15 @@ def test_changed_settings_are_moments_and_the_least_telling_go_first() -> None:
 def test_a_run_without_moments_has_none(tmp_path: Path) -> None:
     run = RunCache(record(tmp_path / "run", [0.0, 0.1, 0.0])).read()
     assert isinstance(run, RunData) and moments_of(run, []) == []
+
+
+def test_where_the_policy_is_paid_a_shaped_score_the_replay_shows_what_the_curve_is_made_of(tmp_path: Path) -> None:
+    def row(sample: int, prompt: str) -> Any:
+        # scaled to about 1, as gold is; the curve is at about 300
+        return rollout(sample, score=0.1 * sample, gold=0.1 * sample, prompt=prompt, parts={"model": 290.0 + sample, "length": 10.0})
+
+    steps = [[row(sample, f"p{sample}") for sample in range(12)] for _ in (1, 2)]
+    settings = {**FIXED, "reward": {**FIXED["reward"], "scaling": "normalise"}}
+    shown = replay_of(record(tmp_path / "run", [305.0, 305.0], rollouts=steps, **settings))
+    assert not shown["one_scale"]
+    assert [answer["frames"][0]["score"] for answer in shown["answers"]] == [300.0, 301.0, 302.0, 303.0]

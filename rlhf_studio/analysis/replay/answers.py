@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.series import rounded
+from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, WatchRecord
 
@@ -23,6 +24,8 @@ MOST_STEPS_READ = 96
 DIGITS = 3
 LABELS = {"advantages": "advantage", "kl": "KL"}
 """What may colour the tokens, the best first."""
+SHAPING = ("scaling", "score_clip", "length_penalty", "missing_eos_penalty")
+"""Settings of the reward by which the policy is paid another score than the charts draw."""
 GIVES_EARLY = ("python", "http")
 """Reward components that may give a part of the score to tokens before the last."""
 
@@ -44,7 +47,7 @@ class Frame:
 def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them."""
     watched = _watched(reader, run)
-    films = watched or _sampled(reader)
+    films = watched or _sampled(reader, run)
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
     frames = [frame for film in films for frame in film if frame.pieces]
     quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
@@ -107,7 +110,7 @@ def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarr
     where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
     """
     ppo, reward = run.config.ppo, run.config.reward
-    shaped = reward.scaling != "none" or reward.score_clip or reward.length_penalty or reward.missing_eos_penalty or ppo.whiten_rewards
+    shaped = _shapes(run.config) or ppo.whiten_rewards
     early = any(component.kind in GIVES_EARLY for component in reward.components)
     known = {"values", "kl"} <= record.arrays.keys() and record.score is not None and np.isfinite(record.score)
     if not run.settings_known or not ppo.has_critic or shaped or early or not known or not len(record.arrays["kl"]):
@@ -129,12 +132,29 @@ def advantages(rewards: np.ndarray, values: np.ndarray, gamma: float, lam: float
     return result
 
 
-def _sampled(reader: RunReader) -> list[list[Frame]]:
+def score_of(record: RolloutRecord, shaped: bool) -> float:
+    """The score as the charts draw it: the sum of its parts, where the recorded one was ``shaped`` before the policy saw it."""
+    return sum(record.parts.values()) if shaped and record.parts else record.score
+
+
+def is_shaped(run: RunData) -> bool:
+    """Whether any part of the run paid the policy a score that was scaled or clipped, or less a penalty."""
+    changed = any(setting.removeprefix("reward.") in SHAPING for _, setting in run.reward_changes)
+    return run.settings_known and (changed or _shapes(run.config))
+
+
+def _shapes(config: RunConfig) -> bool:
+    return any(getattr(config.reward, name) not in ("none", None, 0) for name in SHAPING)
+
+
+def _sampled(reader: RunReader, run: RunData) -> list[list[Frame]]:
     """Films of the prompts that were sampled at most of the steps read; one film of the best answers where no prompt came twice."""
     by_prompt: dict[str, dict[int, RolloutRecord]] = defaultdict(dict)
     best: dict[int, RolloutRecord] = {}
+    shaped = is_shaped(run)
     for step in _evenly(reader.rollout_steps(), MOST_STEPS_READ):
-        for record in reader.rollouts(step):
+        for recorded in reader.rollouts(step):
+            record = replace(recorded, score=score_of(recorded, shaped))
             by_prompt[record.prompt].setdefault(step, record)
             if step not in best or _worth(record) > _worth(best[step]):
                 best[step] = record
