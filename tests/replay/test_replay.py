@@ -15,7 +15,7 @@ import pytest
 from rlhf_studio.analysis.doctor.phrases import Rising
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
-from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, advantages, answers_of
+from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advantages, answers_of
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
 from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows
 from rlhf_studio.config import RunConfig
@@ -108,6 +108,7 @@ def test_where_no_prompt_came_twice_each_step_shows_its_best_answer(tmp_path: Pa
     steps = [[rollout(0, score=0.0, prompt=f"low {step}"), rollout(1, score=1.0, prompt=f"high {step}")] for step in (1, 2)]
     (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
     assert answer["prompt"] == "" and [frame["prompt"] for frame in answer["frames"]] == ["high 1", "high 2"]
+    assert [frame["tokens"] for frame in answer["frames"]] == [["response 1"], ["response 1"]]
 
 
 def test_long_answers_stay_small() -> None:
@@ -194,3 +195,24 @@ def test_where_the_policy_is_paid_a_shaped_score_the_replay_shows_what_the_curve
     shown = replay_of(record(tmp_path / "run", [305.0, 305.0], rollouts=steps, **settings))
     assert not shown["one_scale"]
     assert [answer["frames"][0]["score"] for answer in shown["answers"]] == [300.0, 301.0, 302.0, 303.0]
+
+
+@pytest.mark.parametrize("longest", [400, 9000])
+def test_answers_are_cut_only_where_all_together_are_too_long_and_then_the_long_ones(longest: int) -> None:
+    def answer(step: int, sample: int) -> tuple[int, WatchRecord]:
+        pieces = ["a"] * (40 if sample else longest)
+        return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays={"kl": np.ones(len(pieces), np.float32)})
+
+    reader: Any = SimpleNamespace(watched=lambda: [answer(step, sample) for step in range(64) for sample in range(4)])
+    frames = [frame for one in answers_of(reader, made(64))[0] for frame in one["frames"]]
+    shown = {len(frame["tokens"]) + frame["left_out"]: len(frame["tokens"]) for frame in frames}
+    assert shown[40] == 40 and sum(len(frame["tokens"]) for frame in frames) <= MOST_TOKENS
+    assert (shown[longest] == longest) == (longest == 400)
+    assert all(frame["stopped"] is not bool(frame["left_out"]) for frame in frames)
+
+
+def test_words_of_a_text_whose_tokens_nobody_knows_have_no_end_token(tmp_path: Path) -> None:
+    words = replace(token_record(2, pieces=["real", " words"]), response_ids=np.full(2, -1, np.int32))
+    steps = [[rollout(0, prompt="a", tokens=tokens, stopped=True)] for tokens in (words, token_record(2))]
+    (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
+    assert [frame["stopped"] for frame in answer["frames"]] == [None, True]

@@ -51,17 +51,27 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
     frames = [frame for film in films for frame in film if frame.pieces]
     quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
-    share = max(1, MOST_TOKENS // max(1, sum(map(len, films))))
+    most = _most_tokens([len(frame.pieces) for film in films for frame in film])
     answers: list[dict[str, Any]] = []
     for film in films:
         prompts = {frame.prompt for frame in film}
         own = len(prompts) > 1
-        shown = [_shown(frame, quantity, share, own) for frame in film]
+        shown = [_shown(frame, quantity, most, own) for frame in film]
         answers.append({"prompt": "" if own else without_secrets(prompts.pop()), "watched": bool(watched), "frames": shown})
     known = [abs(value) for answer in answers for frame in answer["frames"] for value in frame["values"] if value is not None]
     if quantity is None or not known:
         return answers, None
     return answers, {"quantity": quantity, "label": LABELS[quantity], "centre": 0.0, "limit": max(known)}
+
+
+def _most_tokens(lengths: Sequence[int]) -> int:
+    """How many tokens of an answer are shown: all where the budget holds them, else the longest answers are cut to one length."""
+    left = MOST_TOKENS
+    for place, length in enumerate(ordered := sorted(lengths)):
+        if length * (len(ordered) - place) > left:
+            return max(1, left // (len(ordered) - place))
+        left -= length
+    return max([1, *lengths])
 
 
 def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
         "values": values[:most],
         "score": score,
         "gold": gold,
-        "stopped": frame.stopped if frame.pieces else None,
+        "stopped": False if left_out else frame.stopped if frame.pieces else None,
         "left_out": left_out,
     }
 
@@ -170,7 +180,8 @@ def _worth(record: RolloutRecord) -> float:
 def _sampled_frame(reader: RunReader, step: int, record: RolloutRecord) -> Frame:
     tokens = reader.rollout(step, record.sample).tokens
     pieces, arrays = ([], {}) if tokens is None else (tokens.response_pieces, tokens.arrays)
-    return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped)
+    known = tokens is not None and not np.any(tokens.response_ids < 0)  # else the pieces may be words: the last one is no end token
+    return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped if known else None)
 
 
 def _evenly(items: Sequence[Any], most: int) -> list[Any]:

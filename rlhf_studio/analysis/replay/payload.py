@@ -51,10 +51,10 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
     - ``answers``: up to four: ``prompt``, ``watched`` (false for prompts that the run sampled now and then), and ``frames``, ascending by
-      step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score``, ``gold``, ``stopped``
-      (whether the last token ended the answer; null where not known), ``left_out`` (tokens behind those shown). A frame has a ``prompt`` of
-      its own where the run answered no prompt twice; the answer's is empty then. Without recorded tokens a frame has one token, the whole
-      text, with the value null.
+      step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score`` (as the curve's),
+      ``gold``, ``stopped`` (whether the last of ``tokens`` is the end token; null where not known), ``left_out`` (tokens behind those
+      shown). A frame has a ``prompt`` of its own where the run answered no prompt twice; the answer's is empty then. Without recorded
+      tokens a frame has one token, the whole text, with the value null.
 
     Texts lose secrets that are well known, as everywhere (:func:`~rlhf_studio.analysis.logs.shareable.without_secrets`).
 
