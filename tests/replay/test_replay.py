@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.phrases import Rising
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
@@ -216,3 +217,38 @@ def test_words_of_a_text_whose_tokens_nobody_knows_have_no_end_token(tmp_path: P
     steps = [[rollout(0, prompt="a", tokens=tokens, stopped=True)] for tokens in (words, token_record(2))]
     (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
     assert [frame["stopped"] for frame in answer["frames"]] == [None, True]
+
+
+def test_a_phrase_that_takes_over_has_a_moment_also_after_a_longer_one_that_spreads() -> None:
+    def phrase(text: str, after: int, z: float) -> Rising:
+        return Rising(text, tuple(text.split()), "ends", 0, 64, after, 64, after / 64, after / 64, z)
+
+    run = made(rising={10: phrase("a real masterpiece", 15, 4.2), 40: phrase("masterpiece", 60, 15.0)})
+    assert [(moment["step"], moment["sentence"][:20]) for moment in moments_of(run, [])] == [
+        (10, "“a real masterpiece”"),
+        (40, "“masterpiece” now en"),
+    ]
+
+
+def test_a_share_of_nothing_is_not_told() -> None:
+    rising = Rising("the end", ("the", "end"), "ends", 0, 0, 16, 16, 1.0, 1.0, 9.0)
+    assert moments_of(made(rising={3: rising}), [])[0]["sentence"] == "“the end” now ends 16 of 16 answers."
+
+
+def test_a_kl_that_is_far_too_high_in_the_last_step_alone_is_a_moment() -> None:
+    kl = np.full(40, 10.0)
+    kl[-1] = 400.0
+    run = made(metrics={"objective/kl": kl, "tokens/response_length": np.full(40, 20.0)})
+    (moment,) = moments_of(run, diagnosis(run).findings)
+    assert (moment["step"], moment["kind"]) == (40, "alarm") and "KL 400 nats" in moment["sentence"]
+
+
+@pytest.mark.parametrize(("last", "rises"), [(2.3, True), (1.98, False)])
+def test_gold_turns_says_that_the_score_rises_only_where_it_does(last: float, rises: bool) -> None:
+    gold = np.concatenate([np.linspace(0, 2, 20), np.linspace(2, 0, 20)])
+    score = np.concatenate([np.linspace(0, 2, 15), np.full(8, 2.0), np.full(17, last)])
+    errors = np.full(40, 0.05)
+    metrics = {"gold/score": gold, "gold/score_se": errors, "objective/scores": score, "objective/scores_se": errors}
+    run = made(metrics=metrics)
+    (moment,) = (moment for moment in moments_of(run, diagnosis(run).findings) if moment["kind"] == "gold_turns")
+    assert ("the score rises" in moment["sentence"]) == rises and f"score 2.00 → {last:.2f}" in moment["sentence"]
