@@ -20,6 +20,7 @@ from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advan
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
 from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows
 from rlhf_studio.config import RunConfig
+from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.records import SettingChange, WatchRecord
 from tests.replay.runs import record
 from tests.runs.store_helpers import rollout, token_record
@@ -79,10 +80,26 @@ def test_the_tokens_of_a_watched_answer_have_the_advantages_that_it_would_have(t
     assert (answer["prompt"], answer["watched"], [frame["step"] for frame in answer["frames"]]) == ("say", True, [1, 2])
     first, last = answer["frames"]
     assert (first["tokens"], first["score"], first["gold"], first["stopped"], first["left_out"]) == ([" a", " b", "."], 1.0, 0.25, True, 0)
-    # as above, with r = -0.1, 0, 1 - 0.2, and in the second step -0.2, 0, 2 - 0.4
-    assert first["values"] == pytest.approx([-0.275, 0.25, 0.7])
+    # as above; both were drawn after an update, so β is 0.2, that of the second step: r = -0.2, 0, 1 - 0.4 and -0.2, 0, 2 - 0.4
+    assert first["values"] == pytest.approx([-0.5 + 0.5 * 0.15, -0.1 + 0.5 * 0.5, 0.5])
     assert last["values"] == pytest.approx([-0.5 + 0.5 * 0.65, -0.1 + 0.5 * 1.5, 1.5])
     assert shown["tokens"] == {"quantity": "advantages", "label": "advantage", "centre": 0.0, "limit": 1.5}
+
+
+def test_after_the_newest_step_the_controller_says_what_a_nat_costs(tmp_path: Path) -> None:
+    controller = AdaptiveKL(0.2, target=6.0, horizon=100)
+    controller.update(4.9, episodes=64)
+    adaptive = {"kl_controller": "adaptive", "kl_target": 6.0, "kl_horizon": 100, "batch_size": 64}
+    metrics = [{"objective/kl_coef": 0.2, "objective/kl": kl} for kl in (9.0, 4.9)]
+    settings = {**FIXED, "ppo": {**FIXED["ppo"], **adaptive}}
+    shown = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=[[watched(1)], [watched(2)]], metrics=metrics, **settings))
+    first, last = (frame["values"][-1] for frame in shown["answers"][0]["frames"])
+    assert first == pytest.approx(1 - 2 * 0.2 - 0.1) and last == pytest.approx(1 - 2 * controller.coef - 0.1, abs=5e-4)
+
+
+def test_where_nobody_knows_what_a_nat_costs_the_colour_is_the_kl(tmp_path: Path) -> None:
+    shown = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=[[watched(1)], [watched(2)]], **FIXED))
+    assert shown["tokens"] == {"quantity": "kl", "label": "KL", "centre": 0.0, "limit": 2.0}
 
 
 @pytest.mark.parametrize("shaped", [{"score_clip": 1.0}, {"scaling": "scale"}, {"length_penalty": 0.1}])

@@ -26,6 +26,8 @@ LABELS = {"advantages": "advantage", "kl": "KL"}
 """What may colour the tokens, the best first."""
 SHAPING = ("scaling", "score_clip", "length_penalty", "missing_eos_penalty")
 """Settings of the reward by which the policy is paid another score than the charts draw."""
+MOST_ERROR = 0.2
+"""The controller of β takes a KL as at most this share away from its target."""
 GIVES_EARLY = ("python", "http")
 """Reward components that may give a part of the score to tokens before the last."""
 
@@ -113,11 +115,11 @@ def _watched_frame(run: RunData, step: int, record: WatchRecord) -> Frame:
 
 
 def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarray | None:
-    """What the advantages of a watched answer would be if the step learned from it, in score units, shape (T,).
+    """What the advantages of a watched answer would be if the next step learned from it, in score units, shape (T,).
 
     From the numbers on record: r_t = −β kl_t, and the score on the last token; then generalised advantage estimation with the critic's
-    values (Schulman et al. 2015, arXiv:1506.02438, eq. 16), as the engine does it. None where that is not exact: without a critic,
-    where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
+    values (Schulman et al. 2015, arXiv:1506.02438, eq. 16), as the engine does it. None where that is not exact: without a critic or a
+    known β, where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
     """
     ppo, reward = run.config.ppo, run.config.reward
     shaped = _shapes(run.config) or ppo.whiten_rewards
@@ -125,12 +127,29 @@ def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarr
     known = {"values", "kl"} <= record.arrays.keys() and record.score is not None and np.isfinite(record.score)
     if not run.settings_known or not ppo.has_critic or shaped or early or not known or not len(record.arrays["kl"]):
         return None
-    coefficients = run.column("objective/kl_coef")
-    at = max(0, int(np.searchsorted(run.steps, step, side="right")) - 1)
-    beta = 0.0 if ppo.kl_placement == "loss" else coefficients[at]
+    beta = 0.0 if ppo.kl_placement == "loss" else _beta_after(run, step)
+    if not np.isfinite(beta):
+        return None
     rewards = -beta * record.arrays["kl"].astype(np.float64)
     rewards[-1] += record.score
     return advantages(rewards, record.arrays["values"].astype(np.float64), ppo.gamma, ppo.lam)
+
+
+def _beta_after(run: RunData, step: int) -> float:
+    """β of the step that follows, since watched prompts are answered after the update; NaN where it is not known.
+
+    After the newest step the adaptive controller's rule gives it (Ziegler et al. 2019, arXiv:1909.08593).
+    """
+    ppo, coefficients = run.config.ppo, run.column("objective/kl_coef")
+    known = np.flatnonzero(np.isfinite(coefficients))
+    later = known[run.steps[known] > step]
+    if len(later) or not len(known):
+        return float(coefficients[later[0]]) if len(later) else np.nan
+    newest, kl = known[-1], run.column("objective/kl")[known[-1]]
+    if ppo.kl_controller == "fixed" or not np.isfinite(kl):
+        return float(coefficients[newest])
+    error = np.clip(kl / run.setting("ppo.kl_target")[newest] - 1, -MOST_ERROR, MOST_ERROR)
+    return float(coefficients[newest] * (1 + error * ppo.batch_size / ppo.kl_horizon))
 
 
 def advantages(rewards: np.ndarray, values: np.ndarray, gamma: float, lam: float) -> np.ndarray:
