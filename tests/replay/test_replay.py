@@ -269,3 +269,11 @@ def test_gold_turns_says_that_the_score_rises_only_where_it_does(last: float, ri
     run = made(metrics=metrics)
     (moment,) = (moment for moment in moments_of(run, diagnosis(run).findings) if moment["kind"] == "gold_turns")
     assert ("the score rises" in moment["sentence"]) == rises and f"score 2.00 → {last:.2f}" in moment["sentence"]
+
+
+def test_a_secret_is_hidden_in_all_tokens_over_which_it_goes(tmp_path: Path) -> None:
+    secret = ["ask", "-it: ", "sk-", "abcdefgh", "ijk", " https://an", "na:pa", "ss@host", " end"]
+    arrays = {"kl": np.ones(len(secret), np.float32)}
+    answers = [[watched(step, pieces=secret, response="".join(secret), arrays=arrays)] for step in (1, 2)]
+    (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=answers))["answers"]
+    assert answer["frames"][0]["tokens"] == ["ask", "-it: ", "sk-", "…", "…", " https://…", "…", "…host", " end"]

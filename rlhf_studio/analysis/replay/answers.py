@@ -11,7 +11,7 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.analysis.logs.shareable import pieces_without_secrets, without_secrets
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
@@ -77,7 +77,7 @@ def _most_tokens(lengths: Sequence[int]) -> int:
 
 
 def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
-    tokens = frame.pieces or [without_secrets(frame.response)]
+    tokens = pieces_without_secrets(frame.pieces) or [without_secrets(frame.response)]
     values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and frame.pieces else [None] * len(tokens)
     left_out = max(0, len(tokens) - most)
     shown = {"step": frame.step, **({"prompt": without_secrets(frame.prompt)} if own_prompt else {})}
