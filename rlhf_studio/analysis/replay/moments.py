@@ -23,7 +23,6 @@ KL_STEPS = 2
 """Steps in a row above a limit before it counts as passed: one step alone may be above it by chance."""
 USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objective/kl" and metric.usual)
 CLIPPING = ("clip-fraction-high", "steps-too-large")
-FAR = "kl-exploding"
 ORDER = ("gold_turns", "alarm", "takes_over", "kl", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
 
@@ -35,7 +34,7 @@ def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
     """The moments of a run, ascending by step; ``findings`` are the doctor's of the same run."""
     with np.errstate(invalid="ignore", divide="ignore"):
         kl = [*_kl(run)]
-        told = (*CLIPPING, FAR) if kl else CLIPPING
+        told = (*CLIPPING, "kl-exploding") if kl else CLIPPING  # alarms that have a moment of another kind
         found = [*_gold_turns(run, findings), *_phrases(run), *kl, *_score(run), *_other_findings(findings, told), *_settings(run)]
     telling = sorted(found, key=lambda moment: (ORDER.index(moment["kind"]), moment["step"]))[:MOST_MOMENTS]
     renamed = [moment | {"kind": "phrase"} if moment["kind"] == "takes_over" else moment for moment in telling]
