@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.phrases import Rising
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
-from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, advantages, answers_of
+from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advantages, answers_of
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
 from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows
 from rlhf_studio.config import RunConfig
+from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.records import SettingChange, WatchRecord
 from tests.replay.runs import record
 from tests.runs.store_helpers import rollout, token_record
@@ -78,10 +80,26 @@ def test_the_tokens_of_a_watched_answer_have_the_advantages_that_it_would_have(t
     assert (answer["prompt"], answer["watched"], [frame["step"] for frame in answer["frames"]]) == ("say", True, [1, 2])
     first, last = answer["frames"]
     assert (first["tokens"], first["score"], first["gold"], first["stopped"], first["left_out"]) == ([" a", " b", "."], 1.0, 0.25, True, 0)
-    # as above, with r = -0.1, 0, 1 - 0.2, and in the second step -0.2, 0, 2 - 0.4
-    assert first["values"] == pytest.approx([-0.275, 0.25, 0.7])
+    # as above; both were drawn after an update, so β is 0.2, that of the second step: r = -0.2, 0, 1 - 0.4 and -0.2, 0, 2 - 0.4
+    assert first["values"] == pytest.approx([-0.5 + 0.5 * 0.15, -0.1 + 0.5 * 0.5, 0.5])
     assert last["values"] == pytest.approx([-0.5 + 0.5 * 0.65, -0.1 + 0.5 * 1.5, 1.5])
     assert shown["tokens"] == {"quantity": "advantages", "label": "advantage", "centre": 0.0, "limit": 1.5}
+
+
+def test_after_the_newest_step_the_controller_says_what_a_nat_costs(tmp_path: Path) -> None:
+    controller = AdaptiveKL(0.2, target=6.0, horizon=100)
+    controller.update(4.9, episodes=64)
+    adaptive = {"kl_controller": "adaptive", "kl_target": 6.0, "kl_horizon": 100, "batch_size": 64}
+    metrics = [{"objective/kl_coef": 0.2, "objective/kl": kl} for kl in (9.0, 4.9)]
+    settings = {**FIXED, "ppo": {**FIXED["ppo"], **adaptive}}
+    shown = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=[[watched(1)], [watched(2)]], metrics=metrics, **settings))
+    first, last = (frame["values"][-1] for frame in shown["answers"][0]["frames"])
+    assert first == pytest.approx(1 - 2 * 0.2 - 0.1) and last == pytest.approx(1 - 2 * controller.coef - 0.1, abs=5e-4)
+
+
+def test_where_nobody_knows_what_a_nat_costs_the_colour_is_the_kl(tmp_path: Path) -> None:
+    shown = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=[[watched(1)], [watched(2)]], **FIXED))
+    assert shown["tokens"] == {"quantity": "kl", "label": "KL", "centre": 0.0, "limit": 2.0}
 
 
 @pytest.mark.parametrize("shaped", [{"score_clip": 1.0}, {"scaling": "scale"}, {"length_penalty": 0.1}])
@@ -108,6 +126,7 @@ def test_where_no_prompt_came_twice_each_step_shows_its_best_answer(tmp_path: Pa
     steps = [[rollout(0, score=0.0, prompt=f"low {step}"), rollout(1, score=1.0, prompt=f"high {step}")] for step in (1, 2)]
     (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
     assert answer["prompt"] == "" and [frame["prompt"] for frame in answer["frames"]] == ["high 1", "high 2"]
+    assert [frame["tokens"] for frame in answer["frames"]] == [["response 1"], ["response 1"]]
 
 
 def test_long_answers_stay_small() -> None:
@@ -182,3 +201,79 @@ def test_changed_settings_are_moments_and_the_least_telling_go_first() -> None:
 def test_a_run_without_moments_has_none(tmp_path: Path) -> None:
     run = RunCache(record(tmp_path / "run", [0.0, 0.1, 0.0])).read()
     assert isinstance(run, RunData) and moments_of(run, []) == []
+
+
+def test_where_the_policy_is_paid_a_shaped_score_the_replay_shows_what_the_curve_is_made_of(tmp_path: Path) -> None:
+    def row(sample: int, prompt: str) -> Any:
+        # scaled to about 1, as gold is; the curve is at about 300
+        return rollout(sample, score=0.1 * sample, gold=0.1 * sample, prompt=prompt, parts={"model": 290.0 + sample, "length": 10.0})
+
+    steps = [[row(sample, f"p{sample}") for sample in range(12)] for _ in (1, 2)]
+    settings = {**FIXED, "reward": {**FIXED["reward"], "scaling": "normalise"}}
+    shown = replay_of(record(tmp_path / "run", [305.0, 305.0], rollouts=steps, **settings))
+    assert not shown["one_scale"]
+    assert [answer["frames"][0]["score"] for answer in shown["answers"]] == [300.0, 301.0, 302.0, 303.0]
+
+
+@pytest.mark.parametrize("longest", [400, 9000])
+def test_answers_are_cut_only_where_all_together_are_too_long_and_then_the_long_ones(longest: int) -> None:
+    def answer(step: int, sample: int) -> tuple[int, WatchRecord]:
+        pieces = ["a"] * (40 if sample else longest)
+        return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays={"kl": np.ones(len(pieces), np.float32)})
+
+    reader: Any = SimpleNamespace(watched=lambda: [answer(step, sample) for step in range(64) for sample in range(4)])
+    frames = [frame for one in answers_of(reader, made(64))[0] for frame in one["frames"]]
+    shown = {len(frame["tokens"]) + frame["left_out"]: len(frame["tokens"]) for frame in frames}
+    assert shown[40] == 40 and sum(len(frame["tokens"]) for frame in frames) <= MOST_TOKENS
+    assert (shown[longest] == longest) == (longest == 400)
+    assert all(frame["stopped"] is not bool(frame["left_out"]) for frame in frames)
+
+
+def test_words_of_a_text_whose_tokens_nobody_knows_have_no_end_token(tmp_path: Path) -> None:
+    words = replace(token_record(2, pieces=["real", " words"]), response_ids=np.full(2, -1, np.int32))
+    steps = [[rollout(0, prompt="a", tokens=tokens, stopped=True)] for tokens in (words, token_record(2))]
+    (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
+    assert [frame["stopped"] for frame in answer["frames"]] == [None, True]
+
+
+def test_a_phrase_that_takes_over_has_a_moment_also_after_a_longer_one_that_spreads() -> None:
+    def phrase(text: str, after: int, z: float) -> Rising:
+        return Rising(text, tuple(text.split()), "ends", 0, 64, after, 64, after / 64, after / 64, z)
+
+    run = made(rising={10: phrase("a real masterpiece", 15, 4.2), 40: phrase("masterpiece", 60, 15.0)})
+    assert [(moment["step"], moment["sentence"][:20]) for moment in moments_of(run, [])] == [
+        (10, "“a real masterpiece”"),
+        (40, "“masterpiece” now en"),
+    ]
+
+
+def test_a_share_of_nothing_is_not_told() -> None:
+    rising = Rising("the end", ("the", "end"), "ends", 0, 0, 16, 16, 1.0, 1.0, 9.0)
+    assert moments_of(made(rising={3: rising}), [])[0]["sentence"] == "“the end” now ends 16 of 16 answers."
+
+
+def test_a_kl_that_is_far_too_high_in_the_last_step_alone_is_a_moment() -> None:
+    kl = np.full(40, 10.0)
+    kl[-1] = 400.0
+    run = made(metrics={"objective/kl": kl, "tokens/response_length": np.full(40, 20.0)})
+    (moment,) = moments_of(run, diagnosis(run).findings)
+    assert (moment["step"], moment["kind"]) == (40, "alarm") and "KL 400 nats" in moment["sentence"]
+
+
+@pytest.mark.parametrize(("last", "rises"), [(2.3, True), (1.98, False)])
+def test_gold_turns_says_that_the_score_rises_only_where_it_does(last: float, rises: bool) -> None:
+    gold = np.concatenate([np.linspace(0, 2, 20), np.linspace(2, 0, 20)])
+    score = np.concatenate([np.linspace(0, 2, 15), np.full(8, 2.0), np.full(17, last)])
+    errors = np.full(40, 0.05)
+    metrics = {"gold/score": gold, "gold/score_se": errors, "objective/scores": score, "objective/scores_se": errors}
+    run = made(metrics=metrics)
+    (moment,) = (moment for moment in moments_of(run, diagnosis(run).findings) if moment["kind"] == "gold_turns")
+    assert ("the score rises" in moment["sentence"]) == rises and f"score 2.00 → {last:.2f}" in moment["sentence"]
+
+
+def test_a_secret_is_hidden_in_all_tokens_over_which_it_goes(tmp_path: Path) -> None:
+    secret = ["ask", "-it: ", "sk-", "abcdefgh", "ijk", " https://an", "na:pa", "ss@host", " end"]
+    arrays = {"kl": np.ones(len(secret), np.float32)}
+    answers = [[watched(step, pieces=secret, response="".join(secret), arrays=arrays)] for step in (1, 2)]
+    (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], watched=answers))["answers"]
+    assert answer["frames"][0]["tokens"] == ["ask", "-it: ", "sk-", "…", "…", " https://…", "…", "…host", " end"]

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { ReplayClock, placeOf } = await import("../../rlhf_studio/ui/assets/replay/clock.js");
-const { apart, frameAt, rangeOf, strengthOf, valueAt } = await import("../../rlhf_studio/ui/assets/replay/sums.js");
+const { apart, endOf, frameAt, rangeOf, strengthOf, valueAt } =
+  await import("../../rlhf_studio/ui/assets/replay/sums.js");
 
 test("steps share the time that the pauses leave, and a pause comes after its step is reached", () => {
   const clock = new ReplayClock(11, 30, [4, 4, 8], 5); // two moments of one step are one pause
@@ -62,4 +63,17 @@ test("an answer stands until the next one, and the first one also before its ste
 test("a colour has half its strength at a quarter of the limit, and none where nothing is known", () => {
   const strengths = [1, 3, 0.5, 9, null].map((value) => strengthOf(value, { centre: 1, limit: 2 }));
   assert.deepEqual(strengths, [0, 100, 50, 100, 0]);
+  assert.equal(strengthOf(0, { centre: 0, limit: 0 }), 0);
+});
+
+test("the last token is the end of an answer only where the answer stopped and all of it is shown", () => {
+  const ends = [
+    { stopped: true, left_out: 0 },
+    { stopped: true, left_out: 260 },
+    { stopped: null, left_out: 0 },
+  ];
+  assert.deepEqual(
+    ends.map((frame) => endOf({ tokens: ["a", "b"], ...frame })),
+    [1, -1, -1],
+  );
 });

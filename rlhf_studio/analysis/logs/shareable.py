@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -24,6 +25,18 @@ _BEFORE = r"(?<![^\s'\"`(\[{=,;:<>|])"  # a path begins a word: not the second h
 def without_secrets(text: str) -> str:
     """The text without access tokens of well-known services, and without names and passwords in addresses."""
     return _USER.sub("", _SECRET.sub(lambda match: match.group(1) + "\u2026", text))
+
+
+def pieces_without_secrets(pieces: Sequence[str]) -> list[str]:
+    """The pieces of a text, such as its tokens, with an ellipsis for whatever in them is part of a secret of that text."""
+    text = "".join(pieces)
+    hidden = [(match.end(1), match.end()) for match in _SECRET.finditer(text)] + [match.span() for match in _USER.finditer(text)]
+    if not hidden:
+        return list(pieces)
+    places = {place for begin, end in hidden for place in range(begin, end)}
+    rest = enumerate(text)
+    runs = (groupby(islice(rest, len(piece)), lambda sign: sign[0] in places) for piece in pieces)
+    return ["".join("\u2026" if secret else "".join(sign for _, sign in run) for secret, run in own) for own in runs]
 
 
 def shareable(value: str) -> str:

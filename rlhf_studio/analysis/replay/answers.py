@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.analysis.logs.shareable import pieces_without_secrets, without_secrets
 from rlhf_studio.analysis.series import rounded
+from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, WatchRecord
 
@@ -23,6 +24,10 @@ MOST_STEPS_READ = 96
 DIGITS = 3
 LABELS = {"advantages": "advantage", "kl": "KL"}
 """What may colour the tokens, the best first."""
+SHAPING = ("scaling", "score_clip", "length_penalty", "missing_eos_penalty")
+"""Settings of the reward by which the policy is paid another score than the charts draw."""
+MOST_ERROR = 0.2
+"""The controller of β takes a KL as at most this share away from its target."""
 GIVES_EARLY = ("python", "http")
 """Reward components that may give a part of the score to tokens before the last."""
 
@@ -44,16 +49,16 @@ class Frame:
 def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them."""
     watched = _watched(reader, run)
-    films = watched or _sampled(reader)
+    films = watched or _sampled(reader, run)
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
     frames = [frame for film in films for frame in film if frame.pieces]
     quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
-    share = max(1, MOST_TOKENS // max(1, sum(map(len, films))))
+    most = _most_tokens([len(frame.pieces) for film in films for frame in film])
     answers: list[dict[str, Any]] = []
     for film in films:
         prompts = {frame.prompt for frame in film}
         own = len(prompts) > 1
-        shown = [_shown(frame, quantity, share, own) for frame in film]
+        shown = [_shown(frame, quantity, most, own) for frame in film]
         answers.append({"prompt": "" if own else without_secrets(prompts.pop()), "watched": bool(watched), "frames": shown})
     known = [abs(value) for answer in answers for frame in answer["frames"] for value in frame["values"] if value is not None]
     if quantity is None or not known:
@@ -61,8 +66,18 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
     return answers, {"quantity": quantity, "label": LABELS[quantity], "centre": 0.0, "limit": max(known)}
 
 
+def _most_tokens(lengths: Sequence[int]) -> int:
+    """How many tokens of an answer are shown: all where the budget holds them, else the longest answers are cut to one length."""
+    left = MOST_TOKENS
+    for place, length in enumerate(ordered := sorted(lengths)):
+        if length * (len(ordered) - place) > left:
+            return max(1, left // (len(ordered) - place))
+        left -= length
+    return max([1, *lengths])
+
+
 def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
-    tokens = frame.pieces or [without_secrets(frame.response)]
+    tokens = pieces_without_secrets(frame.pieces) or [without_secrets(frame.response)]
     values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and frame.pieces else [None] * len(tokens)
     left_out = max(0, len(tokens) - most)
     shown = {"step": frame.step, **({"prompt": without_secrets(frame.prompt)} if own_prompt else {})}
@@ -73,7 +88,7 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
         "values": values[:most],
         "score": score,
         "gold": gold,
-        "stopped": frame.stopped if frame.pieces else None,
+        "stopped": False if left_out else frame.stopped if frame.pieces else None,
         "left_out": left_out,
     }
 
@@ -100,24 +115,41 @@ def _watched_frame(run: RunData, step: int, record: WatchRecord) -> Frame:
 
 
 def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarray | None:
-    """What the advantages of a watched answer would be if the step learned from it, in score units, shape (T,).
+    """What the advantages of a watched answer would be if the next step learned from it, in score units, shape (T,).
 
     From the numbers on record: r_t = −β kl_t, and the score on the last token; then generalised advantage estimation with the critic's
-    values (Schulman et al. 2015, arXiv:1506.02438, eq. 16), as the engine does it. None where that is not exact: without a critic,
-    where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
+    values (Schulman et al. 2015, arXiv:1506.02438, eq. 16), as the engine does it. None where that is not exact: without a critic or a
+    known β, where the score is shaped before the policy sees it, or where a part of it may go to earlier tokens.
     """
     ppo, reward = run.config.ppo, run.config.reward
-    shaped = reward.scaling != "none" or reward.score_clip or reward.length_penalty or reward.missing_eos_penalty or ppo.whiten_rewards
+    shaped = _shapes(run.config) or ppo.whiten_rewards
     early = any(component.kind in GIVES_EARLY for component in reward.components)
     known = {"values", "kl"} <= record.arrays.keys() and record.score is not None and np.isfinite(record.score)
     if not run.settings_known or not ppo.has_critic or shaped or early or not known or not len(record.arrays["kl"]):
         return None
-    coefficients = run.column("objective/kl_coef")
-    at = max(0, int(np.searchsorted(run.steps, step, side="right")) - 1)
-    beta = 0.0 if ppo.kl_placement == "loss" else coefficients[at]
+    beta = 0.0 if ppo.kl_placement == "loss" else _beta_after(run, step)
+    if not np.isfinite(beta):
+        return None
     rewards = -beta * record.arrays["kl"].astype(np.float64)
     rewards[-1] += record.score
     return advantages(rewards, record.arrays["values"].astype(np.float64), ppo.gamma, ppo.lam)
+
+
+def _beta_after(run: RunData, step: int) -> float:
+    """β of the step that follows, since watched prompts are answered after the update; NaN where it is not known.
+
+    After the newest step the adaptive controller's rule gives it (Ziegler et al. 2019, arXiv:1909.08593).
+    """
+    ppo, coefficients = run.config.ppo, run.column("objective/kl_coef")
+    known = np.flatnonzero(np.isfinite(coefficients))
+    later = known[run.steps[known] > step]
+    if len(later) or not len(known):
+        return float(coefficients[later[0]]) if len(later) else np.nan
+    newest, kl = known[-1], run.column("objective/kl")[known[-1]]
+    if ppo.kl_controller == "fixed" or not np.isfinite(kl):
+        return float(coefficients[newest])
+    error = np.clip(kl / run.setting("ppo.kl_target")[newest] - 1, -MOST_ERROR, MOST_ERROR)
+    return float(coefficients[newest] * (1 + error * ppo.batch_size / ppo.kl_horizon))
 
 
 def advantages(rewards: np.ndarray, values: np.ndarray, gamma: float, lam: float) -> np.ndarray:
@@ -129,12 +161,29 @@ def advantages(rewards: np.ndarray, values: np.ndarray, gamma: float, lam: float
     return result
 
 
-def _sampled(reader: RunReader) -> list[list[Frame]]:
+def score_of(record: RolloutRecord, shaped: bool) -> float:
+    """The score as the charts draw it: the sum of its parts, where the recorded one was ``shaped`` before the policy saw it."""
+    return sum(record.parts.values()) if shaped and record.parts else record.score
+
+
+def is_shaped(run: RunData) -> bool:
+    """Whether any part of the run paid the policy a score that was scaled or clipped, or less a penalty."""
+    changed = any(setting.removeprefix("reward.") in SHAPING for _, setting in run.reward_changes)
+    return run.settings_known and (changed or _shapes(run.config))
+
+
+def _shapes(config: RunConfig) -> bool:
+    return any(getattr(config.reward, name) not in ("none", None, 0) for name in SHAPING)
+
+
+def _sampled(reader: RunReader, run: RunData) -> list[list[Frame]]:
     """Films of the prompts that were sampled at most of the steps read; one film of the best answers where no prompt came twice."""
     by_prompt: dict[str, dict[int, RolloutRecord]] = defaultdict(dict)
     best: dict[int, RolloutRecord] = {}
+    shaped = is_shaped(run)
     for step in _evenly(reader.rollout_steps(), MOST_STEPS_READ):
-        for record in reader.rollouts(step):
+        for recorded in reader.rollouts(step):
+            record = replace(recorded, score=score_of(recorded, shaped))
             by_prompt[record.prompt].setdefault(step, record)
             if step not in best or _worth(record) > _worth(best[step]):
                 best[step] = record
@@ -150,7 +199,8 @@ def _worth(record: RolloutRecord) -> float:
 def _sampled_frame(reader: RunReader, step: int, record: RolloutRecord) -> Frame:
     tokens = reader.rollout(step, record.sample).tokens
     pieces, arrays = ([], {}) if tokens is None else (tokens.response_pieces, tokens.arrays)
-    return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped)
+    known = tokens is not None and not np.any(tokens.response_ids < 0)  # else the pieces may be words: the last one is no end token
+    return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped if known else None)
 
 
 def _evenly(items: Sequence[Any], most: int) -> list[Any]:

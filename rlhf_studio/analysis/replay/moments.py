@@ -23,8 +23,6 @@ KL_STEPS = 2
 """Steps in a row above a limit before it counts as passed: one step alone may be above it by chance."""
 USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objective/kl" and metric.usual)
 CLIPPING = ("clip-fraction-high", "steps-too-large")
-TOLD = (*CLIPPING, "kl-exploding")
-"""Alarms that have a moment of another kind."""
 ORDER = ("gold_turns", "alarm", "takes_over", "kl", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
 
@@ -35,7 +33,9 @@ Moment = dict[str, Any]
 def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
     """The moments of a run, ascending by step; ``findings`` are the doctor's of the same run."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = [*_gold_turns(run, findings), *_phrases(run), *_kl(run), *_score(run), *_other_findings(run, findings), *_settings(run)]
+        kl = [*_kl(run)]
+        told = (*CLIPPING, "kl-exploding") if kl else CLIPPING  # alarms that have a moment of another kind
+        found = [*_gold_turns(run, findings), *_phrases(run), *kl, *_score(run), *_other_findings(findings, told), *_settings(run)]
     telling = sorted(found, key=lambda moment: (ORDER.index(moment["kind"]), moment["step"]))[:MOST_MOMENTS]
     renamed = [moment | {"kind": "phrase"} if moment["kind"] == "takes_over" else moment for moment in telling]
     return sorted(renamed, key=lambda moment: moment["step"])
@@ -65,8 +65,9 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
         then = now[best] if np.isfinite(now[best]) else score.start
         change = f"gold {points(fall.best[at])} → {points(fall.now[at])} since step {int(run.steps[best]):,}"
-        sentence = f"Gold turns: the score rises and gold falls ({change}, score {points(then)} → {points(now[at])})."
-        yield _moment(finding.since, "gold_turns", sentence)
+        scores = points(then), points(now[at])
+        what = "the score rises and gold falls" if now[at] > then and scores[0] != scores[1] else "gold falls, the score does not rise"
+        yield _moment(finding.since, "gold_turns", f"Gold turns: {what} ({change}, score {' → '.join(scores)}).")
 
 
 def _phrases(run: RunData) -> Iterator[Moment]:
@@ -77,11 +78,13 @@ def _phrases(run: RunData) -> Iterator[Moment]:
             continue
         kind = "takes_over" if phrase.takes_over else "phrase"
         alike = [(other, other_kind) for other, other_kind in seen if _overlap(phrase.words, other.words)]
-        # what was said already, or says less: "a" after "a masterpiece"
-        if any(other_kind in (kind, "takes_over") or len(other.words) > len(phrase.words) for other, other_kind in alike):
+        if any(other_kind in (kind, "takes_over") for _, other_kind in alike):  # said already
+            continue
+        if kind == "phrase" and any(len(other.words) > len(phrase.words) for other, _ in alike):  # less: "a" after "a masterpiece"
             continue
         seen.append((phrase, kind))
-        counts = f"{phrase.after} of {phrase.after_of} answers, {phrase.before} of {phrase.before_of} at the start"
+        before = f", {phrase.before} of {phrase.before_of} at the start" if phrase.before_of else ""
+        counts = f"{phrase.after} of {phrase.after_of} answers{before}"
         now = "is now in" if phrase.verb == "is in" else f"now {phrase.verb}"
         spreads = f"“{phrase.text}” spreads: it {phrase.verb} {counts}."
         yield _moment(step, kind, f"“{phrase.text}” {now} {counts}." if phrase.takes_over else spreads)
@@ -112,13 +115,13 @@ def _score(run: RunData) -> Iterator[Moment]:
         yield _moment(run.steps[at], "score", f"The score has risen by more than chance: {change}.")
 
 
-def _other_findings(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
-    """The earliest sign that single updates are too large, and the doctor's other alarms about what happened."""
+def _other_findings(findings: Sequence[Finding], told: tuple[str, ...]) -> Iterator[Moment]:
+    """The earliest sign that single updates are too large, and the doctor's other alarms about what happened, but for those ``told``."""
     clipping = [finding for finding in findings if finding.check in CLIPPING]
     for finding in sorted(clipping, key=lambda finding: finding.since)[:1]:
         yield _moment(finding.since, "clipping", _sentence(finding))
     for finding in findings:
-        if finding.level == "alarm" and not finding.check.startswith((OF_SETTINGS, *TOLD)):
+        if finding.level == "alarm" and not finding.check.startswith((OF_SETTINGS, *told)):
             yield _moment(finding.since, "alarm", _sentence(finding))
 
 

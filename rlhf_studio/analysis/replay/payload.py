@@ -12,7 +12,7 @@ from rlhf_studio.analysis.doctor.doctor import diagnosis
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.analysis.replay.answers import answers_of
+from rlhf_studio.analysis.replay.answers import answers_of, is_shaped, score_of
 from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
@@ -51,10 +51,10 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
     - ``answers``: up to four: ``prompt``, ``watched`` (false for prompts that the run sampled now and then), and ``frames``, ascending by
-      step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score``, ``gold``, ``stopped``
-      (whether the last token ended the answer; null where not known), ``left_out`` (tokens behind those shown). A frame has a ``prompt`` of
-      its own where the run answered no prompt twice; the answer's is empty then. Without recorded tokens a frame has one token, the whole
-      text, with the value null.
+      step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score`` (as the curve's),
+      ``gold``, ``stopped`` (whether the last of ``tokens`` is the end token; null where not known), ``left_out`` (tokens behind those
+      shown). A frame has a ``prompt`` of its own where the run answered no prompt twice; the answer's is empty then. Without recorded
+      tokens a frame has one token, the whole text, with the value null.
 
     Texts lose secrets that are well known, as everywhere (:func:`~rlhf_studio.analysis.logs.shareable.without_secrets`).
 
@@ -80,7 +80,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
         "series": {name: [None] * len(rows) if line is None and name != "gold" else line for name, line in series.items()},
         "kl_target": float(run.setting("ppo.kl_target")[-1]) if adaptive else None,
         "kl_usual": USUAL_KL,
-        "one_scale": on_one_scale([record for _, rows_of_step in run.looks for record in rows_of_step]),
+        "one_scale": on_one_scale([record for _, rows_of_step in run.looks for record in rows_of_step], shaped=is_shaped(run)),
         "moments": moments,
         "marks": marks_of(run),
         "tokens": tokens,
@@ -113,15 +113,17 @@ def timing(steps: int, pauses: int) -> dict[str, float]:
     return {"seconds": float(min(max(wanted, SHORTEST), LONGEST)), "breath": BREATH}
 
 
-def on_one_scale(responses: Sequence[RolloutRecord]) -> bool:
+def on_one_scale(responses: Sequence[RolloutRecord], *, shaped: bool = False) -> bool:
     """Whether score and gold are numbers of one scale, told by what both say of the run's first responses.
 
+    ``shaped`` says that the recorded scores are not those of the chart (:func:`~rlhf_studio.analysis.replay.answers.score_of`).
     Neither is converted, so one axis can hold both only if their points are alike: over the first responses that both have judged the
     standard deviations differ by no more than :data:`ONE_SCALE` times, and the means lie no further apart than the larger of the two. In
     the review world the score has mean 0 and standard deviation 1, and gold lies between -1 and 1: one scale. False with fewer than
     :data:`FEWEST_JUDGED` responses.
     """
-    judged = [(row.score, row.gold) for row in responses if row.gold is not None and np.isfinite([row.score, row.gold]).all()]
+    both = [(score_of(row, shaped), row.gold) for row in responses if row.gold is not None]
+    judged = [pair for pair in both if np.isfinite(pair).all()]
     if len(judged) < FEWEST_JUDGED:
         return False
     means, spreads = np.mean(judged[:FIRST_JUDGED], axis=0), np.std(judged[:FIRST_JUDGED], axis=0)

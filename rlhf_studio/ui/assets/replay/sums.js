@@ -37,7 +37,12 @@ export function apart(wanted, distance) {
 
 /** How strong the colour of a value is, 0 to 100: by the square root, as everywhere, and as the legend's marks. */
 export const strengthOf = (value, { centre, limit }) =>
-  Number.isFinite(value) ? Math.round(1000 * Math.sqrt(Math.min(1, Math.abs(value - centre) / limit))) / 10 : 0;
+  Number.isFinite(value) && limit > 0
+    ? Math.round(1000 * Math.sqrt(Math.min(1, Math.abs(value - centre) / limit))) / 10
+    : 0;
+
+/** The place of the token that ended an answer; -1 where none did, or it is not shown. */
+export const endOf = ({ tokens, stopped, left_out: more }) => (stopped && !more ? tokens.length - 1 : -1);
 
 /** The frame that holds at a step: the newest one that is not after it; the first one before that. */
 export const frameAt = (frames, step) => frames.findLast((frame) => frame.step <= step) || frames[0];

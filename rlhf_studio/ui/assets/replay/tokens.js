@@ -1,7 +1,7 @@
 // The answer of a replay: a token for each place, which are made once and then say and colour what each step has.
 import { el, elEach } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
-import { strengthOf } from "./sums.js";
+import { endOf, strengthOf } from "./sums.js";
 
 const LONGEST = 160; // characters of one token
 
@@ -47,13 +47,14 @@ export class ReplayTokens {
   show(frame) {
     if (frame === this.frame) return;
     this.frame = frame;
-    const { tokens, values, stopped } = frame;
+    const { tokens, values } = frame;
+    const end = endOf(frame);
     this.nodes.forEach((node, place) => {
       const there = place < tokens.length;
       const before = this.shown[place];
       if (node.hidden === there) node.hidden = !there;
       if (!there) return;
-      const ends = Boolean(stopped) && place === tokens.length - 1;
+      const ends = place === end;
       const now = [ends ? "end" : shownAs(tokens[place]), ends, ...this.lookOf(values[place])];
       this.shown[place] = now;
       if (now[0] !== before[0]) node.firstChild.data = now[0];
