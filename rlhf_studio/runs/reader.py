@@ -287,6 +287,17 @@ class RunReader:
         with self._reading() as connection:
             return rows.read_watched(connection, f"{_OF_NOW} AND {_WATCHED_ENDS}" if ends else _OF_NOW)
 
+    def watched_steps(self) -> list[int]:
+        """The steps with answers to watched prompts, ascending."""
+        with self._reading() as connection:
+            return [row[0] for row in connection.execute(f"SELECT DISTINCT step FROM watched WHERE {_OF_NOW} ORDER BY step")]
+
+    def watched_at(self, steps: Iterable[int], samples: Iterable[int]) -> list[tuple[int, WatchRecord]]:
+        """(step, answer) of some watched prompts at some steps, as :meth:`watched` has them."""
+        numbers = [",".join(str(int(number)) for number in chosen) for chosen in (steps, samples)]
+        with self._reading() as connection:
+            return rows.read_watched(connection, f"{_OF_NOW} AND step IN ({numbers[0]}) AND sample IN ({numbers[1]})")
+
     def episodes(self, first: int, last: int | None = None) -> dict[int, StepEpisodes]:
         """All episodes of the steps ``first`` to ``last`` (of ``first`` alone without it), by step; a step without them is left out."""
         with self._reading() as connection:

@@ -119,14 +119,24 @@ def test_without_watched_prompts_those_that_were_sampled_most_often(tmp_path: Pa
         ("b", False, [1, 3]),
     ]
     assert answers[0]["frames"][0]["values"] == pytest.approx(tokens.arrays["advantages"].tolist(), rel=1e-2)
-    assert answers[1]["frames"][0]["tokens"] == ["response 1"] and answers[1]["frames"][0]["values"] == [None]
+    assert answers[1]["frames"][0]["tokens"] == ["response", " 1"] and answers[1]["frames"][0]["values"] == [None, None]
 
 
 def test_where_no_prompt_came_twice_each_step_shows_its_best_answer(tmp_path: Path) -> None:
     steps = [[rollout(0, score=0.0, prompt=f"low {step}"), rollout(1, score=1.0, prompt=f"high {step}")] for step in (1, 2)]
     (answer,) = replay_of(record(tmp_path / "run", [0.0, 1.0], rollouts=steps))["answers"]
     assert answer["prompt"] == "" and [frame["prompt"] for frame in answer["frames"]] == ["high 1", "high 2"]
-    assert [frame["tokens"] for frame in answer["frames"]] == [["response 1"], ["response 1"]]
+    assert [frame["tokens"] for frame in answer["frames"]] == [["response", " 1"], ["response", " 1"]]
+
+
+def watching(answers: list[tuple[int, WatchRecord]]) -> Any:
+    """A reader of these answers to watched prompts."""
+    steps = sorted({step for step, _ in answers})
+    return SimpleNamespace(
+        watched=lambda *, ends: [answer for answer in answers if answer[0] in (steps[0], steps[-1])],
+        watched_steps=lambda: steps,
+        watched_at=lambda at, of: [answer for answer in answers if answer[0] in at and answer[1].sample in of],
+    )
 
 
 def test_long_answers_stay_small() -> None:
@@ -139,11 +149,13 @@ def test_long_answers_stay_small() -> None:
         arrays = {"kl": draw.standard_normal(512).astype(np.float32)}
         return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays=arrays)
 
-    reader: Any = SimpleNamespace(watched=lambda: [long(step, sample) for step in range(1, 61) for sample in range(5)])
+    reader: Any = watching([long(step, sample) for step in range(1, 61) for sample in range(5)])
     answers, tokens = answers_of(reader, made(60))
     assert len(answers) == MOST_ANSWERS and tokens is not None
     assert all((one["frames"][0]["step"], one["frames"][-1]["step"]) == (1, 60) for one in answers)
     assert len(gzip.compress(json.dumps(answers).encode())) < 290_000
+    without_tokens = watching([(step, watched(step, pieces=[], arrays={}, response="x" * 600_000)) for step in (1, 60)])
+    assert len(json.dumps(answers_of(without_tokens, made(60))[0])) < 2_000
 
 
 def test_one_scale_is_told_by_what_both_say_at_first() -> None:
@@ -221,7 +233,7 @@ def test_answers_are_cut_only_where_all_together_are_too_long_and_then_the_long_
         pieces = ["a"] * (40 if sample else longest)
         return step, watched(step, sample=sample, prompt=f"p{sample}", pieces=pieces, arrays={"kl": np.ones(len(pieces), np.float32)})
 
-    reader: Any = SimpleNamespace(watched=lambda: [answer(step, sample) for step in range(64) for sample in range(4)])
+    reader: Any = watching([answer(step, sample) for step in range(64) for sample in range(4)])
     frames = [frame for one in answers_of(reader, made(64))[0] for frame in one["frames"]]
     shown = {len(frame["tokens"]) + frame["left_out"]: len(frame["tokens"]) for frame in frames}
     assert shown[40] == 40 and sum(len(frame["tokens"]) for frame in frames) <= MOST_TOKENS

@@ -16,10 +16,13 @@ from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, WatchRecord
+from rlhf_studio.token_texts import words_of
 
 MOST_ANSWERS, MOST_FRAMES, FEWEST_FRAMES = 4, 64, 8
 MOST_TOKENS = 36_000
 """Of all frames together: a payload stays below 300 kB when it is compressed."""
+MOST_LETTERS = 160
+"""Of one token, or of one word of a text whose tokens nobody knows."""
 MOST_STEPS_READ = 96
 DIGITS = 3
 LABELS = {"advantages": "advantage", "kl": "KL"}
@@ -34,7 +37,10 @@ GIVES_EARLY = ("python", "http")
 
 @dataclass(frozen=True)
 class Frame:
-    """One answer at one step; ``arrays`` has what may colour its tokens, by name, shape (T,)."""
+    """One answer at one step; ``arrays`` has what may colour its tokens, by name, shape (T,).
+
+    ``pieces`` are its words, and ``stopped`` is None, where nobody knows its tokens.
+    """
 
     step: int
     prompt: str
@@ -51,7 +57,7 @@ def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], d
     watched = _watched(reader, run)
     films = watched or _sampled(reader, run)
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
-    frames = [frame for film in films for frame in film if frame.pieces]
+    frames = [frame for film in films for frame in film if frame.arrays]
     quantity = next((name for name in LABELS if frames and all(name in frame.arrays for frame in frames)), None)
     most = _most_tokens([len(frame.pieces) for film in films for frame in film])
     answers: list[dict[str, Any]] = []
@@ -77,8 +83,8 @@ def _most_tokens(lengths: Sequence[int]) -> int:
 
 
 def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> dict[str, Any]:
-    tokens = pieces_without_secrets(frame.pieces) or [without_secrets(frame.response)]
-    values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and frame.pieces else [None] * len(tokens)
+    tokens = [piece if len(piece) <= MOST_LETTERS else piece[: MOST_LETTERS - 1] + "…" for piece in pieces_without_secrets(frame.pieces)]
+    values = numbers(rounded(frame.arrays[quantity], DIGITS)) if quantity and quantity in frame.arrays else [None] * len(tokens)
     left_out = max(0, len(tokens) - most)
     shown = {"step": frame.step, **({"prompt": without_secrets(frame.prompt)} if own_prompt else {})}
     score, gold = numbers([frame.score, np.nan if frame.gold is None else frame.gold])
@@ -88,22 +94,26 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
         "values": values[:most],
         "score": score,
         "gold": gold,
-        "stopped": False if left_out else frame.stopped if frame.pieces else None,
+        "stopped": False if left_out else frame.stopped,
         "left_out": left_out,
     }
 
 
 def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
-    """A film for each watched prompt; those whose score and gold changed most come first."""
-    films: dict[int, list[Frame]] = defaultdict(list)
-    for step, record in reader.watched():
+    """Films of the watched prompts whose score and gold changed most, from the first answer to the newest."""
+    ends: dict[int, list[np.ndarray]] = defaultdict(list)
+    for _, record in reader.watched(ends=True):
+        judged = [np.nan if value is None else value for value in (record.score, record.gold)]
+        ends[record.sample].append(np.array(judged, np.float64))
+
+    def change(sample: int) -> float:
+        return float(np.nansum(np.abs(ends[sample][-1] - ends[sample][0])))
+
+    chosen = sorted((sample for sample in ends if len(ends[sample]) > 1), key=change, reverse=True)[:MOST_ANSWERS]
+    films: dict[int, list[Frame]] = {sample: [] for sample in chosen}
+    for step, record in reader.watched_at(_evenly(reader.watched_steps(), MOST_FRAMES), chosen):
         films[record.sample].append(_watched_frame(run, step, record))
-
-    def change(film: Sequence[Frame]) -> float:
-        judged = np.array([[frame.score, np.nan if frame.gold is None else frame.gold] for frame in film])
-        return float(np.nansum(np.abs(judged[-1] - judged[0])))
-
-    return sorted((film for film in films.values() if len(film) > 1), key=change, reverse=True)[:MOST_ANSWERS]
+    return list(films.values())
 
 
 def _watched_frame(run: RunData, step: int, record: WatchRecord) -> Frame:
@@ -111,7 +121,8 @@ def _watched_frame(run: RunData, step: int, record: WatchRecord) -> Frame:
     advantages = watched_advantages(run, step, record)
     arrays |= {} if advantages is None else {"advantages": advantages}
     score = np.nan if record.score is None else record.score
-    return Frame(step, record.prompt, record.response, record.pieces, arrays, score, record.gold, record.stopped)
+    pieces, stopped = (record.pieces, record.stopped) if record.pieces else (words_of(record.response), None)
+    return Frame(step, record.prompt, record.response, pieces, arrays, score, record.gold, stopped)
 
 
 def watched_advantages(run: RunData, step: int, record: WatchRecord) -> np.ndarray | None:
@@ -198,7 +209,7 @@ def _worth(record: RolloutRecord) -> float:
 
 def _sampled_frame(reader: RunReader, step: int, record: RolloutRecord) -> Frame:
     tokens = reader.rollout(step, record.sample).tokens
-    pieces, arrays = ([], {}) if tokens is None else (tokens.response_pieces, tokens.arrays)
+    pieces, arrays = (words_of(record.response), {}) if tokens is None else (tokens.response_pieces, tokens.arrays)
     known = tokens is not None and not np.any(tokens.response_ids < 0)  # else the pieces may be words: the last one is no end token
     return Frame(step, record.prompt, record.response, pieces, arrays, record.score, record.gold, record.stopped if known else None)
 

@@ -54,7 +54,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
       step: ``step`` (0 is the starting policy; a frame stands until the next one), ``tokens``, ``values``, ``score`` (as the curve's),
       ``gold``, ``stopped`` (whether the last of ``tokens`` is the end token; null where not known), ``left_out`` (tokens behind those
       shown). A frame has a ``prompt`` of its own where the run answered no prompt twice; the answer's is empty then. Without recorded
-      tokens a frame has one token, the whole text, with the value null.
+      tokens a frame has words, with the value null. A token has at most 160 characters.
 
     Texts lose secrets that are well known, as everywhere (:func:`~rlhf_studio.analysis.logs.shareable.without_secrets`).
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from rlhf_studio.ui import theme
@@ -15,6 +16,7 @@ from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
+from rlhf_studio.ui.serving.replies import COMPRESSION_LEVEL
 from rlhf_studio.ui.visiting.modes import on_a_space
 from rlhf_studio.ui.visiting.owner import Login, add_login
 
@@ -59,6 +61,7 @@ def web_app(
     app.add_middleware(Door, access=access, functions=Functions(demo), root=root, logs_in=login is not None)
     if login is not None:
         add_login(app, login)  # before the door, which asks the session who it is
+    app.add_middleware(GZipMiddleware, compresslevel=COMPRESSION_LEVEL)  # around the door, which reads and changes what is sent
     app.add_middleware(BoundedHeads)
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
