@@ -61,9 +61,9 @@ def web_app(
     app.add_middleware(Door, access=access, functions=Functions(demo), root=root, logs_in=login is not None)
     if login is not None:
         add_login(app, login)  # before the door, which asks the session who it is
-    app.add_middleware(GZipMiddleware, compresslevel=COMPRESSION_LEVEL)  # around the door, which reads and changes what is sent
     app.add_middleware(BoundedHeads)
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
+    app.add_middleware(GZipMiddleware, compresslevel=COMPRESSION_LEVEL)  # around those which read and change what is sent
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
     demo.state_session_capacity = 1000  # no page stores state there; without a limit, made-up sessions could fill the memory
     mounted: FastAPI = gr.mount_gradio_app(
