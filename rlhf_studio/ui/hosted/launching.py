@@ -8,19 +8,29 @@ from pathlib import Path
 
 import gradio as gr
 from fastapi import FastAPI
+from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
-from rlhf_studio.ui.serving.replies import COMPRESSION_LEVEL
+from rlhf_studio.ui.serving.replies import COMPRESSION_LEVEL, reads_gzip
 from rlhf_studio.ui.visiting.modes import on_a_space
 from rlhf_studio.ui.visiting.owner import Login, add_login
 
 LOOK_SECONDS = 0.02  # between two looks of the queue for what programs ask
+
+
+class PagesCompressed(GZipMiddleware):
+    """Compresses what browsers load; what they ask of functions is compressed where it is answered."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        packed = scope["type"] == "http" and scope["method"] == "GET" and reads_gzip(Headers(scope=scope))
+        await (super().__call__ if packed else self.app)(scope, receive, send)
 
 
 class Pages(gr.Blocks):
@@ -63,7 +73,7 @@ def web_app(
         add_login(app, login)  # before the door, which asks the session who it is
     app.add_middleware(BoundedHeads)
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
-    app.add_middleware(GZipMiddleware, compresslevel=COMPRESSION_LEVEL)  # around those which read and change what is sent
+    app.add_middleware(PagesCompressed, compresslevel=COMPRESSION_LEVEL)  # around those which read and change what is sent
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
     demo.state_session_capacity = 1000  # no page stores state there; without a limit, made-up sessions could fill the memory
     mounted: FastAPI = gr.mount_gradio_app(
