@@ -39,3 +39,8 @@ def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
     up, down = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)  # whole numbers: 0.1 is not exact in binary
     result: np.ndarray = np.round(numbers * up / down) / up * down
     return result
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most ``most`` of the indices below ``count``, ascending and evenly spread, the first and the last among them."""
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()))

@@ -94,7 +94,7 @@ EPOCHS_OF_FEW = {"sft": 3, "reward_model": 2, "dpo": 2}
 """Passes over few examples: one pass would give too few steps."""
 GENTLE = 1 / 6
 """Of the rate, where adapters learn few demonstrations: at the whole of it a model of 135 M weights learned a hundred by
-heart and wrote other texts worse (docs/performance.md). What is left, 2e-4, is also what published recipes take for adapters."""
+heart and wrote other texts worse (docs/performance.md)."""
 BATCHES = (32, 16, 8, 4)
 MEASUREMENTS = 8
 """Of the held-out loss in a run."""

@@ -16,6 +16,7 @@ from rlhf_studio.analysis.evaluation.answers import GOLD, SCORE, PolicyAnswers
 from rlhf_studio.analysis.evaluation.compare import prompt_means
 from rlhf_studio.analysis.evaluation.intervals import Interval, mean
 from rlhf_studio.analysis.evaluation.many import LEVEL, p_values
+from rlhf_studio.analysis.series import evenly
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,4 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
 
 def thinned(points: list[Point], most: int) -> list[Point]:
     """At most so many of the points, evenly spread, the first and the last among them."""
-    if len(points) <= most:
-        return points
-    return [points[round(index)] for index in np.linspace(0, len(points) - 1, most)]
+    return [points[index] for index in evenly(len(points), most)]

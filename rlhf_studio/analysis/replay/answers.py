@@ -12,7 +12,7 @@ import numpy as np
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.logs.shareable import pieces_without_secrets, without_secrets
-from rlhf_studio.analysis.series import rounded
+from rlhf_studio.analysis.series import evenly, rounded
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, WatchRecord
@@ -215,8 +215,7 @@ def _sampled_frame(reader: RunReader, step: int, record: RolloutRecord) -> Frame
 
 
 def _evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most ``most`` of the items, evenly, the first and the last among them."""
-    return [items[index] for index in sorted(set(np.linspace(0, len(items) - 1, min(len(items), most)).round().astype(int).tolist()))]
+    return [items[index] for index in evenly(len(items), most)]
 
 
 def _within_budget(films: list[list[Frame]]) -> list[list[Frame]]:

@@ -14,6 +14,7 @@ from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.replay.answers import answers_of, is_shaped, score_of
 from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of
+from rlhf_studio.analysis.series import evenly
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 
@@ -104,7 +105,7 @@ def shown_rows(steps: np.ndarray, moments: Sequence[int], most: int = MOST_STEPS
     if len(steps) <= most:
         return np.arange(len(steps))
     needed = np.searchsorted(steps, np.array(sorted(moments), np.int64))
-    return np.union1d(np.linspace(0, len(steps) - 1, most - len(needed)).round().astype(np.int64), needed)
+    return np.union1d(evenly(len(steps), most - len(needed)), needed)
 
 
 def timing(steps: int, pauses: int) -> dict[str, float]:

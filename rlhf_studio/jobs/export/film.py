@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
+from rlhf_studio.analysis.series import evenly
 from rlhf_studio.jobs.export.film_frame import Frame, text_font
 from rlhf_studio.runs.errors import StoreError
 
@@ -49,7 +49,7 @@ def rows_of(payload: Mapping[str, Any], most: int) -> list[int]:
     """Which of the payload's steps have a frame, ascending: the moments', and at most ``most`` that lie evenly."""
     steps = payload["steps"]
     moments = [steps.index(moment["step"]) for moment in payload["moments"]]
-    return sorted({*moments, *np.linspace(0, len(steps) - 1, most).round().astype(int).tolist()})
+    return sorted({*moments, *evenly(len(steps), most)})
 
 
 def _stands(payload: Mapping[str, Any], row: int) -> int:

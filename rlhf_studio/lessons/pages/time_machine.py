@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlhf_studio.analysis.series import evenly
 from rlhf_studio.lessons.kit import Choice, FromRun, Listed, Numbers, Picture, Scene, Series, Word, heat, line, options
 from rlhf_studio.lessons.parts import histories
 from rlhf_studio.lessons.parts import on_record as on
@@ -51,8 +52,7 @@ SENTENCE = FromRun("sentence", _sentence, shared=True, fixed=True)
 
 def columns_of(steps: Sequence[int], chosen: float) -> list[int]:
     """The indices of the steps that the map shows: all of them, or some at even distances; always with the chosen step."""
-    columns = np.linspace(0, len(steps) - 1, min(len(steps), MOST_COLUMNS)).round().astype(int).tolist()
-    return sorted({*columns, list(steps).index(int(chosen))})
+    return sorted({*evenly(len(steps), MOST_COLUMNS), list(steps).index(int(chosen))})
 
 
 def mapped(record: RecordedRun, sentence: float, measure: str, step: float) -> Numbers:

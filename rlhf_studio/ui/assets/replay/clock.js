@@ -1,6 +1,5 @@
 // When a replay is where: even steps, and a pause at each moment so that its sentence can be read. Pure sums.
 
-const BREATH = 2.5; // seconds at a moment
 const LEAST_MOVING = 0.5; // the share of a replay's time that its steps keep, however many moments there are
 
 /** The place of the last step that is not after `step`; 0 where all are. */
@@ -16,7 +15,7 @@ export class ReplayClock {
    * @param pauses   the places of the steps where it pauses, ascending
    * @param breath   the seconds of each pause
    */
-  constructor(count, seconds, pauses, breath = BREATH) {
+  constructor(count, seconds, pauses, breath) {
     this.last = count - 1;
     this.pauses = [...new Set(pauses)];
     this.breath = breath;
