@@ -172,8 +172,6 @@ export class Outlook {
         this.watch,
         this.missing,
         this.problems,
-        this.risks.node,
-        this.risks.said,
         this.figures,
         this.measure,
         this.plan.node,
@@ -183,6 +181,8 @@ export class Outlook {
       el(
         "div",
         { class: "rs-outlook-foot rs-column" },
+        this.risks.node,
+        this.risks.said,
         operator
           ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button, trial?.button)]
           : el("p", { class: "rs-message" }, whyNot),
