@@ -20,7 +20,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
 COUNTED = """() => {
-  const shown = (node) => node.checkVisibility({ visibilityProperty: true }) && !node.closest(".visually-hidden, .rs-hidden");
+  const shown = (node) => node.checkVisibility({ visibilityProperty: true }) && !node.closest(".visually-hidden, .rs-hidden, .rs-skip");
   const inside = ({ width, height, top, bottom }) => width > 1 && height > 1 && bottom > 0 && top < innerHeight;
   const lines = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
