@@ -348,12 +348,11 @@ class TrainPage:
 
     @staticmethod
     def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> StageConfig:
-        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's, and all where it sent none.
-
-        Raises :class:`ConfigError`.
+        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's, and all where it asks for
+        the recipe ``as_it_is``. Raises :class:`ConfigError`.
         """
         base = recipe.config
-        if member(data, "values") is None:
+        if member(data, "as_it_is") is True:
             return base
         sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
         of_recipe = base.model_dump(include={section for section in base.sections if section in without})

@@ -1,4 +1,5 @@
-// What to train: all recipes in groups, folded, each group named by what it teaches; one card of it is a person's own model.
+// What to train: all recipes, folded, in groups that are named by what they teach. One card of a group is for a
+// person's own model.
 import { address } from "../shared/address.js";
 import { el, elEach, pushButton, setText } from "../shared/dom.js";
 

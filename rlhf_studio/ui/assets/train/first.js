@@ -62,7 +62,7 @@ export class FirstScreen {
   }
 
   payload(more) {
-    return { basis: this.recipe.name, view: onlyWatches(), ...more };
+    return { basis: this.recipe.name, as_it_is: true, view: onlyWatches(), ...more };
   }
 
   /** What will happen, and what is in the way of it or could spoil it. */

@@ -21,10 +21,9 @@ export async function mount({ host, server, trigger, watch, props }) {
   let asked = null; // the form, once it is wanted
 
   const load = async () => {
-    const [{ TrainPage }, boot] = await Promise.all([
-      import("./page.js"),
-      poll.first(() => server.boot({ view: onlyWatches() })),
-    ]);
+    const asking = poll.first(() => server.boot({ view: onlyWatches() }));
+    const { TrainPage } = await import("./page.js");
+    const boot = await asking;
     memory.set(OPEN, true);
     shown?.end();
     return (shown = new TrainPage(host, { server, trigger, boot, poll }));
