@@ -251,7 +251,7 @@ def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
             choice = {"Anna": turn.shown.order.index(0), "Ben": 0, "Chi": turn.shown.order.index(1)}[name]
             turn = feedback.vote(task.id, name, NewVote(f"{name} {turn.shown.item.id}", turn.shown.item.id, "chosen", choice, seconds=3.0))
     votes = feedback.votes(task.id)
-    summary = results(task, feedback.items(task.id), votes, [])
+    summary = results(task, feedback.items(task.id), votes, [], [])
     people = {person["name"]: person for person in summary["people"]}
     assert people["Ben"]["first"]["share"] == 1.0 and people["Ben"]["first"]["leans"]
     assert people["Chi"]["longer"]["share"] == 1.0 and people["Chi"]["longer"]["leans"] and people["Anna"]["longer"]["share"] == 0.0
@@ -278,10 +278,10 @@ def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
         for points in (1, 5):
             turn = feedback.turn(rating.id, name)
             feedback.vote(rating.id, name, NewVote(f"s{name}{points}", turn.shown.item.id, "rating", points))
-    summary = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [])
+    summary = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [], [])
     assert [vote.value for vote in feedback.votes(ranking.id)] == [[1, 2, 3], [1, 1, 1]]
     assert summary["agreement"]["items"] == 3 and summary["agreement"]["same"] == 0.0
-    summary = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [])
+    summary = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [], [])
     assert summary["agreement"]["alpha"] == 1.0 and summary["people"][0]["rating"] == 3.0 and summary["verdicts"] == {"1": 2, "5": 2}
 
 

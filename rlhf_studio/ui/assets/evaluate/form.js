@@ -99,7 +99,8 @@ export class Form {
     );
   }
 
-  setRuns(runs) {
+  /** @param preferred  the id of the run whose start and end are chosen at first; none where it is left out */
+  setRuns(runs, preferred = runs[0]?.id) {
     const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
     if (rows === this.rows) return;
     const before = this.run.value;
@@ -110,9 +111,12 @@ export class Form {
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
     this.setSteps();
-    if (!this.policies.length && runs.length) {
-      this.add(`${runs[0].id}@start`);
-      this.add(`${runs[0].id}@${runs[0].steps.at(-1)}`);
+    const run = runs.find(({ id }) => id === preferred);
+    if (!this.policies.length && run) {
+      this.run.value = run.id;
+      this.setSteps();
+      this.add(`${run.id}@start`);
+      this.add(`${run.id}@${run.steps.at(-1)}`);
     }
   }
 
