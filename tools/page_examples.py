@@ -35,10 +35,11 @@ from rlhf_studio.runs.people import DATABASE as PEOPLE
 from rlhf_studio.runs.reader import RunReader
 
 ROAD, ROAD_EVALUATION, EVALUATION, FEEDBACK = (example.folder for example in PAGE_EXAMPLES)
+COMPARED = PAGE_EXAMPLES[1].run_id
 NAME = "the world's road"
-RUN = "no-kl"
+RUN = "no KL"
 STEPS, EVERY = 36, 6
-PROMPTS, PAIRS, KNOWN = 64, 40, 6
+PROMPTS, PAIRS, KNOWN = 64, 40, 10
 AT = float(calendar.timegm(STAMP))
 KEPT = ("config.yaml", "run.db")
 WORDS = "The review that a friend of the cinema would rather read: friendly, in whole sentences, without repeating itself."
@@ -99,7 +100,7 @@ def make_road(workspace: Path, packed: Path) -> None:
     road = read_road(begun.folder)
     keep_run(workspace / "runs" / road.part("evaluation").run, packed / ROAD_EVALUATION, workspace, "The world's road, compared")
     (packed / ROAD).mkdir()
-    parts = [replace(part, run=ROAD_EVALUATION if part.key == "evaluation" else "", file=Path(part.file).name, policy="") for part in road.parts]
+    parts = [replace(part, run=COMPARED if part.key == "evaluation" else "", file=Path(part.file).name, policy="") for part in road.parts]
     write_road(Road(packed / ROAD, road.name, road.settings, parts, AT))
 
 
@@ -108,9 +109,12 @@ def make_evaluation(workspace: Path, out: Path) -> None:
     run, evaluation = workspace / "runs" / RUN, workspace / "runs" / "compared"
     settings = {"lora.r": 4, "lora.alpha": 8, "ppo.steps": STEPS, "ppo.kl_coef": 0, "engine.snapshot_every": EVERY, "engine.threads": 1}
     if not run.exists():
-        studio("train", "--recipe", "world-lora", *(f"--{name}={value}" for name, value in settings.items()), f"--run-dir={run}")
+        studio(
+            "train", "--name", RUN, "--recipe", "world-lora", *(f"--{name}={value}" for name, value in settings.items()), f"--run-dir={run}"
+        )
     if not evaluation.exists():
-        studio("evaluate", f"{run}@all", f"--count={PROMPTS}", f"--run-dir={evaluation}")
+        steps = ["start", *range(EVERY, STEPS + 1, EVERY)]
+        studio("evaluate", *(f"{run}@{step}" for step in steps), f"--count={PROMPTS}", f"--run-dir={evaluation}")
     keep_run(evaluation, out, workspace, "A run without a KL coefficient, every 6 steps")
 
 
@@ -171,6 +175,7 @@ def without_times(database: Path, times: dict[str, str], folder: str = "", name:
             connection.execute(f"UPDATE {table} SET {column} = ?", (AT,))
         if folder:
             connection.execute("UPDATE run SET created_at = ?, started_at = ?, ended_at = ?, pid = NULL, name = ?", (AT, AT, AT, name))
+            connection.execute("UPDATE run SET working_folder = '/', model = replace(model, ?, '')", (f"{folder}/",))
             connection.execute("DELETE FROM events")
         connection.execute("VACUUM")
     finally:

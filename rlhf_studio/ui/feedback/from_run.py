@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rlhf_studio.analysis.series import evenly
-from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.exchange import items_of
 from rlhf_studio.runs.feedback.records import LONGEST_LINE, NewItem, NewTask
 from rlhf_studio.runs.feedback.store import NotPossible

@@ -22,11 +22,13 @@ from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Task, T
 from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.classroom.link import address_for, only_here
 from rlhf_studio.ui.feedback import sent
 from rlhf_studio.ui.feedback.from_run import suggested
 from rlhf_studio.ui.feedback.held import Held, works
 from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
+from rlhf_studio.ui.hosts import host_name, is_loopback
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json
@@ -66,7 +68,9 @@ class FeedbackPage:
     def build(self) -> gr.HTML:
         """The component. Its event ``feedback_train`` leads to the Train page."""
         voting = [self._answer(name, self._voting) for name in ("join", "turn", "vote", "undo", "begin_again")]
-        reading = [self._answer(name, self._reading) for name in ("boot", "example", "results", "rating_link", "manage", "export", "train_on")]
+        reading = [
+            self._answer(name, self._reading) for name in ("boot", "example", "results", "rating_link", "manage", "export", "train_on")
+        ]
         adding = [self._answer(name, self._importing) for name in ("add_items", "from_run")]
         self.component = panel("feedback", ["feedback_train"], [*voting, *reading, *adding])
         return self.component
@@ -197,7 +201,10 @@ class FeedbackPage:
     @callable_by(Role.OPERATOR)
     def _rating_link(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
-        return {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
+        host = request.headers.get("host", "") if request is not None else ""
+        address = address_for(host, alone=self._access.loopback) if is_loopback(host_name(host)) else ""  # else the page's own is right
+        reply = {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
+        return reply | {"address": address, "only_here": bool(address) and only_here(address)}
 
     @callable_by(Role.OPERATOR)
     def _add_items(self, data: Any, request: Any) -> Json:

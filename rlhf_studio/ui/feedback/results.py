@@ -10,7 +10,7 @@ from typing import Any
 
 from rlhf_studio.analysis.agreement import Share, Units, cohens_kappa, fleiss_kappa, krippendorff_alpha
 from rlhf_studio.runs.feedback.exchange import pairs_of_ranks
-from rlhf_studio.runs.feedback.records import Item, Task, Vote
+from rlhf_studio.runs.feedback.records import Item, Task, Vote, as_expected
 
 MOST_DISAGREEMENTS = 30
 MOST_PEOPLE = 100
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 def results(
     task: Task, items: Sequence[Item], votes: Sequence[Vote], calibration_items: Sequence[Item], calibration: Sequence[Vote]
 ) -> Json:
-    """Everything of one task. ``votes`` are those of real items, ``calibration`` those of ``calibration_items``, whose answers are known."""
+    """Everything of one task. ``votes`` are of real items, ``calibration`` those of ``calibration_items``."""
     expected = {item.id: item.answer for item in calibration_items}
     known = {item.id: item for item in items}
     answers = [vote for vote in votes if vote.verdict != "skip"]
@@ -99,7 +99,7 @@ def _person(name: str, items: Mapping[int, Item], votes: Sequence[Vote], calibra
 def _known(name: str, expected: Mapping[int, Any], calibration: Sequence[Vote]) -> Json:
     """In how many of the answers to items with a known answer a person was right, in all rounds together."""
     own = [vote for vote in calibration if vote.annotator == name and vote.item in expected and vote.verdict != "skip"]
-    right = sum((vote.value if vote.verdict in ("chosen", "ranks", "rating") else vote.verdict) == expected[vote.item] for vote in own)
+    right = sum(as_expected(vote.verdict, vote.value, expected[vote.item]) for vote in own)
     return {"right": right, **_share(Share(right, len(own)))}
 
 

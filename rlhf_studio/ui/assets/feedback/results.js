@@ -124,7 +124,7 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
 }
 
 const panel = (title, ...content) =>
-  el("section", { class: "rs-picture-panel rs-box", "aria-label": title }, el("h4", {}, title), content);
+  el("section", { class: "rs-picture-panel rs-box", "aria-label": title }, el("h4", {}, title), content.flat());
 
 /** Which source was chosen how often, where the items say where their responses come from. */
 function preferredOf(preferred) {
@@ -297,33 +297,40 @@ function peopleOf(people, kind) {
   );
 }
 
+const SHOWN_AT_ONCE = 5; // disagreements; the others are folded
+
 function disagreementsOf(found) {
   if (!found.length) return null;
+  const [first, others] = [found.slice(0, SHOWN_AT_ONCE), found.slice(SHOWN_AT_ONCE)];
   return el(
     "section",
     {},
     el("h4", {}, "Where people disagree most"),
-    found.map((item) =>
+    disagreements(first),
+    others.length ? el("details", {}, el("summary", {}, `${others.length} more`), disagreements(others)) : null,
+  );
+}
+
+const disagreements = (found) =>
+  found.map((item) =>
+    el(
+      "details",
+      { class: "rs-disagreement" },
+      el("summary", {}, `${item.number}. ${readable(item.prompt || item.responses[0], 120)}`),
       el(
-        "details",
-        { class: "rs-disagreement" },
-        el("summary", {}, `${item.number}. ${readable(item.prompt || item.responses[0], 120)}`),
-        el(
-          "p",
-          { class: "rs-help" },
-          item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
-        ),
-        sideBySide(
-          item.responses.map((text, place) => {
-            const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
-            const source = el("small", {}, readable(item.sources[place] || "", 80));
-            return answerCard([name, source], readable(text, 4000));
-          }),
-        ),
+        "p",
+        { class: "rs-help" },
+        item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
+      ),
+      sideBySide(
+        item.responses.map((text, place) => {
+          const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+          const source = el("small", {}, readable(item.sources[place] || "", 80));
+          return answerCard([name, source], readable(text, 4000));
+        }),
       ),
     ),
   );
-}
 
 function wordOf({ verdict, value }) {
   if (verdict === "chosen") return `response ${value + 1}`;

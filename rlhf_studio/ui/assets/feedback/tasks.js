@@ -233,8 +233,9 @@ class RatingLink {
     const reply = await this.server.rating_link({ renew }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (!reply.token) return undefined;
-    this.field.value = `${location.origin}${location.pathname}?rate=${encodeURIComponent(reply.token)}`;
-    const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+    const here = reply.only_here;
+    const at = reply.address || `${location.origin}${location.pathname}`;
+    this.field.value = `${at}?rate=${encodeURIComponent(reply.token)}`;
     setText(
       this.local,
       here ? "This address works on this machine only. Start the app with --host 0.0.0.0 for others." : "",

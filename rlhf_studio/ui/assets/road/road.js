@@ -1,9 +1,9 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
 import { firstOne, recorded } from "../pictures/recorded.js";
-import { shares } from "../pictures/shares.js";
+import { between, shares } from "../pictures/shares.js";
 import { address } from "../shared/address.js";
 import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
-import { counted, fixed, readable } from "../shared/format.js";
+import { counted, fixed, percent, readable } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
@@ -59,6 +59,17 @@ function standing({ parts, going, held_up: heldUp }) {
   if (heldUp) return `Waits for you, ${part}`;
   const failed = parts.some(({ state }) => state === "failed");
   return `${failed ? "Failed" : "Stopped"}, ${part}`;
+}
+
+/** What a card says in bold, and the rest of it. */
+function inShort({ headline, comparison, state }) {
+  if (comparison) {
+    const { rate, low, high } = comparison;
+    const range = between(low ?? NaN, high ?? NaN);
+    return [`Wins ${percent(rate, 0)}${range && ` (${range})`}`, `on ${counted(comparison.prompts, "prompt")}`];
+  }
+  const end = state === "skipped" ? -1 : headline.indexOf(". ");
+  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 2)];
 }
 
 /** How often the end of a road wins against its start, as a bar. */
@@ -299,6 +310,7 @@ class RoadPage {
     const row = stage === "evaluation" ? this.last : roundOf(part.key);
     const returns = stage === "ppo" && row < this.last; // the next part is in the row below
     const state = part.state ? STATES[part.state] : "";
+    const [headline, more] = inShort(part);
     const step = part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
     const work = part.run_state === "queued" ? "Waiting in the queue" : step;
     const progress = part.state === "running" ? work : "";
@@ -320,7 +332,8 @@ class RoadPage {
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, part.headline),
+      headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, headline),
+      more && el("p", {}, more),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
       !this.world && OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
       part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
