@@ -20,9 +20,7 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
         students = class_link(address, access.room.link)
         token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
         if only_here(address):
-            lines.append(
-                "Only this machine can reach it: start the app without --host, or with --host 0.0.0.0, for your students' devices."
-            )
+            lines.append("Only this machine can reach it: start the app without --host for your students' devices.")
         lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
         return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, token)}"]
     if access.read_only:

@@ -176,7 +176,7 @@ export class ClassDialog {
     this.named = names;
     this.calm();
     const join = onlyHere
-      ? "Only this machine can reach this link. Start the app with --classroom and without --host, so that students can."
+      ? "Only this machine can reach this link. For students, start the app with --classroom and no --host."
       : "Students open this link, or point a phone at the code. They need no account.";
     setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);
     setText(this.link, link);

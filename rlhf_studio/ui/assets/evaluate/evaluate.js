@@ -55,8 +55,8 @@ class EvaluatePage {
       "div",
       { hidden: true },
       recorded(
-        "A run of the tiny world without a KL coefficient: the policy of every sixth step answered the same 64 prompts. " +
-          "Your own evaluation will look like this.",
+        "A run of the tiny world without a KL coefficient: the policy of every sixth step answered the same 64 " +
+          "prompts. Your own evaluation will look like this.",
       ),
     );
     this.parts = {
@@ -165,8 +165,8 @@ class EvaluatePage {
     setText(
       this.about,
       ends
-        ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was kept. Both ` +
-            `answer ${PROMPTS} prompts that the run held out; its own reward judges.`
+        ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
+            `kept. Both answer ${PROMPTS} prompts that the run held out; its own reward judges.`
         : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
     );
   }

@@ -9,7 +9,8 @@ const MARK = 5; // pixels from the middle of a mark to its edge
 const HEIGHT = 300;
 const NARROWEST = 240;
 const HELP =
-  "Each point is one policy. Right: how far it has moved from the reference, as \u221aKL (KL counts in nats; 0 is not " +
+  "Each point is one policy. Right: how far it has moved from the reference, as \u221aKL (KL counts in nats; 0 is " +
+  "not " +
   "at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold falls: the reward is " +
   "being fooled.";
 
@@ -68,7 +69,8 @@ function picture(points, named, width) {
     y: "mean over answers",
   };
   const titles = named.map(({ title }) => title).join(", ");
-  const said = `${titles} against the distance from the reference: ${points.length} policies, square root of KL from 0 to`;
+  const said =
+    `${titles} against the distance from the reference: ${points.length} policies, square root of KL ` + `from 0 to`;
   const { node, x, y } = frame(axes, width, (word) => word, `${said} ${number(far)}`, HEIGHT);
   for (const { name, title } of named) {
     const known = points.filter(({ measures }) => measures[name]);

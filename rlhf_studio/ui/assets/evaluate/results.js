@@ -20,8 +20,8 @@ const written = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
 const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.high, column)}`;
 const HELP =
-  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie counts " +
-  "half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.";
+  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
+  "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.";
 const MEANINGS = {
   gold: "Gold: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it.",
   score: "Score: what the reward says of an answer; the policies were trained on it.",

@@ -10,8 +10,8 @@ import { figure, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 export const ALPHA =
-  "Krippendorff\u2019s alpha is agreement beyond chance: 1 if all say the same, 0 if they guess. 0.8 and more is good; below " +
-  "0.67, look at the guidelines and the disagreements.";
+  "Krippendorff\u2019s alpha is agreement beyond chance: 1 if all say the same, 0 if they guess. 0.8 and more is " +
+  "good; below 0.67, look at the guidelines and the disagreements.";
 const WORDS = {
   chosen: "one is better",
   tie: "equally good",
@@ -154,8 +154,8 @@ function knownOf(people, mark) {
     note: `right in ${integer(known.right)} of ${integer(known.count)}`,
   }));
   const help =
-    "Calibration: before the task each one answers items whose right answer is known. The mark is what is needed to pass; " +
-    "whoever fails does the round again, and all rounds count here.";
+    "Calibration: before the task each one answers items whose right answer is known. The mark is what is needed " +
+    "to pass; whoever fails does the round again, and all rounds count here.";
   return panel("Calibration: right on known answers", shares(rows, mark), el("p", { class: "rs-help" }, help));
 }
 
@@ -235,8 +235,9 @@ function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
     el(
       "p",
       { class: "rs-help" },
-      `Krippendorff\u2019s alpha was computed of ${counted(items, "comparison")}, ${level}. Fleiss\u2019 kappa, for items ` +
-        `that equally many answered: ${fleiss === null ? NONE : number(fleiss)} of ${counted(fleissItems, "comparison")}.`,
+      `Krippendorff\u2019s alpha was computed of ${counted(items, "comparison")}, ${level}. Fleiss\u2019 kappa, ` +
+        `for items that equally many answered: ${fleiss === null ? NONE : number(fleiss)} of ` +
+        `${counted(fleissItems, "comparison")}.`,
     ),
     sideways(["Annotator", "Annotator", "Cohen\u2019s kappa", "Comparisons"], pairs, 2),
   );
@@ -290,8 +291,7 @@ function peopleOf(people, kind) {
           "p",
           { class: "rs-help" },
           "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than " +
-            "chance explains. " +
-            "To choose the longer one more often can be a bias, or longer responses are better here.",
+            "chance explains. To choose the longer one more often can be a bias, or longer responses are better here.",
         )
       : null,
   );

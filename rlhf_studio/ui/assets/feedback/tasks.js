@@ -74,7 +74,8 @@ export class TaskList {
     setText(
       this.about,
       suggested
-        ? `Up to 40 pairs of \u201c${readable(suggested.name, 60)}\u201d: ${from}, in random places. Two people for each pair; ` +
+        ? `Up to 40 pairs of \u201c${readable(suggested.name, 60)}\u201d: ${from}, in random places. Two people ` +
+            `for each pair; ` +
             "everything can be changed afterwards."
         : "People compare what a run wrote at its start and at its end. The tiny world trains in about a minute.",
     );
@@ -101,8 +102,8 @@ export class TaskList {
     this.asked = Boolean(reply?.task);
     if (!reply?.task) return;
     const about =
-      "40 pairs of the start and the end of a run without a KL coefficient. The four raters are rules with some noise, in " +
-      "place of people. Your own task will look like this when it is done.";
+      "40 pairs of the start and the end of a run without a KL coefficient. The four raters are rules with some " +
+      "noise, in place of people. Your own task will look like this when it is done.";
     fill(this.example, recorded(about), pictured(reply.task, reply.results));
   }
 

@@ -21,13 +21,18 @@ const STATES = {
 };
 /** What each stage does, and what its number says. */
 const WHAT = {
-  sft: "A network with random weights imitates reviews. Loss: how much an unseen review surprises it, in nats per token; lower is better.",
+  sft:
+    "A network with random weights imitates reviews. Loss: how much an unseen review surprises it, in nats per " +
+    "token; lower is better.",
   pairs: "It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better.",
   reward_model:
     "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
-  ppo: "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule says; nothing learns from it.",
+  ppo:
+    "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule says; nothing " +
+    "learns from it.",
   evaluation:
-    "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is better; a tie counts half.",
+    "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is better; a tie " +
+    "counts half.",
 };
 const NEEDS = {
   sft: "Needs examples of good answers.",
