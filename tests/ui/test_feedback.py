@@ -306,7 +306,11 @@ def test_one_click_pairs_what_a_run_wrote_early_and_late(tmp_path: Path) -> None
     task = work.from_run({"run": "ppo-1", "nonce": "n"})["task"]
     assert work.from_run({"run": "ppo-1", "nonce": "n"})["task"] == task, "a double click makes one"
     (item,) = feedback.items(task)
-    assert (item.prompt, item.responses, item.sources) == ("p", ("answer 2", "answer 6"), ("step 2", "step 6"))
+    assert (item.prompt, item.responses, item.sources) == (
+        "p",
+        ("answer 2", "answer 6"),
+        ("early in the run, step 2", "late in the run, step 6"),
+    )
     assert feedback.task(task).settings.annotators == 2
     with RunWriter(new_run(tmp_path / "runs" / "ppo-2")) as writer:
         writer.commit_step(StepRecord(1, {}, [rollout(0)]))

@@ -81,4 +81,4 @@ def _by_prompt(reader: RunReader, steps: list[int]) -> dict[str, tuple[int, str]
 
 def _pair(prompt: str, first: str, last: str, first_step: int, last_step: int) -> Iterator[NewItem]:
     if first != last and first.strip() and last.strip():
-        yield NewItem(prompt, (first, last), (f"step {first_step}", f"step {last_step}"))
+        yield NewItem(prompt, (first, last), (f"early in the run, step {first_step}", f"late in the run, step {last_step}"))

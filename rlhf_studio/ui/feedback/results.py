@@ -3,6 +3,7 @@ page."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -15,6 +16,7 @@ from rlhf_studio.runs.feedback.records import Item, Task, Vote, as_expected
 MOST_DISAGREEMENTS = 30
 MOST_PEOPLE = 100
 MOST_SOURCES = 12
+_NUMBERED = re.compile(r", (answer|step) \d+$")
 Json = dict[str, Any]
 
 
@@ -117,8 +119,8 @@ def _preferred(items: Mapping[int, Item], votes: Sequence[Vote]) -> list[Json]:
 
 
 def _source(text: str) -> str:
-    """Where a response came from, without the number of the answer."""
-    return text.partition(", answer ")[0]
+    """Where a response came from, without the number of the answer or of the step."""
+    return _NUMBERED.sub("", text)
 
 
 def _is_longest(item: Item, response: int) -> bool:

@@ -367,7 +367,7 @@ class RoadPage {
         "div",
         { class: "rs-road-said" },
         el("h4", {}, name, score === null ? null : el("span", { class: "rs-road-score" }, fixed(score, 2))),
-        el("p", {}, readable(text)),
+        el("p", {}, readable(text.trimStart())),
       );
     fill(
       this.examples,
