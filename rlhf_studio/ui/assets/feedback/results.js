@@ -199,7 +199,7 @@ function kappaGrid(names, cohen) {
   const cell = (one, other) => {
     if (one === other) return el("td", { class: "rs-number" }, "");
     const kappa = of(one, other)?.kappa ?? null;
-    const share = `${Math.round(60 * Math.max(0, Math.min(1, kappa ?? 0)))}%`;
+    const share = `${Math.round(45 * Math.max(0, Math.min(1, kappa ?? 0)))}%`;
     return el(
       "td",
       { class: "rs-number rs-kappa", style: { "--share": share } },
