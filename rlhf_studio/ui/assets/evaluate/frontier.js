@@ -69,7 +69,7 @@ function picture(points, named, width) {
     y: "mean over answers",
   };
   const titles = named.map(({ title }) => title).join(", ");
-  const said = `${titles} against the distance from the reference: ${points.length} policies, square root of KL from 0 to`;
+  const said = `${titles} against the distance from the reference: ${points.length} policies, root of KL from 0 to`;
   const { node, x, y } = frame(axes, width, (word) => word, `${said} ${number(far)}`, HEIGHT);
   for (const { name, title } of named) {
     const known = points.filter(({ measures }) => measures[name]);

@@ -24,7 +24,7 @@ function bar({ share, low, high }, mark) {
  * @param mark  the share that the bars are to be compared with; null for none
  */
 export const shares = (rows, mark = 0.5) =>
-  elEach("ul", { class: "rs-shares" }, rows, (row) =>
+  elEach("ul", { class: "rs-share-list" }, rows, (row) =>
     el(
       "li",
       {},
