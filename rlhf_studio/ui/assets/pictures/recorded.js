@@ -4,8 +4,8 @@ import { el } from "../shared/dom.js";
 export const recorded = (text) =>
   el(
     "p",
-    { class: "rs-recorded" },
-    el("span", { class: "rs-recorded-mark" }, "Recorded example"),
+    { class: "rs-example" },
+    el("span", { class: "rs-example-mark" }, "Recorded example"),
     el("span", {}, text),
   );
 
