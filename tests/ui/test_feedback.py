@@ -294,13 +294,10 @@ def test_one_click_pairs_what_a_run_wrote_early_and_late(tmp_path: Path) -> None
     feedback, workspace = Feedback(tmp_path), Workspace(tmp_path)
     run = new_run(tmp_path / "runs" / "ppo-1")
     with RunWriter(run) as writer:
-        for step in range(1, 7):  # the prompt of step 1 comes again in step 6, that of step 2 in none of the last third
+        for step in range(1, 7):  # one prompt in every step, one never again, and one always answered alike
             texts = [("p", f"answer {step}"), (f"only {step}", "x"), ("same", "the same each time")]
             records = [rollout(sample, prompt=prompt, response=text) for sample, (prompt, text) in enumerate(texts)]
             writer.commit_step(StepRecord(step, {}, records))
-    assert suggested(workspace.runs()) is None  # it has not ended
-    with RunWriter(run) as writer:
-        writer.set_state("finished")
     assert suggested(workspace.runs()) == Suggestion("ppo-1", "a run", "ppo")
     work = TaskWork(feedback, workspace)
     task = work.from_run({"run": "ppo-1", "nonce": "n"})["task"]
