@@ -103,8 +103,7 @@ export class Form {
     );
   }
 
-  /** @param preferred  the id of the run whose start and end are chosen at first; none where it is left out */
-  setRuns(runs, preferred = runs[0]?.id) {
+  setRuns(runs) {
     const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
     if (rows === this.rows) return;
     const before = this.run.value;
@@ -115,12 +114,9 @@ export class Form {
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
     this.setSteps();
-    const run = runs.find(({ id }) => id === preferred);
-    if (!this.policies.length && run) {
-      this.run.value = run.id;
-      this.setSteps();
-      this.add(`${run.id}@start`);
-      this.add(`${run.id}@${run.steps.at(-1)}`);
+    if (!this.policies.length && runs.length) {
+      this.add(`${runs[0].id}@start`);
+      this.add(`${runs[0].id}@${runs[0].steps.at(-1)}`);
     }
   }
 
