@@ -193,7 +193,7 @@ function agreementOf({ items, alpha, same, cohen }) {
   );
 }
 
-/** Each two people, the darker the better they agree. */
+/** Each two people, the stronger the colour, the better they agree. */
 function kappaGrid(names, cohen) {
   const of = (one, other) => cohen.find(({ people }) => people.includes(one) && people.includes(other));
   const cell = (one, other) => {
@@ -214,7 +214,7 @@ function kappaGrid(names, cohen) {
     el(
       "p",
       { class: "rs-help" },
-      "Cohen\u2019s kappa: the same for two people alone. The darker, the better they agree.",
+      "Cohen\u2019s kappa: the same for two people alone. The stronger the colour, the better they agree.",
     ),
   ];
 }
