@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 globalThis.localStorage = /** @type {any} */ ({ getItem: () => null });
 globalThis.window = /** @type {any} */ ({ matchMedia: () => ({ matches: false }) });
-const { pathOf, scale } = await import("../../rlhf_studio/ui/assets/charts/axes.js");
+const { apart, pathOf, scale } = await import("../../rlhf_studio/ui/assets/charts/axes.js");
 const { band, layout, lineOf } = await import("../../rlhf_studio/ui/assets/charts/plot.js");
 
 test("a path has a gap where there is no point", () => {
@@ -15,6 +15,11 @@ test("a scale turns around where the page counts from the top, and a range of no
   const y = scale([10, 20], [100, 0]);
   assert.deepEqual([y(10), y(15), y(20)], [100, 50, 0]);
   assert.equal(scale([3, 3], [7, 9])(3), 7);
+});
+
+test("words at two dots keep apart, in the order of the dots", () => {
+  assert.deepEqual(apart([50, 40], 16), [53, 37]);
+  assert.deepEqual(apart([10, 40], 16), [10, 40]);
 });
 
 test("one or two points are drawn as dots too, and no line has words", () => {
