@@ -25,10 +25,10 @@ export function pathOf(points) {
 }
 
 /**
- * The path of a small picture of values, the newest at the right; null for fewer than two. The height stands for `least`
- * or more, so that a smaller change is drawn as a nearly flat line.
+ * The path of a small picture of values, the newest at the right; null for fewer than two. Its height stands for
+ * `least` or more, so that a smaller change is drawn as a nearly flat line.
  */
-export function sparkPath(values, [width, height], least) {
+export function sparkPath(values, width, height, least) {
   if (values.length < 2) return null;
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = scale([0, values.length - 1], [2, width - 2]);

@@ -12,8 +12,8 @@ const written = ({ line, digits }, value) => (line.percent ? percent(value) : nu
 const plain = (value) => String(value).replace("-", "\u2212");
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
-const PATH_UNIT = "KL, nats per response";
-const APART = "Score and gold have a scale each, so the distance between the two lines says nothing.";
+const PATH_UNIT = "KL, nats";
+const APART = "Two scales: the distance between the lines says nothing.";
 const EDGE = 3; // pixels: an edge of the usual range so near to the frame's own needs no word
 const WORD = 14; // pixels
 

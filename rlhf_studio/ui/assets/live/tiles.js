@@ -57,7 +57,7 @@ class TileView {
     const usual = judged ? usualRange(spec, last) : "";
     setText(this.note, usual || noteOf(spec, settings));
     this.node.classList.toggle("rs-outside", usual !== "");
-    this.line.setAttribute("d", sparkPath(values, [WIDTH, HEIGHT], finest(spec)) || "");
+    this.line.setAttribute("d", sparkPath(values, WIDTH, HEIGHT, finest(spec)) || "");
   }
 }
 

@@ -56,6 +56,7 @@ export class WorkArea {
       "section",
       { class: "rs-panel rs-samples rs-box", "aria-label": "Samples" },
       this.picker.node,
+      el("p", { class: "rs-samples-hint" }, "Choose a response to see its tokens."),
       this.hint,
       this.table.node,
     );
@@ -298,7 +299,7 @@ export class WorkArea {
   }
 
   openWanted() {
-    if (this.opens) this.place.open();
+    if (this.opens && !this.node.classList.contains("rs-plain")) this.place.open();
     this.opens = false;
   }
 

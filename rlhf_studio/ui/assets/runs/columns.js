@@ -21,17 +21,21 @@ export const STAGES = {
   evaluation: "evaluation",
 };
 
-const SPARK = [56, 20]; // pixels
+const WIDE = 56; // pixels
+const HIGH = 20;
 const HIGHEST = 99;
 
 /** A small picture of how the score went; null without two steps. */
 function spark({ course, step }) {
-  const d = sparkPath(course, SPARK, HIGHEST);
+  const d = sparkPath(course, WIDE, HIGH, HIGHEST);
   if (!d) return null;
   const at = (height) => Math.round(1 + (course.indexOf(height) / (course.length - 1)) * (step - 1));
   const words = `Score by step: lowest near step ${at(Math.min(...course))}, highest near step ${at(Math.max(...course))}`;
-  const [width, height] = SPARK;
-  return svg("svg", { class: "rs-run-spark", width, height, role: "img", "aria-label": words }, svg("path", { d }));
+  return svg(
+    "svg",
+    { class: "rs-run-spark", width: WIDE, height: HIGH, role: "img", "aria-label": words },
+    svg("path", { d }),
+  );
 }
 
 /** The result of a run: PPO's score; of another stage the number that says most, with its name. */

@@ -317,7 +317,8 @@ export class InspectorPlace {
   }
 
   open() {
-    if (this.wide.matches || this.sheet.open || !this.node.getClientRects().length) return;
+    const { parentElement } = this.node;
+    if (this.wide.matches || this.sheet.open || !parentElement?.getClientRects().length) return;
     this.sheet.showModal();
     this.sheet.scrollTop = 0;
   }
