@@ -158,9 +158,9 @@ class Chart {
       .filter((line) => line.values.length)
       .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
+    this.rest(); // first: it takes room from the drawing
     const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
     this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
-    this.rest();
   }
 
   /** The values of all runs at the step under the pointer: on the lines, and with the runs' names below. */
@@ -170,14 +170,14 @@ class Chart {
     const { x } = this.plot.at(event);
     if (x < scales.left || x > scales.left + scales.width) return void this.rest();
     const step = Math.round(scales.valueAt(x));
-    const rows = this.curve.lines
-      .map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }))
-      .filter(({ value }) => value !== null);
-    const points = rows.map(({ run, value }) => ({
+    const ran = this.curve.lines.filter(({ values }) => values.length);
+    const rows = ran.map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }));
+    const known = rows.filter(({ value }) => value !== null);
+    const points = known.map(({ run, value }) => ({
       x: scales.x(step),
       y: scales.y(value, "yaxis"),
       colour: `var(--q-${colourName(run.place)})`,
-      text: rows.length <= MOST_WORDS ? number(value) : "",
+      text: known.length <= MOST_WORDS ? number(value) : "",
     }));
     this.reading.show(scales, points, scales.x(step));
     this.tell(`step ${step}`, rows);
