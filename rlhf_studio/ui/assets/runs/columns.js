@@ -30,7 +30,8 @@ function spark({ course, step }) {
   const d = sparkPath(course, WIDE, HIGH, HIGHEST);
   if (!d) return null;
   const at = (height) => Math.round(1 + (course.indexOf(height) / (course.length - 1)) * (step - 1));
-  const words = `Score by step: lowest near step ${at(Math.min(...course))}, highest near step ${at(Math.max(...course))}`;
+  const [lowest, highest] = [Math.min(...course), Math.max(...course)].map(at);
+  const words = `Score by step: lowest near step ${lowest}, highest near step ${highest}`;
   return svg(
     "svg",
     { class: "rs-run-spark", width: WIDE, height: HIGH, role: "img", "aria-label": words },
