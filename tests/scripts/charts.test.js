@@ -5,7 +5,7 @@ import { test } from "node:test";
 globalThis.localStorage = /** @type {any} */ ({ getItem: () => null });
 globalThis.window = /** @type {any} */ ({ matchMedia: () => ({ matches: false }) });
 const { apart, pathOf, scale } = await import("../../rlhf_studio/ui/assets/charts/axes.js");
-const { band, layout, lineOf } = await import("../../rlhf_studio/ui/assets/charts/plot.js");
+const { across, band, between, layout, lineOf } = await import("../../rlhf_studio/ui/assets/charts/plot.js");
 
 test("a path has a gap where there is no point", () => {
   assert.equal(pathOf([[0, 1], [2.5, 3], null, [4, 5], [6, 7]]), "M0.0 1.0L2.5 3.0M4.0 5.0L6.0 7.0");
@@ -32,6 +32,23 @@ test("one or two points are drawn as dots too, and no line has words", () => {
 test("a band is filled between its edges, at a fifth of its colour", () => {
   const [low, high] = band([1, 2], [0, 0], [1, 1], "#4f46e5");
   assert.deepEqual([low.y, high.y, high.fill, high.fillcolor], [[0, 0], [1, 1], "tonexty", "#4f46e533"]);
+});
+
+test("the area between two lines goes round each part of which both are known", () => {
+  const { x, y, fill, line } = between([1, 2, 3, 4, 5], [5, 6, 7, 8, 9], [1, 2, null, 3, 4], "#b45309");
+  assert.deepEqual(x, [1, 2, 2, 1, null, 4, 5, 5, 4, null]);
+  assert.deepEqual(y, [5, 6, 2, 1, null, 8, 9, 4, 3, null]);
+  assert.deepEqual([fill, line.width], ["toself", 0]);
+});
+
+test("what never changes is thinner than what does", () => {
+  const moving = lineOf([1, 2, 3], [4, 5, 6], "#4f46e5").line.width;
+  const still = [
+    lineOf([1, 2, 3], [0.1, 0.1, 0.1], "#4f46e5"),
+    lineOf([1, 2, 3], [null, 2, 2], "#4f46e5"),
+    across(1, "#888888"),
+  ];
+  for (const { line } of still) assert.ok(line.width < moving);
 });
 
 test("axes have the theme's colours and the words that they are given; a second axis only where one is asked for", () => {

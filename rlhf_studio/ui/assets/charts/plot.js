@@ -42,7 +42,10 @@ export const whenThemeChanges = (action) =>
   new MutationObserver(action).observe(document.body, { attributeFilter: ["class"] });
 
 /** Whether nothing changes: such a line is thin, so that it is not the heaviest of its chart. */
-const isConstant = (y) => y.every((value) => value === null || value === y[0]);
+function isConstant(y) {
+  const known = y.find((value) => value !== null);
+  return y.every((value) => value === null || value === known);
+}
 
 /**
  * A line through points; `more` are Plotly's own names.
@@ -77,6 +80,7 @@ export function between(x, one, other, colour) {
   const [xs, ys] = [[], []];
   let open = [];
   const close = () => {
+    if (!open.length) return;
     const back = [...open].reverse();
     xs.push(...open.map((place) => x[place]), ...back.map((place) => x[place]), null);
     ys.push(...open.map((place) => one[place]), ...back.map((place) => other[place]), null);
