@@ -157,28 +157,18 @@ class ChartCard {
   /** A word at each edge of the usual range that lies inside of the drawing. */
   sayUsual() {
     const { scales } = this.plot;
-    const word = (edge, text, above) => {
+    if (!this.usual || !scales) return void fill(this.edges);
+    const [top, bottom] = [scales.top, scales.top + scales.height];
+    const right = `${this.frame.clientWidth - scales.left - scales.width + 4}px`;
+    const words = this.usual.edges.map((edge) => {
       const y = scales.y(edge, "yaxis");
-      const [top, bottom] = [scales.top, scales.top + scales.height];
       if (y < top + EDGE || y > bottom - EDGE) return null;
-      const over = above ? y - WORD >= top : y + WORD > bottom;
-      return el(
-        "span",
-        { class: over ? "rs-over" : null, style: { top: `${y}px`, right: this.rightOf(scales) } },
-        text,
-      );
-    };
-    const { low, high } = this.usual ?? {};
-    const known = Boolean(this.usual && scales);
-    fill(
-      this.edges,
-      known && word(high, `usual to ${plain(high)}`, true),
-      known && word(low, `usual from ${plain(low)}`),
-    );
-  }
-
-  rightOf(scales) {
-    return `${this.frame.clientWidth - scales.left - scales.width + 4}px`;
+      const upper = edge === this.usual.high;
+      const over = upper ? y - WORD >= top : y + WORD > bottom;
+      const text = `usual ${upper ? "to" : "from"} ${plain(edge)}`;
+      return el("span", { class: over ? "rs-over" : null, style: { top: `${y}px`, right } }, text);
+    });
+    return void fill(this.edges, words);
   }
 
   toggleLine(metric) {

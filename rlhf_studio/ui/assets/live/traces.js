@@ -118,14 +118,18 @@ function targetTrace(targets, x, toAxis, colour) {
   return { ...drawn, mode: "lines", line: { ...drawn.line, shape: "hv" }, meta: { aside: true } };
 }
 
-/** What healthy runs have, {low, high} in the axis' unit, of the first line on the left axis of which that is known. */
+/**
+ * What healthy runs have, {low, high} in the axis' unit, of the first line on the left axis of which that is known; and
+ * the `edges` that are drawn: not a 0 at which the axis begins anyway.
+ */
 export function usualOf(spec, lines, hidden) {
   if (spec.kind !== "lines") return null;
   for (const line of lines.filter((item) => item.axis === "left" && !hidden.has(item.metric))) {
     const { healthy_low: low, healthy_high: high } = term(line.metric);
     if (low === null || high === null) continue;
     const [from, to] = [low, high].map((edge) => Number(((line.percent ? 100 : 1) * edge).toPrecision(6)));
-    return { low: from, high: to };
+    const begins = from === 0 && (spec.zero === "left" || spec.zero === "both");
+    return { low: from, high: to, edges: begins ? [to] : [from, to] };
   }
   return null;
 }
@@ -179,7 +183,7 @@ export function layoutOf(spec, store, traces, options) {
       tickfont: { color: right.length === 1 ? colour(right[0].colour) : colour("tick") },
     },
     shapes: [
-      ...(usual ? [across(usual.low, colour("tick")), across(usual.high, colour("tick"))] : []),
+      ...(usual?.edges ?? []).map((edge) => across(edge, colour("tick"))),
       ...(path ? [] : marks).map((mark) => upright(store.toAxis(mark.step, mode), colour("mark"), "dot")),
     ],
   });
