@@ -171,7 +171,7 @@ export function layoutOf(spec, store, traces, options) {
   };
   const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
   return layout(colour, {
-    margin: { l: 40, r: right.length ? 40 : 12 },
+    margin: { r: right.length ? 44 : 16 },
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     uirevision: `${revision}:${path ? "path" : mode}`,
     xaxis: whole ? { dtick: 1 } : {},
