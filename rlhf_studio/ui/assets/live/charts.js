@@ -72,7 +72,6 @@ class ChartCard {
       grid.hover(null);
     };
     this.frame = this.plot.node;
-    for (const [name, value] of Object.entries({ role: "slider", tabindex: "0" })) this.frame.setAttribute(name, value);
     this.off = false;
     this.node = el(
       "article",
@@ -246,6 +245,8 @@ class ChartCard {
     const said = { valuemin: steps[0] ?? 0, valuemax: steps.at(-1) ?? 0, valuenow: now };
     for (const [name, value] of Object.entries({ ...said, valuetext: `step ${now}: ${values.join(", ")}` }))
       this.frame.setAttribute(`aria-${name}`, value);
+    this.frame.setAttribute("role", "slider"); // only now: before, there is nothing to go along
+    this.frame.tabIndex = 0;
   }
 
   /** What is seen, for who cannot see it. */
