@@ -239,7 +239,7 @@ class ChartCard {
   sayStep(step) {
     const steps = this.steps;
     const now = step ?? steps.at(-1) ?? 0;
-    const values = [...this.shown].map(
+    const values = this.shown.map(
       (entry) => `${entry.title} ${written(entry, this.grid.store.at(entry.line.metric, now))}`,
     );
     const said = { valuemin: steps[0] ?? 0, valuemax: steps.at(-1) ?? 0, valuenow: now };
