@@ -299,7 +299,7 @@ export class InspectorPlace {
       { class: "rs-sheet", "aria-label": "Token inspector" },
       el("div", { class: "rs-sheet-bar" }, close),
     );
-    this.node = el("div", { class: "rs-inspector-place" }, this.sheet);
+    this.node = el("div", { class: "rs-inspector-place" });
     this.sheet.addEventListener("close", () => this.wide.matches || onclose());
     this.sheet.addEventListener("click", ({ target }) => {
       const aside = target === this.sheet || target.closest("a");
@@ -312,8 +312,10 @@ export class InspectorPlace {
   }
 
   settle() {
-    if (this.wide.matches) this.close();
-    (this.wide.matches ? this.node : this.sheet).append(this.inspector);
+    const { matches } = this.wide;
+    if (matches) this.close();
+    else this.sheet.append(this.inspector);
+    fill(this.node, matches ? this.inspector : this.sheet);
   }
 
   open() {
