@@ -6,7 +6,7 @@ import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
-import { figure, numberHead, rowHead, table } from "../shared/table.js";
+import { figure, head, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
 export const ALPHA =
@@ -208,7 +208,8 @@ function kappaGrid(names, cohen) {
   };
   const short = names.map((name) => readable(name, 40));
   const rows = names.map((one, place) => [rowHead(short[place]), ...names.map((other) => cell(one, other))]);
-  const grid = table(["", ...short.map((name) => numberHead(name))], rows, { class: "rs-kappas" });
+  const corner = head(el("span", { class: "rs-hidden" }, "Annotator"));
+  const grid = table([corner, ...short.map((name) => numberHead(name))], rows, { class: "rs-kappas" });
   return [
     el("div", { class: "rs-sideways" }, grid),
     el(

@@ -104,7 +104,8 @@ export class TaskList {
     const about =
       "40 pairs of the start and the end of a run without a KL coefficient. The four raters are rules with some " +
       "noise, in place of people. Your own task will look like this when it is done.";
-    fill(this.example, recorded(about), pictured(reply.task, reply.results));
+    const title = el("h3", {}, readable(reply.task.name, 200));
+    fill(this.example, recorded(about), title, pictured(reply.task, reply.results));
   }
 
   row(task, { operator, rater }) {
