@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
 from rlhf_studio.analysis.doctor.expectation import outlook
 from rlhf_studio.analysis.doctor.held_back import held_back
+from rlhf_studio.analysis.doctor.in_counts import in_counts
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
@@ -267,4 +270,13 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 
 
-VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, when_over={"improving": "improved"})
+def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
+    hindrance = held_back(checked.run, judges.score(checked.run), checked.lasting) if kind == "nothing learned" else None
+    return hindrance.changes if hindrance else {}
+
+
+def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
+    return in_counts(checked.run, kind)
+
+
+VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})
