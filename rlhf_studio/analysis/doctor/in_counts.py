@@ -21,7 +21,6 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
-from rlhf_studio.runs.records import RolloutRecord
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
 VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
@@ -64,13 +63,13 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     poor = None if newest is None else _poor(run, steps[0], newest, gold)
     if poor is None or newest is None:
         return ""
-    phrase = _phrase(run, newest)
+    phrase = _phrase(run)
     if kind in ("improved", "improving"):
         if poor.change < 0:
             return f"{poor}{f'; but {phrase}' if phrase else ''}."
         return f"The score rose, but the answers are no better by the gold score: {poor}." if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        return f"The judge was fooled: its score rose, but {poor}.{f' {phrase[0].upper()}{phrase[1:]}.' if phrase else ''}"
+        return f"The judge was fooled: its score rose, but {poor}.{f' {phrase}.' if phrase else ''}"
     if kind == "nothing learned" and poor.change == 0:
         return f"Nothing learned: {poor}, which may be chance."
     if kind == "cannot tell yet" and poor.change == 0:
@@ -101,20 +100,15 @@ def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
     name = "gold" if gold else "scores"
     values = run.reader.episode_arrays(step, [name]).get(name) if run.reader else None
     if values is None:
-        rows = _recorded(run, step)
+        rows = run.responses.get(step) or (run.reader.rollouts(step)[:MOST_RESPONSES] if run.reader else [])
         values = np.array([np.nan if (value := row.gold if gold else row.score) is None else value for row in rows], float)
     values = values[np.isfinite(values)]
     return values if len(values) >= FEWEST_RESPONSES else None
 
 
-def _recorded(run: RunData, step: int) -> list[RolloutRecord]:
-    return run.responses.get(step) or (run.reader.rollouts(step)[:MOST_RESPONSES] if run.reader else [])
-
-
-def _phrase(run: RunData, step: int) -> str:
-    """How many of a step's answers have the phrase that took over; empty where none did."""
+def _phrase(run: RunData) -> str:
+    """How many answers of the last tenth have the phrase that took over, as "What did it learn?" counts them; empty where none did."""
     newest = run.rising.get(max(run.rising, default=0))
-    rows = _recorded(run, step)
-    if newest is None or not newest.takes_over or len(rows) < FEWEST_RESPONSES:
+    if newest is None or not newest.takes_over:
         return ""
-    return f"{sum(newest.stands_in(row.response) for row in rows)} of {len(rows)} {VERBS[newest.verb]} “{newest.text}”"
+    return f"{newest.after} of {newest.after_of} recent ones {VERBS[newest.verb]} “{newest.text}”"
