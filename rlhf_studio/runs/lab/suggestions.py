@@ -76,7 +76,9 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
         changes = {"ppo.learning_rate": _rounded(ppo.learning_rate / 2)}
         if ppo.critic_learning_rate:
             changes["ppo.critic_learning_rate"] = _rounded(ppo.critic_learning_rate / 2)
-        yield _variation("Again with half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes)
+        yield _variation(
+            "Again with half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes
+        )
         changes = {name: _rounded(value / 5) for name, value in changes.items()}
         yield _variation("A tenth of the learning rate", "Where half is still too much, this tells.", changes)
     if verdict in ("collapsed", "exploiting the reward"):
@@ -97,7 +99,9 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
         yield _variation("Three times the learning rate", "The policy hardly moved: larger steps show whether it can.", rate)
         if ppo.kl_coef and ppo.kl_controller == "fixed":
             weaker = _rounded(ppo.kl_coef / 4)
-            yield _variation(f"A weaker KL penalty, β {weaker:g}", "The penalty may hold the policy where it began.", {"ppo.kl_coef": weaker})
+            yield _variation(
+                f"A weaker KL penalty, β {weaker:g}", "The penalty may hold the policy where it began.", {"ppo.kl_coef": weaker}
+            )
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = "It may not have been trained long enough." if verdict != "improved" else "See whether it still improves, or turns."
         yield Suggestion(f"Go on to {2 * ppo.steps} steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})

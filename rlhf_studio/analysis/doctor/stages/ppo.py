@@ -16,6 +16,7 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -101,9 +102,9 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     score, gold = judges.score(run), judges.gold(run)
     gain = rise(score)[0]
-    change = f"Score {_change(score, gain[-1])}"
+    change = f"Score {_change(run, score)}"
     if gold is not None:
-        change += f", gold {_change(gold, rise(gold)[0][-1])}"
+        change += f", gold {_change(run, gold)}"
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
@@ -180,11 +181,12 @@ def _why_left_out(text: str) -> str:
     return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
 
 
-def _change(series: judges.ScoreSeries, gain: float) -> str:
+def _change(run: RunData, series: judges.ScoreSeries) -> str:
     """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
-    if not np.isfinite(series.start + gain):
+    first, last = ends_of(series.values[run.steps > series.changed_after])
+    if not np.isfinite(first + last):
         return "not known"
-    return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    return f"{first:.2f} → {last:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
