@@ -62,7 +62,7 @@ def suggestions(
 
 def _cure(remedy: Mapping[str, Any]) -> Suggestion:
     changed = changes_in_words(remedy)
-    return _variation(f"Again with {changed[0].lower()}{changed[1:]}", "This is what the doctor finds to have held it back.", remedy)
+    return _variation(f"Again with {changed[0].lower()}{changed[1:]}", "This is what held it back, by the doctor's checks.", remedy)
 
 
 def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:

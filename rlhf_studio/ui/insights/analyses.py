@@ -96,8 +96,8 @@ class Analyses:
 
 
 def headline(diagnosis: Json) -> Json:
-    """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level has, and
-    the arrows of the tiles."""
+    """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level
+    has, and the arrows of the tiles."""
     verdict = diagnosis["verdict"]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {

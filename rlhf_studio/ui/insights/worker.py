@@ -169,7 +169,9 @@ class Insights:
         return answer
 
     def verdict_of(self, run: str, progress: Progress, seconds: float = 60.0) -> Json:
-        """A run's verdict, as :class:`~rlhf_studio.analysis.records.Verdict` has it. It waits for the diagnosis, so it is not for the loop that answers everyone.
+        """A run's verdict, as :class:`~rlhf_studio.analysis.records.Verdict` has it.
+
+        It waits for the diagnosis, so it is not for the loop that answers everyone.
 
         Raises StoreError when the run cannot be diagnosed, or not within ``seconds``.
         """
