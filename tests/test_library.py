@@ -302,6 +302,12 @@ def test_a_program_that_ends_or_fails_says_so(
         next(fails.train())
     status = RunReader(tmp_path / "failed").status()
     assert status.state == "failed" and "ZeroDivisionError" in status.cause
+    with pytest.raises(RunEnded, match="has ended"):
+        list(fails.train())
+    watches = {**engine, "watch_prompts": 1}
+    with pytest.raises(RewardError, match="ZeroDivisionError"):  # before the first step, for the watched prompts
+        build(folder, lambda p, r: 1 / 0, run_dir=tmp_path / "at-first", engine=watches)
+    assert "ZeroDivisionError" in RunReader(tmp_path / "at-first").status().cause
     gone = build(folder, run_dir=tmp_path / "gone", engine=engine)
     shutil.rmtree(tmp_path / "gone")
     del gone

@@ -23,7 +23,7 @@ def test_every_metric_has_one_row_and_one_entry_in_the_glossary() -> None:
 
 def test_no_colour_stands_for_two_quantities_of_a_stage() -> None:
     """Nor do two names that look the same. What the stages share, such as a held-out loss, looks the same in all of them."""
-    styles = (ASSETS / "shared" / "colours.css").read_text(encoding="utf-8").split(".dark .rs-page", 1)
+    styles = (ASSETS / "tokens.css").read_text(encoding="utf-8").split("\n.dark {", 1)
     for style in styles:
         looks = dict(re.findall(r"--q-([\w-]+): (#\w+);", style))
         for stage in ("ppo", "sft", "reward_model", "dpo"):

@@ -64,6 +64,10 @@ class LexiconReward(Component):
         unit="words", ge=0, le=20,
     )  # fmt: skip
 
+    def described(self) -> str:
+        """What is counted."""
+        return "sentiment words"
+
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """Words that are several words, words on both sides, or none at all."""
         both = {}

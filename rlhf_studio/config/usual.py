@@ -67,13 +67,16 @@ def usual_rate(config: StageConfig, weights: int | None, examples: int | None = 
     return Usual(fitted.value, f"what fits {fitted.why}")
 
 
-def other_rate(config: StageConfig, weights: int | None, choose: Callable[[float, float | None], float]) -> dict[str, float]:
+def other_rate(
+    config: StageConfig, weights: int | None, choose: Callable[[float, float | None], float], examples: int | None = None
+) -> dict[str, float]:
     """The learning rate that ``choose`` (:func:`~rlhf_studio.config.stability.gentler` or ``bolder``) gives, by the setting's dotted name.
 
-    Empty for a stage in which nothing learns. ``weights``: of the model that learns; None where that is not known.
+    Empty for a stage in which nothing learns. ``weights``: of the model that learns, and ``examples`` to learn from; None where that is not
+    known.
     """
     if not isinstance(config, RunConfig | SupervisedConfig):
         return {}
     section, settings = optimisation(config)
-    usual = usual_rate(config, weights)
+    usual = usual_rate(config, weights, examples)
     return {f"{section}.learning_rate": choose(settings.learning_rate, usual.rate if usual else None)}

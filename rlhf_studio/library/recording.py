@@ -38,10 +38,11 @@ def begin_run(
         files={PROMPTS_FILE: lines.encode("ascii")},
         permissions=permissions,
     )
-    answers, events = trainer.first_answers()
-    run.watched(0, answers)
-    for event in [checked, *events] if checked else events:
-        run.event(event)
+    with run.recorded():
+        answers, events = trainer.first_answers()
+        run.watched(0, answers)
+        for event in [checked, *events] if checked else events:
+            run.event(event)
     return run
 
 

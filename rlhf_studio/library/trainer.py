@@ -145,10 +145,12 @@ class PPOTrainer:
 
         When somebody asks on the page that the run stops, there are no more.
 
-        Raises ValueError when no reward was given.
+        Raises ValueError when no reward was given; :class:`RunEnded` where the recording has ended before, as by an error in a step.
         """
         if not self.trainer.models.scorer.components:
             raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
+        if not self.trainer.finished:
+            self._not_ended()
         while not self.trainer.finished:
             self._fresh.clear()
             try:
@@ -170,14 +172,17 @@ class PPOTrainer:
         if self._run is None:
             samples, scores = given or (None, None)
             return self.trainer.step(samples, scores).metrics
-        if self._run.ended:
-            raise RunEnded(f"the run in {self._run.run_dir} has ended; build a new trainer")
+        self._not_ended()
         self._run.before_step()
         record, _ = self._run.step(given)
         if self.trainer.finished:
             self._run.checkpoint()
             self._run.end()
         return record.metrics
+
+    def _not_ended(self) -> None:
+        if self._run is not None and self._run.ended:
+            raise RunEnded(f"the run in {self._run.run_dir} has ended; build a new trainer")
 
     def _not_after_the_end(self) -> None:
         steps = self.trainer.config.ppo.steps

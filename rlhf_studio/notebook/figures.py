@@ -1,6 +1,6 @@
 """The charts of the Live page as Plotly figures. Which charts there are, and what each draws, stands in ``ui/live/charts.py``.
 
-Colours are those of ``ui/assets/shared/colours.css`` for light pages. Lines are drawn as they are, without the page's smoothing.
+Colours are those of ``ui/assets/tokens.css`` for light pages. Lines are drawn as they are, without the page's smoothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AXES: dict[str, tuple[str, str, float]] = {
     "time": ("time/elapsed", "minutes", 60),
 }
 """What each x axis shows: the metric, its words, and what the metric is divided by."""
-COLOURS = Path(__file__).parents[1] / "ui" / "assets" / "shared" / "colours.css"
+COLOURS = Path(__file__).parents[1] / "ui" / "assets" / "tokens.css"
 FEW = 30
 EXTRA_COLOURS = 4
 

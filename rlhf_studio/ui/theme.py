@@ -114,8 +114,9 @@ def theme() -> Base:
 
 
 def page_css() -> str:
-    """The rules for ``launch(css=...)``.
+    """The rules for ``launch(css=...)``: the named sizes and colours, and what must hold before any script has run.
 
     Only plain selectors: Gradio rewrites this text and drops whatever its rewriter does not know (nesting, ``:is``, containers).
     """
-    return (Path(__file__).resolve().parent / "assets" / "theme.css").read_text(encoding="utf-8")
+    assets = Path(__file__).resolve().parent / "assets"
+    return "".join((assets / name).read_text(encoding="utf-8") for name in ("tokens.css", "theme.css"))

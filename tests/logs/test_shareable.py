@@ -163,6 +163,14 @@ def test_paths_in_a_text(text: str, left: str) -> None:
     assert Shareable(run).text(text.replace("RUN", str(run))) == left
 
 
+def test_a_secret_goes_from_all_tokens_over_which_it_goes() -> None:
+    data = {"response_tokens": [" key", " hf_abcd", "efgh", "ijkl", " in", " /p/q"], "ids": [1, 2]}
+    assert Shareable(Path("/srv/run")).data(data) == {
+        "response_tokens": [" key", " hf_\u2026", "\u2026", "\u2026", " in", " q"],
+        "ids": [1, 2],
+    }
+
+
 def test_events_of_steps_that_were_trained_again_are_left_out(tmp_path: Path) -> None:
     """What was said of steps 2 and 3 before the resume goes; what was said since stays, and what was said of step 1."""
     run = new_run(tmp_path / "run", steps=4)

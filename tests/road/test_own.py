@@ -103,10 +103,10 @@ def test_what_decides_says_whether_it_is_the_reward_again(tmp_path: Path) -> Non
     rule, model = {"kind": "lexicon"}, {"kind": "reward_model", "model": "bundled/world-reward"}
     for settings, measure, judge, same in (
         (own, "score", "the reward model trained on your pairs", True),
-        (replace(own, judge=rule), "judge", "the lexicon rule", False),
+        (replace(own, judge=rule), "judge", "sentiment words", False),
         (replace(own, judge=model), "judge", "world-reward", True),
         (replace(own, reward=rule), "judge", "world-reward", False),
-        (replace(own, reward=rule, judge=rule), "judge", "the lexicon rule", True),
+        (replace(own, reward=rule, judge=rule), "judge", "sentiment words", True),
     ):
         config, (ppo, _) = settings_for_part(settings, "evaluation", made)[0], settings_for_part(settings, "ppo", made)
         assert isinstance(config, EvaluationRunConfig) and bool(config.evaluation.judge) is (measure == "judge")

@@ -17,13 +17,6 @@ test("steps share the time that the pauses leave, and a pause comes after its st
   );
 });
 
-test("moments never take more than half of a replay from its steps: it becomes longer", () => {
-  const clock = new ReplayClock(5, 20, [0, 1, 2, 3, 4], 4);
-  assert.deepEqual([clock.perStep, clock.total], [2.5, 30]);
-  assert.equal(clock.placeAt(3.9), 0);
-  assert.equal(clock.placeAt(clock.total), 4);
-});
-
 test("a step that is not shown is at the place of the one before it", () => {
   assert.deepEqual(
     [0, 1, 4, 5, 9, 12].map((step) => placeOf([1, 5, 9], step)),

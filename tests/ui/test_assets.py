@@ -15,6 +15,7 @@ from rlhf_studio.ui.live import charts
 
 SCRIPTS = sorted(html.ASSETS.rglob("*.js"))
 STYLES = sorted(html.ASSETS.rglob("*.css"))
+TOKENS = html.ASSETS / "tokens.css"
 PAGES = tuple(html.STYLES)
 NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1998/Math/MathML")
 FORBIDDEN = re.compile(
@@ -208,14 +209,42 @@ def blocks(style: str, selector: str) -> str:
 
 
 def test_every_colour_is_defined_for_light_and_dark():
-    style = (html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8")
+    style = text_of(TOKENS)
     names = {line["colour"] for chart in charts.page_data()["charts"] for line in chart["lines"]}
     names |= {tile["colour"] for tile in charts.page_data()["tiles"]}
     for path in SCRIPTS:
         names |= set(re.findall(r'colour\("([\w-]+)"\)', path.read_text(encoding="utf-8")))
-    for selector in (".rs-page", ".dark .rs-page"):
+    for selector in (":root", ".dark"):
         defined = set(re.findall(r"--q-([\w-]+):", blocks(style, selector)))
         assert names <= defined, f"{selector}: {names - defined}"
+
+
+HAIRLINE = 3  # pixels: below a step of the scale
+COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\(|: (?:white|black)\b")
+SPACE = re.compile(r"[;{\s]((?:(?:padding|margin)[a-z-]*|(?:[a-z]+-)?gap): [^;}]+)")
+TEXT = re.compile(r"[;{\s](font(?:-size)?: [^;}]+)")
+
+
+def off_scale(style: str) -> set[str]:
+    """The declarations of a stylesheet that give text a size, or elements a distance, without the names of :data:`TOKENS`."""
+    plain = re.sub(r"/\*.*?\*/|calc\([^;]*\)", "", style, flags=re.S)
+    own = {words for words in SPACE.findall(plain) if any(float(size) > HAIRLINE for size in re.findall(r"([\d.]+)(?:px|r?em)\b", words))}
+    return own | {words for words in TEXT.findall(plain) if "inherit" not in words and "var(--rs-text-" not in words}
+
+
+def test_sizes_distances_and_colours_are_those_with_a_name():
+    """Five sizes of text, five steps of space, and every colour in the one file where it has a value for light and for dark."""
+    assert off_scale("a { font-size: 13px; padding: 0 5px } b { font: 12px/2 x; gap: 1px var(--rs-space-s); margin: 0 -3px }") == {
+        *("font-size: 13px", "padding: 0 5px ", "font: 12px/2 x"),
+    }
+    styles = [path for path in STYLES if path != TOKENS]
+    assert {path.name: found for path in styles if (found := off_scale(text_of(path)))} == {}
+    assert {path.name: found for path in styles if (found := COLOUR.findall(text_of(path)))} == {}
+    sizes = set(re.findall(r"--rs-(?:text|space)-[a-z]+: (\d+)px", text_of(TOKENS)))
+    assert sizes == {*("12", "14", "16", "20", "28"), *("4", "8", "24", "40")}
+    named = set(re.findall(r"(--[\w-]+):", text_of(TOKENS)))
+    used = "".join(map(text_of, (*SCRIPTS, *styles)))
+    assert {name for name in named if not name.startswith("--q-") and f"var({name})" not in used and f'"{name}"' not in used} == set()
 
 
 def luminance(colour: str) -> float:
@@ -246,18 +275,13 @@ def test_contrast_of_text_is_at_least_aa_in_both_themes():
         assert contrast(text, ground) >= 4.5, (text, ground)
 
 
-@pytest.mark.parametrize(("selector", "ground", "text"), [(".rs-page", "#ffffff", "#1a1d24"), (".dark .rs-page", "#171b23", "#e6e9ef")])
+@pytest.mark.parametrize(("selector", "ground", "text"), [(":root", "#ffffff", "#1a1d24"), (".dark", "#171b23", "#e6e9ef")])
 def test_state_and_token_colours_can_be_read(selector, ground, text):
-    states = dict(re.findall(r"--rs-state-(\w+): (#\w{6})", blocks(theme.page_css(), ":root" if ground == "#ffffff" else ".dark")))
+    states = dict(re.findall(r"--rs-state-(\w+): (#\w{6})", blocks(text_of(TOKENS), selector)))
     assert len(states) == 6
     for name, colour in states.items():
         assert contrast(colour, ground) >= 4.5, name
-    scale = dict(
-        re.findall(
-            r"--(minus|plus|even|flat|flag): (#\w{6})",
-            blocks((html.ASSETS / "shared" / "colours.css").read_text(encoding="utf-8"), selector),
-        )
-    )
+    scale = dict(re.findall(r"--(minus|plus|even|flat|flag): (#\w{6})", blocks(text_of(TOKENS), selector)))
     for name in ("minus", "plus", "even", "flag"):
         assert contrast(text, scale[name]) >= 4.5, (name, contrast(text, scale[name]))
 

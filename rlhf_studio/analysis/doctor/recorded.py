@@ -106,6 +106,12 @@ class RecordedRun:
         weights: int | None = self.event_data("memory").get("weights")
         return weights
 
+    @property
+    def examples(self) -> int | None:
+        """How many examples a run learns from; None where it does not say, and in PPO."""
+        examples: int | None = self.event_data("examples").get("examples")
+        return examples
+
     def up_to(self, step: int | None) -> Self:
         """The same run as it was after an earlier step: still running, and without what came later. None changes nothing."""
         if step is None or not len(self.steps) or step >= self.steps[-1]:

@@ -14,12 +14,12 @@ USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2
 
 def calmer(run: RecordedRun) -> dict[str, Any]:
     """A lower learning rate: see :func:`~rlhf_studio.config.stability.gentler`."""
-    return other_rate(run.in_force, run.weights, stability.gentler)
+    return other_rate(run.in_force, run.weights, stability.gentler, run.examples)
 
 
 def bolder(run: RecordedRun) -> dict[str, Any]:
     """A higher learning rate: see :func:`~rlhf_studio.config.stability.bolder`."""
-    return other_rate(run.in_force, run.weights, stability.bolder)
+    return other_rate(run.in_force, run.weights, stability.bolder, run.examples)
 
 
 def tighter(run: RunData) -> dict[str, Any]:

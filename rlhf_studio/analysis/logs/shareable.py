@@ -97,12 +97,15 @@ class Shareable:
         return shareable_settings(settings) | {"name": self.text(settings["name"])}
 
     def data(self, value: Any) -> Any:
-        """JSON data: every text in it, and a whole configuration under the name ``settings``."""
+        """JSON data: every text in it, a list of texts as the pieces of one, and a whole configuration under the name ``settings``."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
             return {self.text(key): self.settings(item) if _is_configuration(key, item) else self.data(item) for key, item in value.items()}
-        return [self.data(item) for item in value] if isinstance(value, list) else value
+        if not isinstance(value, list):
+            return value
+        pieces = bool(value) and all(isinstance(item, str) for item in value)
+        return [self.data(item) for item in (pieces_without_secrets(value) if pieces else value)]
 
 
 def _is_configuration(key: str, value: Any) -> bool:

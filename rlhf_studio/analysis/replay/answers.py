@@ -39,7 +39,8 @@ GIVES_EARLY = ("python", "http")
 class Frame:
     """One answer at one step; ``arrays`` has what may colour its tokens, by name, shape (T,).
 
-    ``pieces`` are its words, and ``stopped`` is None, where nobody knows its tokens.
+    ``pieces`` are its words, and ``stopped`` is None, where nobody knows its tokens. Arrays of another length, as in a damaged record, are
+    left out: nobody knows which token a number belongs to.
     """
 
     step: int
@@ -50,6 +51,9 @@ class Frame:
     score: float
     gold: float | None
     stopped: bool | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", {name: array for name, array in self.arrays.items() if array.shape == (len(self.pieces),)})
 
 
 def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:

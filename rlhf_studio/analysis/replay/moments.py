@@ -23,7 +23,7 @@ KL_STEPS = 2
 """Steps in a row above a limit before it counts as passed: one step alone may be above it by chance."""
 USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objective/kl" and metric.usual)
 CLIPPING = ("clip-fraction-high", "steps-too-large")
-ORDER = ("gold_turns", "alarm", "takes_over", "kl", "score", "clipping", "phrase", "settings")
+ORDER = ("gold_turns", "kl", "alarm", "takes_over", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
 
 Moment = dict[str, Any]

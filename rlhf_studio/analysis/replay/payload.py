@@ -22,7 +22,7 @@ SERIES = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl
 MOST_STEPS = 240
 """Steps that a replay shows; of a longer run they lie evenly, and those of the moments are among them."""
 STEP_SECONDS, BREATH = 0.5, 3.0
-"""How long a step and a moment last, where the whole fits between the two limits below."""
+"""How long a step and a moment last, where the whole fits between the two limits below and the moments take at most half of it."""
 SHORTEST, LONGEST = 20, 120
 FEWEST_JUDGED, FIRST_JUDGED = 8, 64
 ONE_SCALE = 4.0
@@ -110,7 +110,8 @@ def shown_rows(steps: np.ndarray, moments: Sequence[int], most: int = MOST_STEPS
 
 def timing(steps: int, pauses: int) -> dict[str, float]:
     """How long it all lasts, and each pause."""
-    wanted = STEP_SECONDS * steps + BREATH * pauses
+    paused = BREATH * pauses
+    wanted = max(STEP_SECONDS * steps + paused, 2 * paused)
     return {"seconds": float(min(max(wanted, SHORTEST), LONGEST)), "breath": BREATH}
 
 

@@ -38,7 +38,7 @@ class TrialFigures:
         unstable: why the trial is not stable; empty where it is.
         loss: of the first and of the last step, in stages that learn from examples.
         planned: steps of the whole run.
-        weights: of the model that learns; None where that is not known.
+        weights: of the model that learns, and ``examples`` to learn from; None where that is not known.
     """
 
     steps: int
@@ -58,6 +58,7 @@ class TrialFigures:
     loss: tuple[float, float] = (nan, nan)
     planned: int = 0
     weights: int | None = None
+    examples: int | None = None
 
 
 def figures_of(run: RecordedRun, config: StageConfig) -> TrialFigures | None:
@@ -88,6 +89,7 @@ def figures_of(run: RecordedRun, config: StageConfig) -> TrialFigures | None:
         loss=(metrics[0].get(loss, nan), metrics[-1].get(loss, nan)),
         planned=run.total_steps,
         weights=run.weights,
+        examples=run.examples,
     )
 
 

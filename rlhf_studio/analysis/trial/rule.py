@@ -136,7 +136,7 @@ def _rate(trial: TrialFigures, config: StageConfig) -> list[Correction]:
 
 
 def _other_rate(trial: TrialFigures, config: StageConfig, choose: Callable[[float, float | None], float], why: str) -> Correction:
-    ((setting, new),) = other_rate(config, trial.weights, choose).items()
+    ((setting, new),) = other_rate(config, trial.weights, choose, trial.examples).items()
     return Correction(setting, getattr(config, config.stage).learning_rate, new, why)
 
 

@@ -100,7 +100,7 @@ class ProgramRun:
 
     def before_step(self) -> None:
         """Carry out what people have asked for on the page. Raises what ``stopped`` makes."""
-        with self._recorded():
+        with self.recorded():
             self._control.before_step()
 
     def step(self, given: tuple[Samples, Scores] | None = None) -> tuple[StepRecord, StepSoFar]:
@@ -109,8 +109,11 @@ class ProgramRun:
         Raises what ``stopped`` makes when somebody has asked for a stop; whatever else it raises is the run's end on record too.
         """
         self._stage.given = given
-        with self._recorded():
-            record = self._control.step()
+        with self.recorded():
+            try:
+                record = self._control.step()
+            finally:
+                self._stage.given = None
             self._writer.commit_step(record)
             self._notifier.alarms(record.events, record.step)
             self._control.after_step(record.step)
@@ -121,7 +124,7 @@ class ProgramRun:
             every = self._stage.config.engine.checkpoint_every
             if every and record.step % every == 0:
                 self.checkpoint()
-        so_far, self._stage.given, self._so_far = self._so_far, None, None  # the program's own from here on
+        so_far, self._so_far = self._so_far, None  # the program's own from here on
         assert so_far is not None
         return record, so_far
 
@@ -147,7 +150,7 @@ class ProgramRun:
             self._close("finished" if self._stage.finished else self._left)
 
     @contextlib.contextmanager
-    def _recorded(self) -> Iterator[None]:
+    def recorded(self) -> Iterator[None]:
         """A block whose errors end the run, on record."""
         try:
             yield

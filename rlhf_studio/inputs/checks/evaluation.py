@@ -45,7 +45,7 @@ def _as_trained(component: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge_title(text: str) -> str:
-    """Who judges, in a few words: ``the lexicon rule``, or a model's short name."""
+    """Who judges, in a few words: ``the length rule``, or a model's short name."""
     component = component_named(text)
     if component.get("kind") == "reward_model":
         return short_name(str(component.get("model", "")))

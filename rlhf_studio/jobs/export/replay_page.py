@@ -17,7 +17,7 @@ from rlhf_studio.jobs.export.html import Html, tag
 from rlhf_studio.jobs.export.modules import ASSETS, one_script
 
 PLAYER = "replay/replay.js"
-STYLES = ("theme.css", "shared/page.css", "shared/colours.css", "replay/replay.css")
+STYLES = ("tokens.css", "theme.css", "shared/page.css", "shared/colours.css", "replay/replay.css")
 SCORES = "Score is what the model is trained to raise. Gold is a score that it never sees: where the two part, it pleases its judge alone. "
 KL = "KL says how far it has moved from where it began."
 START = f"""
@@ -39,9 +39,9 @@ STYLE = """
   --body-background-fill: #0f1218; --block-background-fill: #171b23; --input-background-fill: #12161d; --background-fill-secondary: #0f1218;
 }
 body { margin: 0; background: var(--body-background-fill); font-family: ui-sans-serif, system-ui, "Segoe UI", Roboto, Arial, sans-serif; }
-main { display: grid; gap: 16px; max-width: 1100px; margin: 0 auto; padding: 24px 16px; }
-main > h1 { margin: 0; font-size: 20px; }
-main > footer { color: var(--rs-quiet); font-size: 12px; }
+main { display: grid; gap: var(--rs-space-m); max-width: 1100px; margin: 0 auto; padding: var(--rs-space-l) var(--rs-space-m); }
+main > h1 { margin: 0; font-size: var(--rs-text-title); }
+main > footer { color: var(--rs-quiet); font-size: var(--rs-text-small); }
 """
 
 

@@ -40,7 +40,8 @@ def ends_of(reader: RunReader) -> TrainingEnds | None:
         return None
     kind = diagnose(reader).verdict.kind if status.stage == "ppo" else ""
     config = reader.config()
-    rate, usual = getattr(config, status.stage).learning_rate, usual_rate(config, _first_event(reader, "memory").get("weights"))
+    weights, examples = (_first_event(reader, kind).get(name) for kind, name in (("memory", "weights"), ("examples", "examples")))
+    rate, usual = getattr(config, status.stage).learning_rate, usual_rate(config, weights, examples)
     held_out = _held_out(reader, ends.metric)
     return TrainingEnds(ends.metric, ends.first, ends.last, held_out, kind, status.step, rate, usual.rate if usual else 0.0)
 

@@ -105,7 +105,7 @@ def _without_ppo(own: OwnSettings) -> str:
     if not own.pairs and not own.reward:
         return (
             "Nothing says which answer is good. Bring pairs, from which a reward model learns; or name a reward: a reward "
-            "model, a rule such as lexicon (counts friendly words), or a Python file with a function score."
+            "model, a rule such as lexicon (sentiment words), or a Python file with a function score."
         )
     return ""
 

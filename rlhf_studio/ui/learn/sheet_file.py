@@ -43,7 +43,7 @@ document.querySelector("main").replaceChildren(sheetNode(JSON.parse(document.get
 
 def page_of(sheet: dict[str, Any]) -> str:
     """The file of a sheet, as :func:`rlhf_studio.lessons.teaching.sheets.sheet` makes it. Equal sheets give equal files."""
-    style = "\n".join([_THEME, *((ASSETS / name).read_text(encoding="utf-8") for name in STYLES["learn"])])
+    style = "\n".join([*((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", *STYLES["learn"])), _THEME])
     kind = "Answers" if sheet["with_answers"] else "Exercises"
     parts = {
         "title": escaping.escape(f"{kind} {sheet['seed']}: {', '.join(sheet['lessons'])}"),

@@ -1,7 +1,7 @@
 """Which charts, tiles and token quantities the Live page shows: data only, shared by the page's JavaScript and the tests.
 
 A metric says by itself which charts and which tile show it, and in which colour (:mod:`rlhf_studio.config.metrics`); this file says which
-charts there are. A colour is a name (``score``), which ``assets/shared/colours.css`` defines as ``--q-score``, for light and for dark.
+charts there are. A colour is a name (``score``), which ``assets/tokens.css`` defines as ``--q-score``, for light and for dark.
 """
 
 from __future__ import annotations

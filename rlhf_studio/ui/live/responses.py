@@ -13,6 +13,7 @@ import numpy as np
 
 from rlhf_studio.analysis import token_card
 from rlhf_studio.analysis.reward_model.report import reward_report
+from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui.live import charts
@@ -127,14 +128,10 @@ def run_scales(reader: Any) -> dict[str, Any]:
     first to the last.
     """
     steps, spans = reader.rollout_steps(), Spans()
-    chosen = _spread(steps)
+    chosen = [steps[index] for index in evenly(len(steps), MOST_STEPS_READ)]
     for step in chosen:
         spans.add([arrays for _, arrays in _recorded(reader, step)])
     return {"scales": spans.scales(), "used": len(chosen), "of": len(steps), "step": steps[-1] if steps else 0}
-
-
-def _spread(steps: Sequence[int]) -> list[int]:
-    return sorted({steps[int(index)] for index in np.linspace(0, len(steps) - 1, min(len(steps), MOST_STEPS_READ))})
 
 
 def _recorded(reader: Any, step: int) -> list[tuple[int, Mapping[str, np.ndarray]]]:
@@ -151,7 +148,8 @@ def clearest_move(reader: Any) -> dict[str, Any]:
     was sampled to the update's last pass, the way its advantage asked for. Of these it is the one with the largest product of both.
     """
     best, move = 0.0, None
-    for step in _spread(reader.rollout_steps()):
+    steps = reader.rollout_steps()
+    for step in (steps[index] for index in evenly(len(steps), MOST_STEPS_READ)):
         for sample, arrays in _recorded(reader, step):
             moves = _moves(arrays)
             if len(moves) and moves.max() > best:

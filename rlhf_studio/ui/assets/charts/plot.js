@@ -6,6 +6,7 @@ import { textSize } from "../shared/lasting.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
 const CLEAR = "rgba(0,0,0,0)";
+const LETTERS = 12; // pixels, as --rs-text-small
 const FEW = 2; // so many points are no line: they are drawn as dots too
 
 let loading = null;
@@ -75,10 +76,10 @@ export const upright = (x, colour, dash) => ({
  * @param {Object<string, any>} look
  */
 export function layout(colour, look) {
-  const { names, xaxis, yaxis, yaxis2 = null, margin, letters = 10, zoom = true, ...more } = look;
+  const { names, xaxis, yaxis, yaxis2 = null, margin, zoom = true, ...more } = look;
   const size = textSize();
-  const named = (text) => (text ? { title: { text, font: { size: 12 * size }, standoff: 8 } } : {});
-  const room = { l: 44, r: 10, t: 8, b: 20, ...margin };
+  const named = (text) => (text ? { title: { text, font: { size: LETTERS * size }, standoff: 8 } } : {});
+  const room = { l: 44, r: 8, t: 8, b: 24, ...margin };
   const axis = {
     gridcolor: colour("grid"),
     zerolinecolor: colour("zero"),
@@ -90,7 +91,7 @@ export function layout(colour, look) {
   };
   return {
     margin: { l: room.l * size, r: room.r * size, t: room.t, b: room.b * size },
-    font: { family: "ui-sans-serif, system-ui, sans-serif", size: letters * size, color: colour("tick") },
+    font: { family: "ui-sans-serif, system-ui, sans-serif", size: LETTERS * size, color: colour("tick") },
     paper_bgcolor: CLEAR,
     plot_bgcolor: CLEAR,
     showlegend: false,

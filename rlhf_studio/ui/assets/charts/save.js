@@ -22,13 +22,13 @@ export async function saveAsPicture(plot, root, title, keys, name) {
   Object.assign(canvas, { width: SCALE * WIDTH, height: SCALE * (HEIGHT + HEAD) });
   const pen = canvas.getContext("2d");
   pen.scale(SCALE, SCALE);
-  pen.fillStyle = style.getPropertyValue("--rs-card") || "#fff";
+  pen.fillStyle = style.getPropertyValue("--rs-card");
   pen.fillRect(0, 0, WIDTH, HEIGHT + HEAD);
   pen.drawImage(drawn, 0, HEAD, WIDTH, HEIGHT);
   pen.fillStyle = style.color;
-  pen.font = `600 17px ${FONT}`;
+  pen.font = `600 16px ${FONT}`;
   pen.fillText(title, 16, 28);
-  pen.font = `13px ${FONT}`;
+  pen.font = `14px ${FONT}`;
   let x = 16;
   for (const { text, colour } of keys) {
     pen.fillStyle = colour;

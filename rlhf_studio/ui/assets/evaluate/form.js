@@ -88,7 +88,11 @@ export class Form {
         labelled("Answers per prompt", samples, "Two or more also show how well the reward orders them."),
         labelled("Seed", seed, "Every policy gets the same random numbers."),
         labelled("Temperature", temperature),
-        labelled("Judge", judge, "A reward model, a rule such as lexicon, or FILE.py, not used in training."),
+        labelled(
+          "Judge",
+          judge,
+          "A reward model, a rule such as lexicon (sentiment words), or FILE.py, not used in training.",
+        ),
         labelled("Reward", reward, "Named as a judge is; scores the answers instead of the run's rewards."),
         labelled("Held-out text", held, "A file of texts: shows what training made a policy forget."),
         labelled("Name", name),

@@ -101,8 +101,7 @@ function traceOf(points, name, colour) {
 const lookOf = (colour) =>
   layout(colour, {
     names: { x: "\u221aKL from the reference (\u221anats)", y: "mean over answers" },
-    margin: { l: 52, b: 44 },
-    letters: 11,
+    margin: { l: 56, b: 48 },
     zoom: false,
     xaxis: { showgrid: true, zeroline: true, rangemode: "tozero" },
     yaxis: { ticks: "outside", ticklen: 8, tickcolor: "rgba(0,0,0,0)" }, // room between the numbers and a point at 0

@@ -144,7 +144,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   };
   const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
   return layout(colour, {
-    margin: { l: 40, r: 40 },
+    margin: { r: 44 },
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     uirevision: `${revision}:${path ? "path" : mode}`,
     xaxis: whole ? { dtick: 1 } : {},

@@ -2,7 +2,7 @@
 import { text, tone } from "../charts/axes.js";
 import { svg } from "../shared/dom.js";
 
-const [ROW, BOX, GAP, LETTER, BOLD, SIZE, EDGE] = [92, 58, 26, 6.6, 7.8, 12, 4];
+const [ROW, BOX, GAP, LETTER, BOLD, EDGE] = [92, 58, 26, 6.6, 7.8, 4];
 
 /** Words in lines of at most `letters`. */
 function lines(words, letters) {
@@ -37,13 +37,12 @@ export function flow(picture, width, word) {
     all.forEach((words, place) => {
       const at = y + BOX / 2 + 4 + (place - (all.length - 1) / 2) * 15;
       const bold = place < title.length;
-      // below 1 where a word is wider than its box
-      const fits = (wide - 2 * EDGE) / (words.length * (bold ? BOLD : LETTER));
+      const tight = words.length * (bold ? BOLD : LETTER) > wide - 2 * EDGE; // a word that is wider than its box
       node.append(
         text(x + wide / 2, at, words, {
           "text-anchor": "middle",
           class: bold ? "rs-picture-box-title" : null,
-          style: fits < 1 ? { "font-size": `${(SIZE * fits).toFixed(1)}px` } : {},
+          ...(tight && { textLength: wide - 2 * EDGE, lengthAdjust: "spacingAndGlyphs" }),
         }),
       );
     });

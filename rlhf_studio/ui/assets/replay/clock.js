@@ -1,7 +1,5 @@
 // When a replay is where: even steps, and a pause at each moment so that its sentence can be read. Pure sums.
 
-const LEAST_MOVING = 0.5; // the share of a replay's time that its steps keep, however many moments there are
-
 /** The place of the last step that is not after `step`; 0 where all are. */
 export function placeOf(steps, step) {
   const after = steps.findIndex((one) => one > step);
@@ -11,7 +9,7 @@ export function placeOf(steps, step) {
 export class ReplayClock {
   /**
    * @param count    how many steps there are, two or more
-   * @param seconds  how long the replay shall take, its pauses included
+   * @param seconds  how long the replay takes, its pauses included
    * @param pauses   the places of the steps where it pauses, ascending
    * @param breath   the seconds of each pause
    */
@@ -19,9 +17,8 @@ export class ReplayClock {
     this.last = count - 1;
     this.pauses = [...new Set(pauses)];
     this.breath = breath;
-    const paused = breath * this.pauses.length;
-    this.perStep = Math.max(seconds - paused, LEAST_MOVING * seconds) / this.last;
-    this.total = this.perStep * this.last + paused;
+    this.perStep = (seconds - breath * this.pauses.length) / this.last;
+    this.total = seconds;
   }
 
   /** The place after so many seconds, also between two steps. */

@@ -13,7 +13,7 @@ const FIELDS = {
   reward: [
     "Reward",
     "trained on your pairs",
-    "In place of one trained on pairs: a rule (lexicon), a Python file, or a reward model.",
+    "In place of one trained on pairs: a rule such as lexicon (sentiment words), a Python file, or a reward model.",
   ],
   judge: ["Judge", "the reward itself", "Compares the end with the start. Best of another origin than the reward."],
 };

@@ -67,7 +67,7 @@ function stateCell(row) {
       row.unreadable ? "unreadable" : row.imported ? "from a log" : row.state,
     ),
     queue ? el("small", {}, queue) : null,
-    note ? el("small", { class: "rs-cause", title: note }, note) : null,
+    note ? el("small", { class: "rs-cause rs-cut", "data-tip": note, tabindex: "0" }, note) : null,
   ];
 }
 

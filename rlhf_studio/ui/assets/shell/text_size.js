@@ -6,7 +6,8 @@
 import { el } from "../shared/dom.js";
 import { TEXT_SIZES, keepTextSize, textSize } from "../shared/lasting.js";
 
-const PROPERTIES = ["font-size", "--rs-read", "--body-text-size", "grid-template-columns"];
+const SIZES = ["small", "body", "large", "title", "display"].map((name) => `--rs-text-${name}`); // see tokens.css
+const PROPERTIES = ["font-size", "--body-text-size", "grid-template-columns", ...SIZES];
 const PIXELS = /(\d+(?:\.\d+)?)px/g;
 const FACTOR = "--rs-text-size"; // for rules that have lengths of other kinds to multiply
 const plain = new WeakMap(); // what a rule says at the usual size
