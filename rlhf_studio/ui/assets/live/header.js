@@ -144,6 +144,9 @@ export function bannerOf(status, { operator, steers, coming }) {
   return content && { ...content, operator, verdict: status.verdict };
 }
 
+/** How far a run came that broke off. */
+const placeOf = ({ step, total }) => (step ? `after step ${step}${ofTotal(total)}` : "before the first step");
+
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
   // Another trainer's run goes on there, if at all.
@@ -166,7 +169,7 @@ function contentOf(status, operator) {
     case "failed":
       return {
         tone: "failed",
-        title: `The run failed ${status.step ? `after step ${status.step}${ofTotal(status.total)}` : "before its first step"}`,
+        title: `The run failed ${placeOf(status)}`,
         lines: [status.cause || "The engine gave no cause; its log is below.", ...how],
       };
     case "interrupted":
@@ -215,7 +218,7 @@ export class Restart {
 function restartBanner(status, { how, coming }) {
   const { step, total } = status;
   const what = restarted(status);
-  const place = step ? `after step ${step}${ofTotal(total)}` : "before the first step";
+  const place = placeOf({ step, total });
   const now = { title: `The ${what} is being restarted`, lines: [`The run was stopped ${place}. It can go on then.`] };
   const then = { title: `The ${what} was restarted ${place}`, lines: how };
   return { tone: "interrupted", ...(coming ? now : then) };
