@@ -109,6 +109,7 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, mad
     assert version == "0-3-0" and json.loads(verdict) == {
         "kind": "improving",
         "sentence": SENTENCE,
+        "in_counts": "",
         "note": "Gold rose less than the score.",
         "step": 3,
         "alarms": 0,

@@ -364,7 +364,8 @@ class LivePage {
     notices.show(status);
     this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
     const { operator, steers } = this;
-    const first = status.state === "failed" ? this.banner.node : this.verdict.node; // of a failure its cause counts most
+    // of a failure its cause counts most
+    const first = status.state === "failed" ? this.banner.node : this.verdict.node;
     if (this.scene.firstChild !== first) this.scene.prepend(first);
     status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));

@@ -31,7 +31,7 @@ function likeliest(found) {
   return [...own, ...found.filter((row) => row.recording).slice(0, 2)];
 }
 
-/** A button for each of the runs that tell most beside those called `ids`; `add` is called with the id of the chosen. */
+/** A button for each of the likeliest of the runs that were `found`; `add` is called with the id of the chosen one. */
 export const offers = (found, add) =>
   likeliest(found).map(({ id, name }) =>
     pushButton("rs-button rs-small rs-cut rs-compare-offer", `+ ${readable(name, 60)}`, () => add(id)),
