@@ -117,6 +117,13 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
         box = page.locator(part).first.bounding_box()
         assert box["y"] >= 0 and box["y"] + min(box["height"], 160) <= 900, part
     assert page.locator(".rs-verdict-sentence").inner_text().startswith("Improving.")
+    curves = page.locator("[data-chart=kl] .rs-plot-frame")
+    curves.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    stored = RunReader(run.folder).columns(["objective/kl", "objective/kl_coef"])[1].values()
+    beside = [float(text) for text in curves.locator("b").all_inner_texts()]  # another estimator of the KL is drawn when asked for
+    assert beside == [pytest.approx(values[4], abs=0.006) for values in stored] and curves.get_attribute("aria-valuenow") == "5"
     colours = """(which) => [...document.querySelectorAll(`.rs-answers .rs-answer${which} .rs-tinted`)]
       .filter((node) => node.style.getPropertyValue('--v') !== '0.0%').map((node) => node.dataset.sign)"""
     for quantity in ("KL", "Value"):  # the start has a KL and values of 0: neither says anything of its text

@@ -1,5 +1,5 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
-import { pathOf, scale } from "../charts/axes.js";
+import { sparkPath } from "../charts/axes.js";
 import { el, elEach, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
@@ -14,18 +14,6 @@ const WAYS = [
   ["→", "no clear change"],
   ["↑", "rising"],
 ];
-
-/**
- * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
- * that a change smaller than that is drawn as a nearly flat line.
- */
-function sparkPath(values, least) {
-  if (values.length < 2) return null;
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const x = scale([0, values.length - 1], [2, WIDTH - 2]);
-  const y = scale([low, low + Math.max(high - low, least)], [HEIGHT - 3, 3]);
-  return pathOf(values.map((value, index) => [x(index), y(value)]));
-}
 
 class TileView {
   /** @param ongo  called with the metric when the tile is pressed */
@@ -76,7 +64,7 @@ class TileView {
     const usual = judged ? usualRange(spec, last) : "";
     setText(this.note, usual || noteOf(spec, settings));
     this.node.classList.toggle("rs-outside", usual !== "");
-    this.line.setAttribute("d", sparkPath(values, finest(spec)) || "");
+    this.line.setAttribute("d", sparkPath(values, WIDTH, HEIGHT, finest(spec)) || "");
   }
 }
 
