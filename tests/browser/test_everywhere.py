@@ -44,9 +44,9 @@ def other_pages(runs: dict[str, str]) -> dict[str, str]:
         "?tab=runs": ".rs-run-row",
         f"?tab=runs&compare={runs['first']},{runs['second']}": ".rs-compare-verdict",
         f"?tab=talk&talk={runs['first']}": ".rs-talk-composer",
-        "?tab=feedback": ".rs-feedback",
+        "?tab=feedback": ".rs-feedback-list",
         f"?tab=evaluate&evaluation={runs['evaluation']}": ".rs-evaluate-wins li",
-        "?tab=road": ".rs-road-new",
+        "?tab=road": ".rs-road-card",
     }
 
 
