@@ -66,7 +66,8 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
     open_page: Callable[..., Any], server: Server, feedback: Feedback, tmp_path: Path
 ) -> None:
     operator = open_page("?operator=operator&tab=feedback", at=server)
-    operator.get_by_role("button", name="New task").click()
+    expect(operator.get_by_label("Recorded example")).to_contain_text("right on known answers")
+    operator.get_by_role("button", name="Other task").click()
     form = operator.locator(".rs-new-task")
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe4"}')
     form.locator('input[type="file"]').set_input_files(tmp_path / "latin.jsonl")
@@ -93,7 +94,7 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
 
     # a rater on a phone
     page = open_page("?" + link.input_value().split("?")[1], width=390, height=844, at=server)
-    expect(page.get_by_role("button", name="New task")).to_be_hidden()
+    expect(page.get_by_role("button", name="Other task")).to_be_hidden()
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_text("Strong words.")).to_be_visible()
     page.get_by_role("button", name="Continue").click()

@@ -57,7 +57,8 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
     expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
     buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
-    assert buttons == ["Train with its settings", "Take it home", "Compare"]
+    assert buttons == ["Take it home", "Compare", "Train with its settings"]
+    expect(page.locator(".rs-ending-large")).to_have_text("Watch a judge being fooled, in a recording")
     page.wait_for_url(f"**run={RECORDINGS[2].run_id}**")
     page.go_back()
     tab(page, "Runs").click()
@@ -175,7 +176,8 @@ def test_a_read_only_app_opens_with_its_runs_and_offers_nothing_that_cannot_be_d
     page.keyboard.press("?")
     assert page.locator("dialog[open]").count() == 0
     tab(page, "Feedback").click()
-    expect(page.locator(".rs-feedback-empty")).to_have_text("No task yetTasks that ask people to rate responses are listed here.")
+    expect(page.locator(".rs-feedback-list")).to_contain_text("Recorded example")  # what it will look like; nothing can be made here
+    expect(page.locator(".rs-feedback-list .rs-first")).to_be_hidden()
     server.close()
 
 

@@ -80,7 +80,7 @@ _OBJECTIVE = (
         "Close to the plain KL; a large gap says that few responses dominate.",
         usual=(0.0, 15.0),
         colour="kl-soft",
-        lines=(ChartLine("kl", style="soft"),),
+        lines=(ChartLine("kl", style="asked"),),
     ),
     Metric(
         "objective/entropy",

@@ -38,6 +38,7 @@ export function mountTips(root) {
     if (!content) return;
     owner = node;
     fill(box, ...content);
+    (node.closest("dialog[open]") || document.body).append(box); // above an open dialog lies only what is in it
     box.hidden = false;
     node.setAttribute("aria-describedby", "rs-tip");
     place(node);
