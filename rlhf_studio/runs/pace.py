@@ -19,8 +19,6 @@ RUNS_LOOKED_AT = 30
 RUNS_COMPARED = 3  # the fastest of so many newest runs counts: what was measured while other programs worked is forgotten
 STEPS_LOOKED_AT = 50
 EVENTS_LOOKED_AT = 20
-LOADED = "phase"
-"""The kind of the event that the models are loaded, the first of its kind in a run."""
 TOKENS_PER_SECOND = "speed/tokens_per_second"
 _BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
 """Stages whose :data:`TOKENS_PER_SECOND` counts every token of the texts that a step reads."""
@@ -91,7 +89,7 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
 
 
 def usual_start(root: Path, stage: str) -> float | None:
-    """Seconds from when a run is created until its models are loaded: the least of the newest :data:`RUNS_COMPARED` runs of the stage, as
+    """Seconds from when a run is created until its first step begins: the least of the newest :data:`RUNS_COMPARED` runs of the stage, as
     others waited in the queue first. None where no run has told it.
     """
     seconds: list[float] = []
@@ -104,9 +102,9 @@ def usual_start(root: Path, stage: str) -> float | None:
             created, events = reader.status().created_at, reader.events_since(0, EVENTS_LOOKED_AT)
         except StoreError:
             continue
-        loaded = next((event.time for event in events if event.kind == LOADED), None)
-        if loaded is not None and loaded > created:
-            seconds.append(loaded - created)
+        before = [event.time for event in events if event.step == 0]  # the last of them is said right before the first step
+        if before and before[-1] > created:
+            seconds.append(before[-1] - created)
         if len(seconds) == RUNS_COMPARED:
             break
     return min(seconds, default=None)

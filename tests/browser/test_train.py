@@ -38,7 +38,7 @@ COUNTED = """() => {
   }
   const controls = "button, a[href], input, select, textarea, summary, [role=button], [role=tab], [tabindex]:not([tabindex='-1'])";
   const count = [...document.querySelectorAll(controls)].filter((node) => shown(node) && inside(node.getBoundingClientRect())).length;
-  return [lines.flatMap((line) => line.split(/\\s+/)).filter(Boolean).length, count];
+  return [lines.flatMap((line) => line.split(/\\s+/)).filter((word) => /[\\p{L}\\p{N}]/u.test(word)).length, count];
 }"""
 """Words and controls on the screen: the text of a line counts as its words, however many elements it has."""
 COMMAND = "python -m rlhf_studio train --recipe world"

@@ -120,12 +120,13 @@ def test_how_long_an_engine_takes_to_start(tmp_path: Path) -> None:
     """Of the newest three runs the one that waited least: others stood in the queue first."""
     assert usual_start(tmp_path, "ppo") is None
     for name, waited in (("a", 2.0), ("b", 9.0), ("c", 60.0), ("d", 8.5)):
-        add_run(tmp_path, name, config(), [1.0])
+        add_run(tmp_path, name, config(), [])
         with RunWriter(tmp_path / "runs" / name) as writer:
-            writer.event(EventRecord("info", "phase", "All models are loaded."))
+            writer.event(EventRecord("info", "health", "The forward pass was compared."))
+            writer.commit_step(StepRecord(1, {}, [], events=[EventRecord("info", "checkpoint", "Later.")]))
         with closing(sqlite3.connect(tmp_path / "runs" / name / "run.db")) as connection, connection:
             connection.execute("UPDATE run SET created_at = 1000")
-            connection.execute("UPDATE events SET at = ? WHERE kind = 'phase'", (1000 + waited,))
+            connection.execute("UPDATE events SET at = ? WHERE step = 0", (1000 + waited,))
     add_run(tmp_path, "e", config(), [1.0])  # it has not told
     assert usual_start(tmp_path, "ppo") == 8.5
     assert usual_start(tmp_path, "sft") is None

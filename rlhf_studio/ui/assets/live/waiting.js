@@ -55,7 +55,7 @@ export class Waiting {
     fill(
       this.said,
       el("div", { class: "rs-spinner", "aria-hidden": "true" }),
-      el("div", { class: "rs-flow" }, el("strong", {}, title), this.times),
+      el("div", {}, el("strong", {}, title), " ", this.times),
       text && el("p", {}, text),
     );
   }

@@ -8,7 +8,7 @@ import { Cards, recordedRuns } from "./cards.js";
 const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
 const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
-const STARTS = "Train a small language model by a judge\u2019s scores, and watch every word change.";
+const STARTS = "Train a language model by a judge\u2019s scores, and watch every word change.";
 const LOOKS = "How a small language model learns from a judge\u2019s scores, word by word.";
 
 export class FirstScreen {
@@ -24,7 +24,7 @@ export class FirstScreen {
     this.once = new Once();
     this.recipe = first.recipes[0];
     const ask = (question) => server.replay(question);
-    this.replay = new RecordedReplay({ ask, run: first.replay, words: "A recorded run", brief: true });
+    this.replay = new RecordedReplay({ ask, run: first.replay, words: "Recorded", brief: true });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", "Start run", () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });
