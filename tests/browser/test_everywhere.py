@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.lessons import shelf
 from tests.browser.axe import COLOURS_ALONE, violations, wear
-from tests.browser.conftest import HOSTILE, go, width_of
+from tests.browser.conftest import HOSTILE, go, wait_for_form, width_of
 from tests.browser.filled import Studio
 from tests.ui.fake_run import HOSTILE as HOSTILE_PIECES
 from tests.ui.fake_run import FakeRun
@@ -90,7 +90,7 @@ def faults_of(page: Any, pages: dict[str, str], in_dark: tuple[str, ...] = ("?",
 
 def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.locator(".rs-figures", has_text="about").wait_for()
+    wait_for_form(page)
     page.set_viewport_size(PHONE)
     box = page.get_by_role("button", name="Start run").bounding_box()
     assert box["y"] + box["height"] <= PHONE["height"], "Start is at hand"
@@ -105,7 +105,7 @@ def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(o
 @pytest.mark.long
 def test_all_pages_around_a_run_in_dark(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.locator(".rs-figures", has_text="about").wait_for()
+    wait_for_form(page)
     wrong = faults_of(page, other_pages(studio.runs))
     assert not wrong, "\n".join(wrong)
 

@@ -141,7 +141,7 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
     assert len(lines) == ITEMS - 2 and {line["annotator"] for line in lines} == {"Anna"} and lines[1]["tie"]
     operator.get_by_role("button", name="Train a reward model on these").click()
     expect(operator.locator('[data-setting="data.source"] input')).to_have_value(re.compile(r"feedback/Which-is-better-\w{8}\.jsonl$"))
-    expect(operator.get_by_role("group", name="Stage").locator('[aria-pressed="true"]')).to_have_text("Reward model")
+    expect(operator.locator('.rs-recipe[aria-pressed="true"]')).to_have_attribute("data-recipe", re.compile("reward"))
 
     # who may not vote sees how far it is and no more
     page = open_page(f"?tab=feedback&task={task.id}", at=server)

@@ -143,7 +143,7 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
 
     # who follows a teacher is led by the page's own parameters alone: others would stay in the address for all pages and for good
     page.goto(f"{studio.url}?tab=train")
-    page.wait_for_selector(".rs-recipe")
+    page.wait_for_selector(".rs-first-ways")
     script = page.locator('link[data-script="shared/address.js"]').get_attribute("href")
     sent = {"run": "20261121-000000-abcdef", "view": "1", "operator": "x", "class": "x", "tab": "runs", "__proto__": "x"}
     page.evaluate("async ([script, sent]) => (await import(script)).address.lead('live', sent)", [script, sent])

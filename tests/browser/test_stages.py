@@ -52,7 +52,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-ending-large")).to_have_text("Train a reward model on it")
     live.get_by_role("link", name="Train a reward model on it").click()
     expect(page.locator('[data-setting="model.policy"] input').first).to_have_value(re.compile("step-000002/policy$"))
-    expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
+    expect(page.locator('.rs-recipe[aria-pressed="true"]')).to_contain_text("Tiny world, reward model")
 
     # a finished evaluation has a checkpoint, from which it would be resumed, and no model: it leads to its table
     go(page, f"?tab=live&run={studio.runs['evaluation']}")
