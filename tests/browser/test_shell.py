@@ -143,7 +143,7 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
 
     # who follows a teacher is led by the page's own parameters alone: others would stay in the address for all pages and for good
     page.goto(f"{studio.url}?tab=train")
-    page.wait_for_selector(".rs-first-ways")
+    page.wait_for_selector(".rs-more-recipes")
     script = page.locator('link[data-script="shared/address.js"]').get_attribute("href")
     sent = {"run": "20261121-000000-abcdef", "view": "1", "operator": "x", "class": "x", "tab": "runs", "__proto__": "x"}
     page.evaluate("async ([script, sent]) => (await import(script)).address.lead('live', sent)", [script, sent])
@@ -219,10 +219,12 @@ class Walker:
 def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
     """Start, variation, compare, talk, take home; where the focus is, is known at every stop."""
     page = open_page("?tab=train")
-    wait_for_form(page)
+    page.locator(".rs-first-ways").wait_for()
     walker = Walker(page)
-    walker.press("Skip to the page", most=1)  # one stop past the tabs, then the form
+    walker.press("Skip to the page", most=1)  # one stop past the tabs, then the page
     walker.on("train")
+    walker.press("Change settings")
+    wait_for_form(page)
     walker.press("PPO30 steps")  # the section; what begins with PPO before it is the stage
     walker.write("Steps", "3")
     expect(page.locator(".rs-command code")).to_contain_text("--ppo.steps 3")

@@ -37,6 +37,7 @@ export class TrainPage {
     this.forgetAnswers();
     this.once = new Once();
     this.touched = new Set(); // settings that the person has left, or changed
+    this.offered = ""; // the setting that has the focus because a card was chosen
     this.pressed = false; // whether Start was pressed: then nothing that is missing is passed over
     root.addEventListener("focusout", (event) => this.left(event.target));
     root.addEventListener("input", (event) => this.typed(event.target));
@@ -190,7 +191,7 @@ export class TrainPage {
     const blank = Object.keys(this.state.own.get(this.state.card)?.blank || {});
     const next = blank.find((name) => !this.state.value(name)?.length);
     if (this.picker.active) this.picker.begin();
-    else if (next) this.sections.reveal(next);
+    else if (next) this.sections.reveal((this.offered = next));
     else this.outlook.focus();
   }
 
@@ -356,7 +357,9 @@ export class TrainPage {
   /** A setting is left: from now on it is said when it is empty and must not be. */
   left(target) {
     const name = settingOf(target);
-    if (!name || this.touched.has(name)) return;
+    const offered = name === this.offered; // the focus was put there by the page, not by the person
+    this.offered = "";
+    if (!name || offered || this.touched.has(name)) return;
     this.touched.add(name);
     this.show(this.answer);
   }
