@@ -22,6 +22,7 @@ from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
+from rlhf_studio.runs.pace import recent_pace, seconds_left
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
@@ -140,13 +141,6 @@ def _rows_from(name: str) -> str:
     return "time/total" if name.startswith("time/") and name != "time/elapsed" else name
 
 
-def step_seconds(series: Series) -> float | None:
-    """Mean wall-clock time of the last ten steps, in seconds; None before the first."""
-    recent = series.column("time/total")[-10:]
-    recent = recent[~np.isnan(recent)]
-    return float(recent.mean(dtype=np.float64)) if len(recent) else None  # float32 has no room for the sum of large numbers
-
-
 def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
     """The first and the last value of each metric that has both; empty after a single step."""
     return [
@@ -184,6 +178,7 @@ def status_payload(
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty. Its
     ``last`` are what the page then shows of each metric, ``summary`` those by which a run of the stage is summed up.
     """
+    pace = recent_pace(series.column("time/total"))
     ends_by_name = {name: ends for name, ends in first_and_last.items() if name in SUMMARIES[stage]}
     return {
         "stage": stage,
@@ -211,7 +206,8 @@ def status_payload(
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,
         "may_force_stop": may_force_stop(status),
-        "step_seconds": finite(step_seconds(series)),
+        "step_seconds": finite(pace),
+        "left": finite(seconds_left(pace, status.step, status.total_steps)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
         "summary": summary_rows(ends_by_name, len(series.steps(0))),
