@@ -34,6 +34,16 @@ class HeadlineEnds:
     percent: bool
 
 
+def ends_of(values: np.ndarray) -> tuple[float, float]:
+    """(first, last) of a column with one value for each step, as :func:`first_and_last` takes them of PPO's numbers; NaN where not known.
+
+    Where the first step has no value, the first one that there is.
+    """
+    finite, last = values[np.isfinite(values)], values[-tenth(len(values)) :]
+    last = last[np.isfinite(last)]
+    return (float(finite[0]) if len(finite) else np.nan), (float(last.mean()) if len(last) else np.nan)
+
+
 def headline_ends(reader: RunReader, stage: str) -> HeadlineEnds | None:
     """The first number of :data:`~rlhf_studio.config.metrics.stages.HEADLINES` that the run has; None where it has none.
 

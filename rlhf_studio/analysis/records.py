@@ -86,6 +86,9 @@ class Verdict:
         reason: which figures decided, and the rule.
         notes: short further sentences, e.g. of a phrase that took over.
         since: the step at which the verdict became this one.
+        in_counts: the same of a run that has ended, in counts of answers (:mod:`rlhf_studio.analysis.doctor.in_counts`); empty where
+            they would not say it.
+        changes: settings, by dotted name, that the next run should try where this one learned nothing; empty where none stands out.
     """
 
     kind: VerdictKind
@@ -93,6 +96,8 @@ class Verdict:
     reason: str
     notes: list[str] = field(default_factory=list)
     since: int = 0
+    in_counts: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

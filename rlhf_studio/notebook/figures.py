@@ -107,14 +107,14 @@ def _trace(chart: Chart, line: DrawnLine, metrics: DataFrame, across: Any, objec
     sparse = line.style == "sparse" and 2 * known.sum() <= len(known)
     marked = sparse or chart.kind == "path" or len(values) <= FEW
     colour = colours()[line.colour]
-    look = {"color": colour, "width": 1.6, "dash": "dot" if line.style == "soft" else "solid"}
+    look = {"color": colour, "width": 1.6, "dash": "dot" if line.style in ("soft", "asked") else "solid"}
     look |= {"shape": "hv"} if line.style == "steps" else {}
     stack = {"stackgroup": "one", "fillcolor": colour} if line.style == "stack" else {}
     named = glossary().get(line.metric)
     name = named.title if named else line.metric
     return objects.Scatter(
         x=across, y=values, name=name, mode="lines+markers" if marked and not stack else "lines", line=look,
-        yaxis="y2" if line.axis == "right" else "y", **stack,
+        yaxis="y2" if line.axis == "right" else "y", visible="legendonly" if line.style == "asked" else None, **stack,
     )  # fmt: skip
 
 

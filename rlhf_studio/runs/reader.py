@@ -48,6 +48,7 @@ _WATCHED_ENDS = f"step IN (SELECT min(step) FROM watched UNION SELECT max(step) 
 LAST_EVENTS = 20
 """Among which the end of a run is."""
 SUMMARY_METRICS = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
+MOST_SPREAD = 20
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ class RunReader:
 
         Keys: ``model``; ``steps`` (recorded so far); ``score_first``, ``score_last``, ``gold_first``, ``gold_last``, ``kl_first``,
         ``kl_last`` (the value in the first recorded step, the mean of the last tenth of them, at least one; None where nothing
-        finite was recorded); ``elapsed`` (seconds of work, or None before the start).
+        finite was recorded); ``scores`` (those of at most :data:`MOST_SPREAD` steps, for a small picture); ``elapsed`` (seconds of work,
+        or None before the start).
         """
         with self._reading() as connection:
             run = rows.read_run(connection)
@@ -185,6 +187,7 @@ class RunReader:
             means = rows.first_and_last(connection, SUMMARY_METRICS.values())
             for key, metric in SUMMARY_METRICS.items():
                 result[f"{key}_first"], result[f"{key}_last"] = means[metric]
+            result["scores"] = rows.spread(connection, SUMMARY_METRICS["score"], MOST_SPREAD)
             worked = rows.last_value(connection, "time/elapsed")
         until = run.ended_at if run.ended_at is not None else beat if beat is not None else time.time()
         result["elapsed"] = worked if worked is not None else None if run.started_at is None else max(0.0, until - run.started_at)

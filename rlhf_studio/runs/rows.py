@@ -511,6 +511,18 @@ def first_and_last(connection: sqlite3.Connection, metrics: Iterable[str]) -> di
     return {metric: (_mean(connection, metric, "ASC", 1), _mean(connection, metric, "DESC", size)) for metric in metrics}
 
 
+def spread(connection: sqlite3.Connection, metric: str, most: int) -> list[float]:
+    """The finite values of a metric at no more than ``most`` steps, evenly spread from the first to the last."""
+    steps = [row[0] for row in connection.execute(f"SELECT step FROM steps WHERE {OF_NOW} ORDER BY step")]
+    chosen = steps if len(steps) <= most else [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
+    rows = connection.execute(
+        f"""SELECT value FROM metrics WHERE metric = (SELECT id FROM metric_names WHERE name = ?) AND value IS NOT NULL
+            AND step IN ({", ".join("?" * len(chosen))}) ORDER BY step""",
+        (encode_text(metric), *chosen),
+    )
+    return [value for (value,) in rows]
+
+
 def best_first(connection: sqlite3.Connection, steps: Sequence[int], metric: str) -> list[tuple[int, float]]:
     """(step, value) of the policies after ``steps``, the highest value first; of equal values the newest first.
 

@@ -93,6 +93,14 @@ def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dic
     return {"label": "Time", "value": f"about {duration(60 * slower * minutes)} on this machine", "help": f"{each} by the newest run here."}
 
 
+def time_of_another(config: RunConfig, root: Path, recipes: Mapping[str, Recipe]) -> str:
+    """How long one more run with these settings takes, as the Train page says it; empty where neither recipe nor earlier run tells."""
+    recipe = recipes.get(config.recipe)
+    timed = recipe_row(config, recipe, slower_here(root, config, recipes)) if recipe else None
+    timed = timed or time_row(config.ppo.steps, known_pace(root, config), None)
+    return timed["value"] if timed else ""
+
+
 def time_row(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> dict[str, str] | None:
     """How long the whole run takes on this machine: from an earlier run, else from its measured rate; None when neither is known."""
     if pace is not None:

@@ -41,7 +41,7 @@ STYLES = {
         *_SHARED_STYLES,
         *TOKEN_STYLES,
         *("live/live.css", "live/header.css", "live/story.css", "live/charts.css", "live/samples.css", "live/measures.css"),
-        "live/diary.css",
+        *("live/ending.css", "live/diary.css"),
         "export/take_home.css",
         "replay/replay.css",
     ),

@@ -42,6 +42,8 @@ from rlhf_studio.units import format_bytes
 logger = logging.getLogger(__name__)
 
 LISTING_SECONDS = 0.7
+LEAST_COURSE = 0.01
+"""Points: a smaller change of the score is drawn as a nearly flat line."""
 ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
 EVENTS = ["open_run", "act", "stop_run", "go_train"]
 _ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
@@ -98,11 +100,21 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "imported": run.origin.imported if run.origin.controls is None else "",  # another trainer's run has a state of its own
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
+        "course": course_of(summary.get("scores") or ()),
         **{
             key: None if run.recording and key == "elapsed" else summary.get(key)
             for key in ("model", "score_first", "score_last", "gold_first", "gold_last", "kl_last", "elapsed", "headline")
         },
     }
+
+
+def course_of(scores: Sequence[float]) -> list[int]:
+    """How the score went, for a small picture: heights of 0 to 99 between its lowest and its highest; empty for fewer than two."""
+    if len(scores) < 2:
+        return []
+    low = min(scores)
+    span = max(max(scores) - low, LEAST_COURSE)
+    return [round(99 * (score - low) / span) for score in scores]
 
 
 def headline_of(reader: RunReader, stage: str) -> Json | None:

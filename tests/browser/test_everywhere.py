@@ -120,13 +120,25 @@ def test_live_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Calla
     # it reads from top to bottom on a phone, cuts nothing, and its menus stay inside
     page.set_viewport_size(PHONE)
     page.wait_for_selector(".rs-answers")
-    page.wait_for_selector(".rs-card-columns")
-    parts = (".rs-head", ".rs-verdict", ".rs-answers", ".rs-inspector", "[data-chart=score]")
+    parts = (".rs-head", ".rs-verdict", ".rs-tiles", "[data-chart=score]", ".rs-answers", ".rs-samples", ".rs-chart-panel")
     tops = [page.locator(part).locator("visible=true").first.bounding_box()["y"] for part in parts]
-    assert tops == sorted(tops)
+    assert tops == sorted(tops) and tops[-1] - tops[0] < 3 * PHONE["height"]
     outside = """() => [...document.querySelectorAll('.rs-live *')].filter((node) => !node.closest('.rs-tiles, .rs-plot, .rs-hidden')
       && node.getBoundingClientRect().right > innerWidth + 1).map((node) => node.className)"""
     assert page.evaluate(outside) == []
+
+    # the tokens of a response are in a sheet, which gives the focus back
+    row = page.locator(".rs-row").nth(1)
+    expect(page.locator(".rs-inspector")).to_be_hidden()
+    row.click()
+    page.wait_for_selector(".rs-sheet .rs-card-columns")
+    assert page.evaluate(outside) == [] and violations(page, ".rs-sheet") == []
+    page.locator(".rs-sheet .rs-token").nth(2).click()
+    page.wait_for_function("location.search.includes('token=2')")
+    page.keyboard.press("Escape")
+    expect(page.locator(".rs-inspector")).to_be_hidden()
+    expect(row).to_be_focused()
+    page.wait_for_function("!location.search.includes('token=')")
     page.locator(".rs-chart-panel").evaluate("(panel) => (panel.open = true)")  # as it is at a desk, or folded as on a phone
     page.locator(".rs-arrange summary").click()
     box = page.locator(".rs-chooser:visible").bounding_box()

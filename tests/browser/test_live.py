@@ -117,6 +117,13 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
         box = page.locator(part).first.bounding_box()
         assert box["y"] >= 0 and box["y"] + min(box["height"], 160) <= 900, part
     assert page.locator(".rs-verdict-sentence").inner_text().startswith("Improving.")
+    curves = page.locator("[data-chart=kl] .rs-plot-frame")
+    curves.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    stored = RunReader(run.folder).columns(["objective/kl", "objective/kl_coef"])[1].values()
+    beside = [float(text) for text in curves.locator("b").all_inner_texts()]  # another estimator of the KL is drawn when asked for
+    assert beside == [pytest.approx(values[4], abs=0.006) for values in stored] and curves.get_attribute("aria-valuenow") == "5"
     colours = """(which) => [...document.querySelectorAll(`.rs-answers .rs-answer${which} .rs-tinted`)]
       .filter((node) => node.style.getPropertyValue('--v') !== '0.0%').map((node) => node.dataset.sign)"""
     for quantity in ("KL", "Value"):  # the start has a KL and values of 0: neither says anything of its text
@@ -600,21 +607,30 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     run.step(22)
     run.finish()
     banner = page.locator(".rs-banner")
-    banner.get_by_text("Step 1 compared with the mean of the last 3 steps").wait_for()
+    page.get_by_text("Step 1 → mean of the last 3 steps").wait_for()
     scores = RunReader(run.folder).columns(["objective/scores"])[1]["objective/scores"]
     last = f"{sum(scores[-3:]) / 3:.2f}"
-    assert last != f"{scores[-1]:.2f}" and banner.locator("[data-term='objective/scores'] b").inner_text().endswith(f" → {last}")
+    assert last != f"{scores[-1]:.2f}"
+    tile = page.locator(".rs-tile[data-term='objective/scores']")
+    assert tile.locator(".rs-tile-from").inner_text() == f"{scores[0]:.2f} →".replace("-", "−")
     for place in (".rs-tile[data-term='objective/scores'] .rs-tile-value", ".rs-key[data-term='objective/scores'] b"):
         assert page.locator(place).first.inner_text() == last, place
-    assert page.locator(".rs-tile[data-term='gold/score'] .rs-tile-arrow").inner_text() == "↓"  # what the doctor says, not the last steps
-    buttons = banner.get_by_role("button").all_inner_texts()
-    assert buttons == ["Talk to it", "Take it home", "Run a variation", "Compare", "Go on with more steps"]
+    large = banner.locator(".rs-ending-large")
+    large.get_by_text("about 58 s").wait_for()
+    assert "Again without the KL penalty" in large.inner_text()
+    buttons = banner.locator(".rs-ending-row").get_by_role("button").all_inner_texts()
+    assert buttons == ["Talk to it", "Take it home", "Compare", "Run a variation"]
     live_app.answer = {"problem": "The disk is full"}
+    large.click()
+    banner.get_by_text("The disk is full").wait_for()
+    asked = live_app.experiments.pop()
+    assert (asked["how"], asked["changes"]) == ("variation", {"ppo.kl_coef": 0.0})
+    banner.get_by_text("More experiments").click()
     for typed, told in (("ten", "must be a whole number above 0"), ("5", "The disk is full")):
         banner.get_by_role("button", name="Go on with more steps").click()
         page.get_by_label("Steps to add").fill(typed)
         page.get_by_role("button", name="Go on", exact=True).click()
-        banner.get_by_text(told).wait_for()
+        banner.locator("[role=alert]").get_by_text(told).wait_for()
     (asked,) = live_app.experiments
     assert asked.pop("nonce")
     assert asked == {"run": run.run_id, "how": "more steps", "changes": {"ppo.steps": 35}, "view": False}

@@ -57,7 +57,8 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
     expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
     buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
-    assert buttons == ["Train with its settings", "Take it home", "Compare"]
+    assert buttons == ["Take it home", "Compare", "Train with its settings"]
+    expect(page.locator(".rs-ending-large")).to_have_text("Watch a judge being fooled, in a recording")
     page.wait_for_url(f"**run={RECORDINGS[2].run_id}**")
     page.go_back()
     tab(page, "Runs").click()

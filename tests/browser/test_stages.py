@@ -40,8 +40,8 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-inspector")).to_be_hidden()
     page.goto(f"{studio.url}?tab=live&run={studio.runs['sft']}")
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("held-out loss")
-    compared = "Step 1 compared with the mean of the last 2 steps; held-out numbers: the first measurement and the newest one:"
-    expect(live.locator("#rs-summary-title")).to_have_text(compared)
+    compared = "Step 1 → mean of the last 2 steps; held-out numbers: first measurement → newest"
+    expect(live.locator("#rs-tiles-said")).to_have_text(compared)
     expect(live.locator('.rs-tile[data-term="sft/eval_perplexity"] .rs-tile-label')).to_have_text("Held-out perplexity")
     drawn = """() => { const plot = document.querySelector('[data-chart="perplexity"] .js-plotly-plot');
         return plot?.layout && [plot.layout.yaxis.type, plot.data.at(-1).x[0], plot.data.at(-1).y[0]]; }"""
@@ -49,6 +49,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     assert page.evaluate(drawn) == ["log", 0, 403.4]
     for absent in (".rs-learned", ".rs-gauges", ".rs-guide-start", ".rs-formulas"):
         expect(live.locator(absent)).to_be_hidden()
+    expect(live.locator(".rs-ending-large")).to_have_text("Train a reward model on it")
     live.get_by_role("link", name="Train a reward model on it").click()
     expect(page.locator('[data-setting="model.policy"] input').first).to_have_value(re.compile("step-000002/policy$"))
     expect(page.locator('.rs-recipe[aria-checked="true"]')).to_contain_text("Tiny world, reward model")
@@ -59,7 +60,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("wins 100 %")
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
-    expect(banner).not_to_contain_text("Suggested next")
+    expect(banner).not_to_contain_text("More experiments")
     banner.get_by_role("link", name="Open the table").click()
     expect(page.get_by_role("region", name="Table of results")).to_contain_text("Gold gained")
     expect(page.get_by_label("Evaluation", exact=True).locator("option:checked")).to_contain_text("who is better")

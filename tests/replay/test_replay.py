@@ -18,7 +18,8 @@ from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advantages, answers_of
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
-from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing, timing
+from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing
+from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import RunConfig
 from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.records import SettingChange, WatchRecord
@@ -165,6 +166,23 @@ def test_one_scale_is_told_by_what_both_say_at_first() -> None:
     assert on_one_scale(rows(0.5, 0.0))
     assert not on_one_scale(rows(0.1, 0.0)) and not on_one_scale(rows(1.0, 5.0))
     assert not on_one_scale(rows(0.5, 0.0)[:5]) and not on_one_scale([rollout(at) for at in range(20)])
+
+
+@pytest.mark.parametrize(
+    ("factor", "paid", "scaling", "expected"), [(0.5, 1.0, "none", True), (0.1, 1.0, "none", False), (0.5, 0.1, "scale", True)]
+)
+def test_a_run_that_goes_on_has_the_answer_of_its_replay(tmp_path: Path, factor: float, paid: float, scaling: str, expected: bool) -> None:
+    """From its eighth response on; later ones, which a policy that fools its judge has written, no longer change it."""
+
+    def answers(away: float) -> list[Any]:
+        return [rollout(at, score=paid * (at % 5), parts={"length": float(at % 5)}, gold=factor * (at % 5) - away) for at in range(6)]
+
+    settings = {**FIXED, "reward": {**FIXED["reward"], "scaling": scaling}}
+    reader = record(tmp_path / "run", [0.0], rollouts=[answers(0)], **settings)
+    followed = OneScale(reader)
+    assert not followed.read(reader.rollout_steps())  # six are too few
+    record(tmp_path / "run", [0.0] * 11, rollouts=[answers(0)] * 10 + [answers(50)])
+    assert followed.read(reader.rollout_steps()) is replay_of(reader)["one_scale"] is expected
 
 
 def test_a_long_run_is_thinned_and_keeps_its_moments() -> None:

@@ -256,11 +256,16 @@ def titles(config: RunConfig, verdict: str, origin: Origin = NOWHERE, gold: bool
 def test_no_advice_that_makes_no_sense() -> None:
     free = with_values(WORLD, {"ppo.kl_coef": 0.0})
     for verdict in VERDICTS:
-        assert not any("β 0," in title or title == "Five KL coefficients" for title in titles(free, verdict))
-    assert "A stronger KL charge, β 0.1" in titles(free, "exploiting the reward")
-    assert titles(WORLD, "collapsed")[0] == "Half the learning rate" and "Three more seeds" not in titles(WORLD, "collapsed")
+        assert not any("without the KL" in title or title == "Five KL coefficients" for title in titles(free, verdict))
+    assert titles(free, "exploiting the reward")[0] == "Again with a stronger KL penalty, β 0.1"
+    assert titles(WORLD, "collapsed")[0] == "Again with half the learning rate" and "Three more seeds" not in titles(WORLD, "collapsed")
     adaptive = with_values(WORLD, {"ppo.kl_controller": "adaptive"})
-    assert "A smaller KL target, 3 nats" in titles(adaptive, "exploiting the reward")
+    assert "Again with a smaller KL target, 3 nats" in titles(adaptive, "exploiting the reward")
+    assert titles(WORLD, "improved")[0] == "Again without the KL penalty: watch the judge be fooled"
+    assert "fooled" not in titles(WORLD, "improved", gold=False)[0]  # nobody would see it
+    held, rate = WORLD.ppo.learning_rate, {"ppo.learning_rate": 3 * WORLD.ppo.learning_rate}
+    cured = suggestions(WORLD, NOWHERE, "nothing learned", True, rate)
+    assert cured[0].title == f"Again with learning rate {3 * held}" and [idea.changes for idea in cured].count(rate) == 1
     assert titles(WORLD, "too early") == titles(WORLD, "improving") == []
     assert titles(WORLD, "improved", Origin(imported="log.jsonl")) == []
     assert "Three more seeds" not in titles(WORLD, "improved", Origin(sweep="s", changes={"engine.seed": 1}))

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -222,7 +223,7 @@ def test_a_configuration_that_cannot_be_used(run: Path, tmp_path: Path):
 
 
 def test_the_summary_is_worked_out_by_hand(run: Path):
-    nothing = {"model": "bundled/world-policy", "steps": 0, "elapsed": None}
+    nothing = {"model": "bundled/world-policy", "steps": 0, "scores": [], "elapsed": None}
     keys = [f"{name}_{end}" for name in ("score", "gold", "kl") for end in ("first", "last")]
     assert RunReader(run).summary() == {**nothing, **dict.fromkeys(keys)}
     with RunWriter(run) as writer:
@@ -234,5 +235,7 @@ def test_the_summary_is_worked_out_by_hand(run: Path):
         assert (summary["steps"], summary["score_first"], summary["score_last"]) == (25, 1.0, 24.5)
         assert (summary["kl_first"], summary["kl_last"], summary["gold_first"], summary["gold_last"]) == (0.1, None, None, None)
         assert 0 <= summary["elapsed"] < 60
+        scores = summary["scores"]  # 20 of 25: two of them are at most two steps apart
+        assert (len(scores), scores[0], scores[-1]) == (20, 1.0, 25.0) and {b - a for a, b in pairwise(scores)} == {1.0, 2.0}
         writer.commit_step(StepRecord(30, {"time/elapsed": 1234.5}, []))
         assert RunReader(run).summary()["elapsed"] == 1234.5

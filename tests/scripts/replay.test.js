@@ -3,8 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { ReplayClock, placeOf } = await import("../../rlhf_studio/ui/assets/replay/clock.js");
-const { apart, endOf, frameAt, rangeOf, strengthOf, valueAt } =
-  await import("../../rlhf_studio/ui/assets/replay/sums.js");
+const { endOf, frameAt, rangeOf, strengthOf, valueAt } = await import("../../rlhf_studio/ui/assets/replay/sums.js");
 
 test("steps share the time that the pauses leave, and a pause comes after its step is reached", () => {
   const clock = new ReplayClock(11, 30, [4, 4, 8], 5); // two moments of one step are one pause
@@ -38,11 +37,6 @@ test("a range has room, does not go below zero for numbers that do not, and is n
   near(rangeOf([[0, 10]]), [0, 10.8]);
   near(rangeOf([[2, 2]]), [1.84, 2.16]);
   assert.deepEqual(rangeOf([[null], []]), [0, 1]);
-});
-
-test("words at two dots keep apart, in the order of the dots", () => {
-  assert.deepEqual(apart([50, 40], 16), [53, 37]);
-  assert.deepEqual(apart([10, 40], 16), [10, 40]);
 });
 
 test("an answer stands until the next one, and the first one also before its step", () => {

@@ -56,7 +56,7 @@ class LiveApp:
                 run_to_open = gr.Textbox(label="run", elem_id="wanted")
                 button = gr.Button("Open it", elem_id="open-it")
             with gr.Tab("Live", id="live"):
-                functions = [self.experiment_start, self.replays.replay]
+                functions = [self.experiment_ideas, self.experiment_start, self.replays.replay]
                 self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=functions)
             with gr.Tab("Runs", id="runs"):
                 gr.Markdown("The table would be here.")
@@ -77,6 +77,11 @@ class LiveApp:
         )
         self.url = self.demo.local_url
         self.port = self.demo.server_port
+
+    def experiment_ideas(self, data: Any, request: gr.Request) -> dict[str, Any]:
+        """Stands in for the lab's function: one experiment."""
+        idea = {"title": "Again without the KL penalty", "why": "Nothing holds it.", "how": "variation", "takes": "about 58 s"}
+        return {"ideas": [{**idea, "changes": {"ppo.kl_coef": 0.0}, "sweep": {}}], "next": []}
 
     def experiment_start(self, data: Any, request: gr.Request) -> dict[str, Any]:
         """Stands in for the lab's function: keeps what was asked and starts nothing."""

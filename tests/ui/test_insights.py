@@ -109,6 +109,7 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, mad
     assert version == "0-3-0" and json.loads(verdict) == {
         "kind": "improving",
         "sentence": SENTENCE,
+        "in_counts": "",
         "note": "Gold rose less than the score.",
         "step": 3,
         "alarms": 0,
@@ -170,7 +171,7 @@ def test_an_analysis_that_fails_is_said_and_not_tried_again_at_the_same_step(tmp
     for _ in range(5):
         assert insights.watch(run.run_id, progress_of(run)) == ("", b"") and insights.verdicts({run.run_id: progress_of(run)}) == {}
     with pytest.raises(StoreError, match="could not be made"):
-        insights.kind_of(run.run_id, progress_of(run))
+        insights.verdict_of(run.run_id, progress_of(run))
     assert len(tries) == 1 and "a secret of the server" in caplog.text
     insights.close()
 
@@ -212,7 +213,7 @@ def test_table_live_page_and_experiments_share_one_diagnosis(insights, run, made
     }
     assert insights.watch(run.run_id, where)[0] == "0-3-1"
     assert detail_of(insights, run, "diagnosis", where)["step"] == 3
-    assert insights.kind_of(run.run_id, where) == "improving" and insights.kind_of(run.run_id, Progress(0, 0, "queued")) == "too early"
+    assert [insights.verdict_of(run.run_id, at)["kind"] for at in (where, Progress(0, 0, "queued"))] == ["improving", "too early"]
     assert made.count(("diagnosis", 3)) == 1
 
 

@@ -35,6 +35,7 @@ from rlhf_studio.ui.lab import following
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.units import duration
 from tests.browser.conftest import HOSTILE
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
@@ -215,9 +216,11 @@ def test_suggestions_ask_the_doctor_that_the_table_and_the_live_page_ask(desk: D
 
 def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insights: Insights, monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(workspace)
-    monkeypatch.setattr(insights, "kind_of", lambda run, folder_of: "improved")
+    monkeypatch.setattr(insights, "verdict_of", lambda run, progress: {"kind": "improved", "changes": {}})
     ideas = answer_of(desk.experiments.experiment_ideas({"run": run}, VIEWER))["ideas"]
-    assert any(idea["how"] == "variation" and idea["changes"] == {"ppo.kl_coef": 0.0} for idea in ideas)
+    assert (ideas[0]["how"], ideas[0]["changes"]) == ("variation", {"ppo.kl_coef": 0.0})  # the large button
+    minutes = load_recipe("world").minutes or 0.0
+    assert ideas[0]["takes"] == f"about {duration(60 * minutes * 20 / CONFIG.ppo.steps)}"  # 20 steps; no run here has its time
     assert any(idea["how"] == "sweep" and idea["sweep"] == {"engine.seed": [1, 2, 3]} for idea in ideas)
     longer = next(idea for idea in ideas if idea["how"] == "more steps")
     assert longer["changes"] == {"ppo.steps": 40}

@@ -151,11 +151,15 @@ def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     series.append((step, {"objective/scores": float(step), "time/total": 2.0, "time/elapsed": 2.0 * step}) for step in range(1, 21))
     means = {"objective/scores": (1.5, 19.5), "gold/score": (None, None), "time/total": (2.0, 2.0)}
     payload = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
-    assert payload["summary"] == [{"name": "objective/scores", "from": 1.5, "to": 19.5}]
+    assert payload["first"] == {"objective/scores": 1.5, "time/total": 2.0}
     assert payload["last"] == {"objective/scores": 19.5, "time/total": 2.0}
     assert payload["step_seconds"] == 2.0 and payload["left"] == 114.0  # 57 steps are to come
     assert payload["worked"] == 40.0 and payload["checkpoints"] == [{"step": 20, "bytes": 5}]
-    assert payloads.status_payload(status(), series, [], {})["summary"] == []
+    assert payloads.status_payload(status(), series, [], {})["first"] == {}
+    single = payloads.Series()
+    single.append([(1, {"objective/scores": 1.5})])  # of which nothing can be compared
+    alone = payloads.status_payload(status(state="stopped"), single, [], {"objective/scores": (1.5, 1.5)})
+    assert (alone["first"], alone["last"]) == ({}, {"objective/scores": 1.5})
 
 
 def test_access_tokens_in_texts_are_blotted_out():

@@ -21,7 +21,7 @@ from rlhf_studio.runs.records import ALIVE, Origin, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.runs_page import RunsPage, allowed_actions
+from rlhf_studio.ui.runs_page import RunsPage, allowed_actions, course_of
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
@@ -83,6 +83,11 @@ def test_a_row_says_what_the_run_has_done(page: RunsPage, workspace: Workspace) 
     assert {key: row[key] for key in expected} == expected
     assert (row["score_first"], row["score_last"], row["gold_last"], row["kl_last"]) == (0.0, 2.0, 0.5, 6.0)
     assert row["actions"] == ["go_on", "follow", "rename", "mark", "archive", "delete"] and not row["alive"]
+
+
+def test_a_small_picture_spans_the_scores_and_shows_no_rounding_as_news() -> None:
+    assert course_of([-1.0, 1.0, 0.0]) == [0, 99, 50]
+    assert course_of([0.5]) == [] and max(course_of([0.5, 0.5001])) <= 1
 
 
 def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Workspace) -> None:

@@ -25,6 +25,7 @@ def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] 
     lines = [
         f"verdict      {verdict.kind}, since step {verdict.since}",
         f"             {verdict.sentence}",
+        *([f"             {verdict.in_counts}"] if verdict.in_counts else []),
         f"why          {verdict.reason}",
     ]
     lines += [f"note         {note}" for note in verdict.notes]

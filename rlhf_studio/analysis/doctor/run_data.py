@@ -179,7 +179,7 @@ class RunCache:
             "rising": self._phrases.read(steps, recorded, _looked_at(steps, until)),
             "watched_scores": self._watched,
             "changes": [change for change in reader.changes() if not config.live_problem(change.setting, change.new)],
-            "reward_changes": _reward_changes(reader, self._events),
+            "reward_changes": reward_changes(reader, self._events),
         }
 
     def _read_metrics(self) -> None:
@@ -208,7 +208,7 @@ def _columns(rows: list[tuple[int, dict[str, float | None]]]) -> dict[str, np.nd
     return columns
 
 
-def _reward_changes(reader: RunReader, events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
+def reward_changes(reader: RunReader, events: Sequence[StoredEvent]) -> list[tuple[int, str]]:
     """From the run's origin, and from events of the steps as they are now. Live changes never concern the reward."""
     origin = reader.origin()
     changes = [] if origin.parent_step is None else [(origin.parent_step, setting) for setting in origin.changes]

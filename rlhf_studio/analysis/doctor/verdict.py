@@ -57,6 +57,8 @@ class VerdictRules:
         at_each_step: the number of the kind in ``kinds`` at each step, shape (S,).
         words: the sentence, and the reason, for the kind at the newest step.
         notes: what stands beside the verdict.
+        in_counts: the sentence in counts of answers, where a stage has one.
+        changes: settings that the next run should try.
         when_over: instead of a kind, when the run is over.
         without_steps: sentence and reason of a run that has no step.
     """
@@ -65,6 +67,8 @@ class VerdictRules:
     at_each_step: Callable[[Checked[Any]], np.ndarray]
     words: Callable[[Checked[Any], VerdictKind], tuple[str, str]]
     notes: Callable[[Checked[Any], VerdictKind], list[str]]
+    in_counts: Callable[[Checked[Any], VerdictKind], str] = lambda checked, kind: ""
+    changes: Callable[[Checked[Any], VerdictKind], dict[str, Any]] = lambda checked, kind: {}
     when_over: Mapping[VerdictKind, VerdictKind] = field(default_factory=dict)
     without_steps: tuple[str, str] = ("Too early to say: no step is recorded yet.", "A verdict needs recorded steps.")
 
@@ -80,7 +84,8 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
         since = int(run.steps[differing[-1] + 1 if len(differing) else 0])
         kind = rules.kinds[int(kinds[-1])]
         kind = rules.when_over.get(kind, kind) if run.over else kind
-        return Verdict(kind, *rules.words(checked, kind), [*rules.notes(checked, kind), *_not_checked(checked)], since)
+        notes = [*rules.notes(checked, kind), *_not_checked(checked)]
+        return Verdict(kind, *rules.words(checked, kind), notes, since, rules.in_counts(checked, kind), rules.changes(checked, kind))
 
 
 def _not_checked(checked: Checked[Any]) -> list[str]:

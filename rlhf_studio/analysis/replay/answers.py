@@ -183,8 +183,12 @@ def score_of(record: RolloutRecord, shaped: bool) -> float:
 
 def is_shaped(run: RunData) -> bool:
     """Whether any part of the run paid the policy a score that was scaled or clipped, or less a penalty."""
-    changed = any(setting.removeprefix("reward.") in SHAPING for _, setting in run.reward_changes)
-    return run.settings_known and (changed or _shapes(run.config))
+    return run.settings_known and shapes(run.config, run.reward_changes)
+
+
+def shapes(config: RunConfig, changes: Sequence[tuple[int, str]]) -> bool:
+    """Whether these settings, or those before the ``changes`` (step, setting) of the reward, shape the score."""
+    return any(setting.removeprefix("reward.") in SHAPING for _, setting in changes) or _shapes(config)
 
 
 def _shapes(config: RunConfig) -> bool:

@@ -33,15 +33,15 @@ class ChartLine:
     Attributes:
         chart: key of the chart, as in ``ui/live/charts.py``.
         axis: the y axis that the line belongs to.
-        style: ``line``; ``soft`` for a fainter one; ``steps`` for a setting, which stays until it changes, and is never smoothed;
-            ``stack`` for an area on top of those before it; ``sparse`` for what is measured now and then: each measurement is a dot, and
-            lines join them.
+        style: ``line``; ``soft`` for a fainter one; ``asked`` for a fainter one that is drawn when a person asks for it; ``steps`` for a
+            setting, which stays until it changes, and is never smoothed; ``stack`` for an area on top of those before it; ``sparse`` for
+            what is measured now and then: each measurement is a dot, and lines join them.
         percent: whether the values are shares, to be shown as percentages.
     """
 
     chart: str
     axis: Literal["left", "right"] = "left"
-    style: Literal["line", "soft", "steps", "stack", "sparse"] = "line"
+    style: Literal["line", "soft", "asked", "steps", "stack", "sparse"] = "line"
     percent: bool = False
 
 

@@ -80,7 +80,7 @@ _OBJECTIVE = (
         "Close to the plain KL; a large gap says that few responses dominate.",
         usual=(0.0, 15.0),
         colour="kl-soft",
-        lines=(ChartLine("kl", style="soft"),),
+        lines=(ChartLine("kl", style="asked"),),
     ),
     Metric(
         "objective/entropy",
@@ -204,7 +204,7 @@ _VALUE = (
         "val/explained_variance",
         "Explained variance",
         "",
-        "1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than always "
+        "Value fit: 1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than always "
         "saying the mean return, below 0 is worse. A constant mistake counts too.",
         "Climbs above 0 within the first steps and stays there.",
         usual=(0.0, 1.0),

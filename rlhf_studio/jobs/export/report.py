@@ -78,7 +78,8 @@ def _verdict(story: Story) -> Html:
     return tag(
         "section",
         tag("h2", "Verdict"),
-        tag("p", tag("span", verdict.kind, class_="badge"), " ", sentence_of(verdict), class_="sentence"),
+        tag("p", tag("span", verdict.kind, class_="badge"), " ", verdict.in_counts or sentence_of(verdict), class_="sentence"),
+        tag("p", verdict.sentence, class_="quiet") if verdict.in_counts else None,
         tag("p", verdict.reason, class_="quiet"),
         tag("ul", [tag("li", note) for note in verdict.notes]) if verdict.notes else None,
         tag("h3", f"Findings ({len(findings)})"),

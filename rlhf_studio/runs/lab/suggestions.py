@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, with_values
+from rlhf_studio.runs.lab.names import changes_in_words
 from rlhf_studio.runs.lab.sweeps import sweep_configs
 from rlhf_studio.runs.records import Origin
 
@@ -35,39 +36,59 @@ class Suggestion:
     sweep: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def suggestions(config: RunConfig, origin: Origin, verdict_kind: str, has_gold: bool) -> list[Suggestion]:
-    """What to try next, the most telling first, at most five.
+def suggestions(
+    config: RunConfig, origin: Origin, verdict_kind: str, has_gold: bool, remedy: Mapping[str, Any] | None = None
+) -> list[Suggestion]:
+    """What to try next, the most telling first, at most five. The page makes the first one its large button.
 
     Args:
         config: the run's settings. What is suggested is a valid configuration and differs from it.
         origin: where the run comes from. A run of a sweep is not offered a sweep over the same setting, a variation not its way back.
         verdict_kind: as :data:`rlhf_studio.analysis.records.VerdictKind`. A run of which it is ``too early`` to say anything gets none.
         has_gold: whether a gold score was recorded, so that over-optimisation can be seen.
+        remedy: settings that the doctor would change in a run that learned nothing.
     """
     if origin.imported or verdict_kind in ("too early", "improving"):
         return []
-    offered = [*_mend(config, verdict_kind), *_explore(config, verdict_kind, has_gold)]
-    return [suggestion for suggestion in offered if _is_possible(config, suggestion) and not _was_done(origin, suggestion)][:_MOST]
+    cured = [_cure(remedy)] if remedy and verdict_kind == "nothing learned" else []
+    offered = [*cured, *_mend(config, verdict_kind, has_gold), *_explore(config, verdict_kind)]
+    kept: list[Suggestion] = []
+    for offer in offered:
+        known = any((offer.changes, offer.sweep) == (other.changes, other.sweep) for other in kept)
+        if not known and _is_possible(config, offer) and not _was_done(origin, offer):
+            kept.append(offer)
+    return kept[:_MOST]
 
 
-def _mend(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
-    """What may put right what the verdict says."""
+def _cure(remedy: Mapping[str, Any]) -> Suggestion:
+    changed = changes_in_words(remedy)
+    return _variation(f"Again with {changed[0].lower()}{changed[1:]}", "This is what held it back, by the doctor's checks.", remedy)
+
+
+def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:
+    """What may put right what the verdict says; after a success, what shows how far it can be trusted."""
     ppo = config.ppo
+    if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
+        watch = "watch the judge be fooled" if has_gold else "see what the reward alone leads to"
+        why = "Nothing holds the policy near its start then, and it finds what the reward model overrates."
+        yield _variation(f"Again without the KL penalty: {watch}", why, {"ppo.kl_coef": 0.0})
     if verdict == "collapsed":
         changes = {"ppo.learning_rate": _rounded(ppo.learning_rate / 2)}
         if ppo.critic_learning_rate:
             changes["ppo.critic_learning_rate"] = _rounded(ppo.critic_learning_rate / 2)
-        yield _variation("Half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes)
+        yield _variation(
+            "Again with half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes
+        )
         changes = {name: _rounded(value / 5) for name, value in changes.items()}
         yield _variation("A tenth of the learning rate", "Where half is still too much, this tells.", changes)
     if verdict in ("collapsed", "exploiting the reward"):
         why = "The policy stays nearer to its start, where the reward model can be trusted."
         if ppo.kl_controller == "adaptive":
             target = _rounded(ppo.kl_target / 2)
-            yield _variation(f"A smaller KL target, {target:g} nats", why, {"ppo.kl_target": target})
+            yield _variation(f"Again with a smaller KL target, {target:g} nats", why, {"ppo.kl_target": target})
         else:
             stronger = _rounded(ppo.kl_coef * 2) if ppo.kl_coef else 0.1
-            yield _variation(f"A stronger KL charge, β {stronger:g}", why, {"ppo.kl_coef": stronger})
+            yield _variation(f"Again with a stronger KL penalty, β {stronger:g}", why, {"ppo.kl_coef": stronger})
     if verdict == "exploiting the reward" and ppo.steps >= 4:
         fewer = {"ppo.steps": ppo.steps // 2}
         yield _variation(
@@ -78,19 +99,17 @@ def _mend(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
         yield _variation("Three times the learning rate", "The policy hardly moved: larger steps show whether it can.", rate)
         if ppo.kl_coef and ppo.kl_controller == "fixed":
             weaker = _rounded(ppo.kl_coef / 4)
-            yield _variation(f"A weaker KL charge, β {weaker:g}", "The charge may hold the policy where it began.", {"ppo.kl_coef": weaker})
+            yield _variation(
+                f"A weaker KL penalty, β {weaker:g}", "The penalty may hold the policy where it began.", {"ppo.kl_coef": weaker}
+            )
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = "It may not have been trained long enough." if verdict != "improved" else "See whether it still improves, or turns."
         yield Suggestion(f"Go on to {2 * ppo.steps} steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
 
 
-def _explore(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:
+def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
     """What shows how much of the result is due to a choice."""
     ppo, lora = config.ppo, config.lora
-    if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
-        watch = "watch the gold score fall" if has_gold else "see what the reward alone leads to"
-        why = "Nothing holds the policy near its start then, and it finds what the reward model overrates."
-        yield _variation(f"Again with β 0, and {watch}", why, {"ppo.kl_coef": 0.0})
     if verdict != "collapsed":
         seeds = [config.engine.seed + number for number in (1, 2, 3)]
         why = "One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter."

@@ -96,13 +96,14 @@ class Analyses:
 
 
 def headline(diagnosis: Json) -> Json:
-    """The part of a diagnosis that comes with each poll: the verdict's kind, sentence and first note, how many findings each level has, and
-    the arrows of the tiles."""
+    """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level
+    has, and the arrows of the tiles."""
     verdict = diagnosis["verdict"]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {
         "kind": verdict["kind"],
         "sentence": verdict["sentence"],
+        "in_counts": verdict["in_counts"],
         "note": verdict["reason"] if verdict["kind"] == "too early" else next(iter(verdict["notes"]), ""),
         "step": diagnosis["step"],
         "alarms": levels.count("alarm"),

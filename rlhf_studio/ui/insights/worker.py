@@ -168,13 +168,15 @@ class Insights:
                 self._begin()
         return answer
 
-    def kind_of(self, run: str, progress: Progress, seconds: float = 60.0) -> str:
-        """The kind of a run's verdict. It waits for the diagnosis, so it is not for the loop that answers everyone.
+    def verdict_of(self, run: str, progress: Progress, seconds: float = 60.0) -> Json:
+        """A run's verdict, as :class:`~rlhf_studio.analysis.records.Verdict` has it.
+
+        It waits for the diagnosis, so it is not for the loop that answers everyone.
 
         Raises StoreError when the run cannot be diagnosed, or not within ``seconds``.
         """
         if not progress.step:
-            return "too early"
+            return {"kind": "too early", "changes": {}}
         with self._lock:
             if self._is_watched(run, time.monotonic()):
                 progress = self._runs[run].progress
@@ -184,7 +186,8 @@ class Insights:
             raise StoreError("The diagnosis takes longer than usual. Try again in a moment.", "state") from error
         if "problem" in answer:
             raise StoreError(answer["problem"], "state")
-        return str(answer["verdict"]["kind"])
+        verdict: Json = answer["verdict"]
+        return verdict
 
     def close(self) -> None:
         """Stop the thread after its present analysis; everybody who still waits gets an answer that says so."""

@@ -14,18 +14,20 @@ import gradio as gr
 
 from rlhf_studio.config import RewardModelRunConfig, RunConfig, Stage, StageConfig
 from rlhf_studio.config.changes import Change, refusals
-from rlhf_studio.config.io import ConfigError, Problem, parse_value, walk_fields
+from rlhf_studio.config.io import ConfigError, Problem, parse_value, walk_fields, with_values
+from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
 from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
-from rlhf_studio.runs.lab.suggestions import suggestions
+from rlhf_studio.runs.lab.suggestions import Suggestion, suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.forecast import time_of_another
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.next_stage import next_stages
@@ -82,7 +84,7 @@ class Experiments:
 
     @callable_by(Role.VIEWER)
     async def experiment_ideas(self, data: Any, request: gr.Request) -> Json:
-        """What to try next after a run, the most telling first."""
+        """What to try next after a run, the most telling first; each with the time that it ``takes``, empty where nobody can tell."""
         return await self._answer(self._looks, data, self._ideas)
 
     @callable_by(Role.OPERATOR)
@@ -138,11 +140,17 @@ class Experiments:
         following = [asdict(stage) for stage in next_stages(reader, self._alike(run, config))] if over else []
         if not isinstance(config, RunConfig):
             return {"ideas": [], "next": following, "kind": "", "state": status.state}
-        kind = self._insights.kind_of(run, Progress(status.epoch, status.step, status.state))
+        verdict = self._insights.verdict_of(run, Progress(status.epoch, status.step, status.state))
+        kind = str(verdict["kind"])
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
-        proposed = suggestions(config, reader.origin(), kind, has_gold) if status.state == "finished" or kind == "collapsed" else []
+        proposed: list[Suggestion] = []
+        if status.state == "finished" or kind == "collapsed":
+            proposed = suggestions(config, reader.origin(), kind, has_gold, verdict["changes"])
         ideas = [asdict(idea) for idea in proposed if idea.how != "more steps" or status.state == "finished"]
+        recipes = {recipe.name: recipe for recipe in list_recipes("ppo")}
         for idea in ideas:
+            varied = with_values(config, idea["changes"]) if idea["how"] == "variation" else None
+            idea["takes"] = time_of_another(varied, self._workspace.root, recipes) if varied else ""
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
         return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}

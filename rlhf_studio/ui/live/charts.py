@@ -29,6 +29,7 @@ class Chart:
         extras: prefix of metrics that are added when a run has at least two of them (``reward/``).
         zero: which axes always show 0.
         alone: title while there is nothing for the right axis, e.g. without a gold scorer.
+        shares: unit of the one axis of both sides, where the run's score and gold are numbers of one scale.
         least: the left axis is at least this high, in its own unit: smaller changes are rounding, not news.
         log: the left axis is logarithmic: the first values are many times the last ones.
         target: name of the setting that gives a dashed line on the left axis, shown when the run has that setting.
@@ -48,21 +49,31 @@ class Chart:
     log: bool = False
     target: str = ""
     alone: str = ""
+    shares: str = ""
     stages: tuple[Stage, ...] = ("ppo",)
     first: bool = False
 
 
 CHARTS = (
-    Chart("score", "Score and gold", "score", "gold", extras="reward/", alone="Score", first=True),
-    Chart("kl", "KL and coefficient", "nats", "β", zero="both", least=0.1, target="kl_target", first=True),
-    Chart("frontier", "Score and gold against KL", "score", "gold", kind="path", x_metric="objective/kl", alone="Score against KL"),
-    Chart("loss", "Losses", "policy", "value", zero="right", alone="Policy loss"),
+    Chart("score", "Score and gold", "score, points", "gold, points", extras="reward/", alone="Score", shares="points", first=True),
+    Chart("kl", "KL and coefficient", "nats per response", "β, points per nat", zero="both", least=0.1, target="kl_target", first=True),
+    Chart(
+        "frontier",
+        "Score and gold against KL",
+        "score, points",
+        "gold, points",
+        kind="path",
+        x_metric="objective/kl",
+        alone="Score against KL",
+        shares="points",
+    ),
+    Chart("loss", "Losses", "policy loss", "value loss, points²", zero="right", alone="Policy loss"),
     Chart("entropy", "Entropy", "nats per token", least=0.05),
-    Chart("clip", "Clip fraction and ratio", "% of tokens", "ratio", zero="left", least=1.0),
-    Chart("critic", "Explained variance", "share explained", least=0.1),
-    Chart("length", "Response length", "tokens", "% cut off", zero="both"),
+    Chart("clip", "Clip fraction and ratio", "% of tokens", "ratio, new to old", zero="left", least=1.0),
+    Chart("critic", "Explained variance", "share of the variance", least=0.1),
+    Chart("length", "Response length", "tokens", "% of responses cut off", zero="both"),
     Chart("sft-loss", "Loss and held-out loss", "nats per token", stages=("sft",), first=True),
-    Chart("perplexity", "Perplexity", "log scale", log=True, stages=("sft",), first=True),
+    Chart("perplexity", "Perplexity", "perplexity, log scale", log=True, stages=("sft",), first=True),
     Chart("accuracy", "Accuracy on pairs", "% of pairs", stages=("reward_model",), first=True),
     Chart("pair-loss", "Log loss", "nats per pair", stages=("reward_model",), first=True),
     Chart("margin", "Margin", "points", zero="left", stages=("reward_model",)),

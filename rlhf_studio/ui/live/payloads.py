@@ -18,7 +18,6 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.bundled import Recording
-from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
@@ -141,15 +140,6 @@ def _rows_from(name: str) -> str:
     return "time/total" if name.startswith("time/") and name != "time/elapsed" else name
 
 
-def summary_rows(first_and_last: Mapping[str, tuple[float | None, float | None]], steps: int) -> list[dict[str, Any]]:
-    """The first and the last value of each metric that has both; empty after a single step."""
-    return [
-        {"name": name, "from": first, "to": last}
-        for name, (first, last) in first_and_last.items()
-        if steps >= 2 and first is not None and last is not None
-    ]
-
-
 def listing_payload(runs: Sequence[RunStatus], recordings: Sequence[Recording]) -> dict[str, Any]:
     """What a page without a run gets: the ``newest`` run (of the runs that are alive, if any), and the recordings that it can show."""
     alive = [run for run in runs if run.state in ALIVE]
@@ -175,11 +165,11 @@ def status_payload(
     ``recording`` whether it came with the program: it is only read.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
-    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty. Its
-    ``last`` are what the page then shows of each metric, ``summary`` those by which a run of the stage is summed up.
+    ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty: what the
+    page then shows of each metric, as ``first`` and ``last``.
     """
     pace = recent_pace(series.column("time/total"))
-    ends_by_name = {name: ends for name, ends in first_and_last.items() if name in SUMMARIES[stage]}
+    compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,
         "run": status.run_id,
@@ -210,7 +200,7 @@ def status_payload(
         "left": finite(seconds_left(pace, status.step, status.total_steps)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "summary": summary_rows(ends_by_name, len(series.steps(0))),
+        "first": {name: first for name, (first, last) in first_and_last.items() if first is not None and last is not None and compared},
         "last": {name: last for name, (_, last) in first_and_last.items() if last is not None},
     }
 

@@ -135,6 +135,8 @@ class Follower:
 
     def _start_over(self) -> None:
         self._config = self.reader.config()
+        self._scale: Any = None
+        self._one_scale = False
         self._settings, self._settings_since = self._read_settings(), 0
         self._series = payloads.Series()
         self._events: list[dict[str, Any]] = []
@@ -144,7 +146,19 @@ class Follower:
         self._read_at: tuple[int, int, str] | None = None
 
     def _read_settings(self) -> bytes:
-        return payloads.encode_text(payloads.settings_payload(self._config, self.reader.changes()))
+        return payloads.encode_text({**payloads.settings_payload(self._config, self.reader.changes()), "one_scale": self._one_scale})
+
+    def _read_scale(self, recorded: list[int], reward_changed: bool) -> bool:
+        """Whether score and gold may share an axis; read until the first responses have settled it."""
+        if "gold/score" not in self._series.names:
+            return False
+        if self._scale is None:
+            from rlhf_studio.analysis.replay.scale import OneScale  # when the first run is looked at, so that the app starts sooner
+
+            self._scale = OneScale(self.reader)
+        elif self._scale.is_settled and not reward_changed:
+            return self._one_scale
+        return bool(self._scale.read(recorded))
 
     def refresh(self, now: float) -> Snapshot:
         """Read what is new: one small read when nothing has changed, and the data only when the run's sequence number has."""
@@ -198,7 +212,9 @@ class Follower:
             or any(event["kind"] in ("checkpoint", "resume") for event in new_events)
         ):
             self._checkpoints = self.reader.checkpoints()
-        if any(event["kind"] == "setting" for event in new_events):
+        changed = any(event["kind"] == "setting" for event in new_events)
+        one_scale, self._one_scale = self._one_scale, self._read_scale(with_samples, changed)
+        if changed or one_scale != self._one_scale:
             self._settings, self._settings_since = self._read_settings(), self._series.last_step
         names = dict.fromkeys([*SUMMARIES[self._config.stage], *filter(charts.is_shown, self._series.names)])
         self._first_and_last = first_and_last(self.reader, self._config.stage, list(names)) if status.state in ENDED else {}

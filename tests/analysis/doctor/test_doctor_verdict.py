@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_studio.analysis.doctor import Doctor, diagnose
 from rlhf_studio.analysis.doctor.doctor import diagnosis
-from rlhf_studio.analysis.doctor.run_data import RunData, _reward_changes
+from rlhf_studio.analysis.doctor.run_data import RunData, reward_changes
 from rlhf_studio.analysis.records import Diagnosis, Verdict
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.reader import RunReader
@@ -282,7 +282,7 @@ def test_only_changes_of_the_steps_as_they_are_now_count() -> None:
 
     changes = {"changes": [{"setting": "reward.gold", "old": "", "new": "world"}, {"setting": "ppo.steps", "old": 1, "new": 9}]}
     events = [StoredEvent(step, 30.0, step, "info", "setting", "Changed.", changes) for step in (3, 5, 8)]
-    assert _reward_changes(cast(RunReader, Reader()), events) == [(6, "reward.score_clip"), (5, "reward.gold")]
+    assert reward_changes(cast(RunReader, Reader()), events) == [(6, "reward.score_clip"), (5, "reward.gold")]
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["errors recorded", "run of an earlier version"])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
 from rlhf_studio.analysis.doctor.expectation import outlook
 from rlhf_studio.analysis.doctor.held_back import held_back
+from rlhf_studio.analysis.doctor.in_counts import in_counts
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -98,9 +102,9 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     score, gold = judges.score(run), judges.gold(run)
     gain = rise(score)[0]
-    change = f"Score {_change(score, gain[-1])}"
+    change = f"Score {_change(run, score)}"
     if gold is not None:
-        change += f", gold {_change(gold, rise(gold)[0][-1])}"
+        change += f", gold {_change(run, gold)}"
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
@@ -177,11 +181,12 @@ def _why_left_out(text: str) -> str:
     return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
 
 
-def _change(series: judges.ScoreSeries, gain: float) -> str:
+def _change(run: RunData, series: judges.ScoreSeries) -> str:
     """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
-    if not np.isfinite(series.start + gain):
+    first, last = ends_of(series.values[run.steps > series.changed_after])
+    if not np.isfinite(first + last):
         return "not known"
-    return f"{series.values[series.known[0]]:.2f} → {series.start + gain:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    return f"{first:.2f} → {last:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
@@ -267,4 +272,13 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 
 
-VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, when_over={"improving": "improved"})
+def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
+    hindrance = held_back(checked.run, judges.score(checked.run), checked.lasting) if kind == "nothing learned" else None
+    return hindrance.changes if hindrance else {}
+
+
+def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
+    return in_counts(checked.run, kind)
+
+
+VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})

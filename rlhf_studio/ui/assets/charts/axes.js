@@ -24,6 +24,32 @@ export function pathOf(points) {
     .join("");
 }
 
+/**
+ * The path of a small picture of values, the newest at the right; null for fewer than two. Its height stands for
+ * `least` or more, so that a smaller change is drawn as a nearly flat line.
+ */
+export function sparkPath(values, width, height, least) {
+  if (values.length < 2) return null;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const x = scale([0, values.length - 1], [2, width - 2]);
+  const y = scale([low, low + Math.max(high - low, least)], [height - 3, 3]);
+  return pathOf(values.map((value, index) => [x(index), y(value)]));
+}
+
+/** Heights of words that keep a distance from each other, near those wanted. */
+export function apart(wanted, distance) {
+  const order = wanted.map((_, place) => place).sort((one, other) => wanted[one] - wanted[other]);
+  const found = [...wanted];
+  order.slice(1).forEach((place, index) => {
+    const above = order[index];
+    const overlap = distance - (found[place] - found[above]);
+    if (overlap <= 0) return;
+    found[above] -= overlap / 2;
+    found[place] += overlap / 2;
+  });
+  return found;
+}
+
 /** Round numbers inside a range, about `count` of them. */
 export function ticks([low, high], count) {
   const rough = (high - low) / count || 1;

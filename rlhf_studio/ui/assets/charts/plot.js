@@ -1,13 +1,17 @@
 // The one layer over Plotly: the theme's colours and letters, axes, sizes, and where a value lies in a drawing.
 // Plotly reads <b>, <a href> and %{...} in every text it is given. So it gets no text that a person or a model wrote:
 // titles, legends and values are elements of the page.
-import { debounce, el } from "../shared/dom.js";
+import { debounce, el, fill, show } from "../shared/dom.js";
 import { textSize } from "../shared/lasting.js";
+import { apart } from "./axes.js";
 
 const CONFIG = { displayModeBar: false, doubleClick: "reset", responsive: false, showTips: false, scrollZoom: false };
 const CLEAR = "rgba(0,0,0,0)";
 const LETTERS = 12; // pixels, as --rs-text-small
 const FEW = 2; // so many points are no line: they are drawn as dots too
+const THIN = 1;
+const LINE = 14; // pixels from one word to the next
+const LEFT_FROM = 0.6; // of the width: from here on words stand at the left of the hairline
 
 let loading = null;
 
@@ -38,12 +42,18 @@ export function coloursOf(node) {
 export const whenThemeChanges = (action) =>
   new MutationObserver(action).observe(document.body, { attributeFilter: ["class"] });
 
+/** Whether nothing changes: such a line is thin, so that it is not the heaviest of its chart. */
+function isConstant(y) {
+  const known = y.find((value) => value !== null);
+  return y.every((value) => value === null || value === known);
+}
+
 /**
  * A line through points; `more` are Plotly's own names.
  * @param {Object<string, any>} look
  */
 export function lineOf(x, y, colour, look = {}) {
-  const { width = 1.6, dash = "solid", ...more } = look;
+  const { width = isConstant(y) ? THIN : 1.6, dash = "solid", ...more } = look;
   return {
     type: "scatter",
     mode: y.length <= FEW ? "lines+markers" : "lines",
@@ -63,11 +73,46 @@ export function band(x, low, high, colour) {
   return [edge(low), edge(high, { fill: "tonexty", fillcolor: `${colour.slice(0, 7)}33` })];
 }
 
+/**
+ * The area between two lines that have the same x, where both are known; drawn at a sixth of its colour.
+ * @param {number[]} x
+ */
+export function between(x, one, other, colour) {
+  const [xs, ys] = [[], []];
+  let open = [];
+  const close = () => {
+    if (!open.length) return;
+    const back = [...open].reverse();
+    xs.push(...open.map((place) => x[place]), ...back.map((place) => x[place]), null);
+    ys.push(...open.map((place) => one[place]), ...back.map((place) => other[place]), null);
+    open = [];
+  };
+  const known = (value) => value !== null && value !== undefined;
+  x.forEach((_, place) => (known(one[place]) && known(other[place]) ? open.push(place) : close()));
+  close();
+  return lineOf(xs, ys, colour, {
+    mode: "lines",
+    width: 0,
+    fill: "toself",
+    fillcolor: `${colour.slice(0, 7)}29`,
+    meta: { aside: true },
+  });
+}
+
 /** A dotted or plain line from the bottom to the top at `x`. */
 export const upright = (x, colour, dash) => ({
   type: "line",
   ...{ xref: "x", x0: x, x1: x, yref: "paper", y0: 0, y1: 1 },
-  line: { color: colour, width: 1, dash },
+  line: { color: colour, width: THIN, dash },
+});
+
+/** A dotted hairline across at `y` of the left axis. */
+export const across = (y, colour) => ({
+  type: "line",
+  ...{ xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y },
+  layer: "below",
+  opacity: 0.6,
+  line: { color: colour, width: THIN, dash: "dot" },
 });
 
 /**
@@ -157,10 +202,50 @@ export class Plot {
     const [first, last] = axes.xaxis.range;
     return {
       left: margin.l,
+      top: margin.t,
       width,
+      height,
       x: (value) => margin.l + width * share(axes.xaxis, value),
       y: (value, axis) => margin.t + height * (1 - share(axes[axis], value)),
       valueAt: (x) => first + ((last - first) * (x - margin.l)) / width,
     };
+  }
+}
+
+/** What is read off a drawing at one place: a hairline, and on each line a dot with its value beside it. No box. */
+export class Reading {
+  constructor() {
+    this.cross = el("div", { class: "rs-cross", hidden: true });
+    this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
+    this.nodes = [this.cross, this.dots];
+  }
+
+  hide() {
+    show(this.cross, false);
+    fill(this.dots);
+  }
+
+  /**
+   * @param scales  those of the Plot
+   * @param points  [{x, y, colour, text}] in pixels; a `text` may be empty
+   * @param line    where the hairline stands, null for none
+   */
+  show(scales, points, line = null) {
+    show(this.cross, line !== null);
+    if (line !== null) this.cross.style.left = `${line}px`;
+    const inside = points.filter(({ y }) => y >= scales.top - 1 && y <= scales.top + scales.height + 1);
+    const heights = apart(
+      inside.map(({ y }) => y),
+      LINE * textSize(),
+    );
+    const nodes = inside.flatMap(({ x, y, colour, text }, place) => {
+      const at = { "--c": colour, left: `${x}px` };
+      const side = x > scales.left + LEFT_FROM * scales.width ? "rs-before-it" : "";
+      return [
+        el("i", { style: { ...at, top: `${y}px` } }),
+        el("b", { class: side, style: { ...at, top: `${heights[place]}px` } }, text),
+      ];
+    });
+    fill(this.dots, nodes);
   }
 }

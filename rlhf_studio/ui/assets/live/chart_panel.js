@@ -58,7 +58,10 @@ export class ChartPanel {
       tools,
       this.charts.node,
     );
-    this.node.addEventListener("toggle", () => lasting.set("charts.open", this.node.open));
+    this.node.addEventListener("toggle", () => {
+      lasting.set("charts.open", this.node.open);
+      if (this.node.open) this.charts.update();
+    });
     this.arrange();
   }
 

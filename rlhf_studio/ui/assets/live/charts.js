@@ -1,19 +1,27 @@
-// The grid of small charts: one drawing each, with a legend, a crosshair and a zoom button.
-import { Plot, coloursOf, isLoaded } from "../charts/plot.js";
+// The grid of small charts: one drawing each, with a legend, a zoom button, and what is read off it at a step: by a
+// pointer, by a tap, or with the arrow keys.
+import { Plot, Reading, coloursOf, isLoaded } from "../charts/plot.js";
 import { saveAsPicture } from "../charts/save.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
-import { layoutOf, linesOf, tracesOf } from "./traces.js";
+import { isShared, layoutOf, linesOf, tracesOf, usualOf } from "./traces.js";
 
+/** A value of a line as its legend has it. */
+const written = ({ line, digits }, value) => (line.percent ? percent(value) : number(value, digits));
+const plain = (value) => String(value).replace("-", "\u2212");
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
+const PATH_UNIT = "KL, nats";
+const APART = "Two scales: the distance between the lines says nothing.";
+const EDGE = 3; // pixels: an edge of the usual range so near to the frame's own needs no word
+const WORD = 14; // pixels
 
 class ChartCard {
   constructor(spec, grid) {
     this.spec = spec;
     this.grid = grid;
-    this.hidden = new Set();
+    this.hidden = new Set(spec.lines.filter(({ style }) => style === "asked").map(({ metric }) => metric));
     this.dirty = false;
     this.onscreen = false;
     this.keys = new Map();
@@ -21,10 +29,10 @@ class ChartCard {
   }
 
   build() {
-    const { spec } = this;
-    this.cross = el("div", { class: "rs-cross", hidden: true });
+    const { spec, grid } = this;
+    this.reading = new Reading();
     this.flag = el("div", { class: "rs-flag rs-cut", hidden: true });
-    this.dots = el("div", { class: "rs-dots", "aria-hidden": "true" });
+    this.edges = el("div", { class: "rs-usual-edges", "aria-hidden": "true" });
     this.legend = el("div", { class: "rs-legend rs-wrap" });
     this.xUnit = el("span", { class: "rs-unit-x" });
     this.reset = el(
@@ -54,11 +62,14 @@ class ChartCard {
       "⤓",
     );
     this.title = el("h3", {}, spec.title);
+    this.leftUnit = el("span", {}, spec.left);
     this.rightUnit = el("span", {}, spec.right);
-    this.plot = new Plot(spec.title, this.cross, this.flag, this.dots);
+    this.apart = el("p", { class: "rs-chart-note", hidden: true }, APART);
+    this.plot = new Plot(spec.title, this.edges, ...this.reading.nodes, this.flag);
     this.plot.onzoom = (zoomed) => {
       show(this.reset, zoomed);
-      this.mark(null, null);
+      this.sayUsual();
+      grid.hover(null);
     };
     this.frame = this.plot.node;
     this.off = false;
@@ -67,17 +78,30 @@ class ChartCard {
       { class: "rs-chart rs-column rs-box", "data-chart": spec.key, tabindex: "-1" },
       el("div", { class: "rs-chart-head rs-middle" }, this.title, this.reset, this.save, this.grow),
       this.legend,
-      el("div", { class: "rs-units" }, el("span", {}, spec.left), this.rightUnit),
+      this.apart,
+      el("div", { class: "rs-units" }, this.leftUnit, this.rightUnit),
       this.frame,
       this.xUnit,
     );
-    this.frame.addEventListener("pointermove", (event) => this.point(event));
-    this.frame.addEventListener("pointerleave", () => this.grid.hover(null));
+    this.listen();
+  }
+
+  /** What a finger has pointed at stays until it points elsewhere. */
+  listen() {
+    const { frame, grid } = this;
+    const leave = ({ pointerType }) => pointerType !== "touch" && grid.hover(null);
+    frame.addEventListener("pointermove", (event) => event.pointerType !== "touch" && this.point(event));
+    frame.addEventListener("pointerleave", leave);
+    frame.addEventListener("pointerup", (event) => event.pointerType === "touch" && this.point(event));
+    frame.addEventListener("keydown", (event) => this.key(event));
+    frame.addEventListener("blur", () => grid.owner === this && grid.hover(null));
   }
 
   setLegend() {
-    const lines = linesOf(this.spec, this.grid.store);
-    const names = [...lines.map((line) => line.metric), this.grid.settings?.[this.spec.target]].join("\n");
+    const { settings } = this.grid;
+    const lines = linesOf(this.spec, this.grid.store, settings);
+    const shared = isShared(this.spec, settings);
+    const names = [...lines.map((line) => line.metric), settings?.[this.spec.target], shared].join("\n");
     if (names === this.legendNames) return;
     this.legendNames = names;
     this.keys = new Map();
@@ -89,19 +113,22 @@ class ChartCard {
           type: "button",
           class: "rs-key",
           "data-term": line.metric,
-          "aria-pressed": "true",
+          "aria-pressed": String(!this.hidden.has(line.metric)),
           onclick: () => this.toggleLine(line.metric),
         },
         el("i", { class: `rs-line-${line.style}`, style: { "--c": `var(--q-${line.colour})` } }),
         el("span", {}, term(line.metric).title),
         value,
       );
-      this.keys.set(line.metric, { key, value, line });
+      this.keys.set(line.metric, { key, value, line, title: term(line.metric).title });
     }
     const two = lines.some((line) => line.axis === "right");
-    setText(this.title, two || !this.spec.alone ? this.spec.title : this.spec.alone);
+    const pair = this.spec.lines.every(({ metric }) => this.keys.has(metric));
+    setText(this.title, pair || !this.spec.alone ? this.spec.title : this.spec.alone);
+    setText(this.leftUnit, shared && pair ? this.spec.shares : this.spec.left);
     show(this.rightUnit, two);
-    const target = this.grid.settings?.[this.spec.target];
+    show(this.apart, two && Boolean(this.spec.shares));
+    const target = settings?.[this.spec.target];
     const dashed =
       target === null || target === undefined
         ? null
@@ -111,13 +138,43 @@ class ChartCard {
             el("i", { class: "rs-line-target" }),
             `target ${number(target, decimals(target))}`,
           );
-    fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed);
+    this.usualKey = el("span", { class: "rs-key" });
+    fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed, this.usualKey);
+    this.nameUsual();
+  }
+
+  /** The usual range in words, of the first line that is drawn and has one. */
+  nameUsual() {
+    const lines = [...this.keys.values()].map(({ line }) => line);
+    this.usual = usualOf(this.spec, lines, this.hidden);
+    show(this.usualKey, Boolean(this.usual));
+    if (!this.usual) return;
+    const { low, high } = this.usual;
+    fill(this.usualKey, el("i", { class: "rs-line-usual" }), `usual ${plain(low)} to ${plain(high)}`);
+  }
+
+  /** A word at each edge of the usual range that lies inside of the drawing. */
+  sayUsual() {
+    const { scales } = this.plot;
+    if (!this.usual || !scales) return void fill(this.edges);
+    const [top, bottom] = [scales.top, scales.top + scales.height];
+    const right = `${this.frame.clientWidth - scales.left - scales.width + 4}px`;
+    const words = this.usual.edges.map((edge) => {
+      const y = scales.y(edge, "yaxis");
+      if (y < top + EDGE || y > bottom - EDGE) return null;
+      const upper = edge === this.usual.high;
+      const over = upper ? y - WORD >= top : y + WORD > bottom;
+      const text = `usual ${upper ? "to" : "from"} ${plain(edge)}`;
+      return el("span", { class: over ? "rs-over" : null, style: { top: `${y}px`, right } }, text);
+    });
+    return void fill(this.edges, words);
   }
 
   toggleLine(metric) {
     if (this.hidden.has(metric)) this.hidden.delete(metric);
     else this.hidden.add(metric);
     this.keys.get(metric).key.setAttribute("aria-pressed", String(!this.hidden.has(metric)));
+    this.nameUsual();
     this.draw();
   }
 
@@ -146,10 +203,8 @@ class ChartCard {
   /** Values in the legend: at `step`, or as they are now. */
   setValues(step) {
     const { store } = this.grid;
-    for (const [metric, { value, line, digits }] of this.keys) {
-      const shown = step === null ? store.now(metric) : store.at(metric, step);
-      setText(value, line.percent ? percent(shown) : number(shown, digits));
-    }
+    for (const [metric, entry] of this.keys)
+      setText(entry.value, written(entry, step === null ? store.now(metric) : store.at(metric, step)));
   }
 
   /** Be there when the run has something for this chart; gives whether there is. */
@@ -167,31 +222,71 @@ class ChartCard {
     for (const [metric, entry] of this.keys) entry.digits = decimals(grid.store.largest(metric));
     this.setValues(grid.hovered);
     if (!placed || !isLoaded()) return;
-    this.dirty = !this.onscreen;
+    // what is out of sight is drawn once, so that nobody meets an empty frame, and again when it comes near
+    this.dirty = !this.onscreen && (this.plot.drawn || !this.frame.offsetWidth);
     if (this.dirty) return;
     this.revision = (this.revision || 0) + 1;
     const options = { ...grid.options(), hidden: this.hidden, datarevision: this.revision };
     const traces = tracesOf(this.spec, grid.store, options);
     this.plot.draw(traces, layoutOf(this.spec, grid.store, traces, options), this.words());
-    setText(this.xUnit, this.spec.kind === "path" ? "KL" : AXES[grid.mode]);
+    setText(this.xUnit, this.spec.kind === "path" ? PATH_UNIT : AXES[grid.mode]);
+    this.sayUsual();
     this.mark(grid.hovered, grid.owner);
+    this.sayStep(grid.owner === this ? grid.hovered : null);
+  }
+
+  /** Where the arrow keys have led, for who cannot see it. */
+  sayStep(step) {
+    const steps = this.steps;
+    const now = step ?? steps.at(-1) ?? 0;
+    const values = this.shown.map(
+      (entry) => `${entry.title} ${written(entry, this.grid.store.at(entry.line.metric, now))}`,
+    );
+    const said = { valuemin: steps[0] ?? 0, valuemax: steps.at(-1) ?? 0, valuenow: now };
+    for (const [name, value] of Object.entries({ ...said, valuetext: `step ${now}: ${values.join(", ")}` }))
+      this.frame.setAttribute(`aria-${name}`, value);
+    this.frame.setAttribute("role", "slider"); // only now: before, there is nothing to go along
+    this.frame.tabIndex = 0;
   }
 
   /** What is seen, for who cannot see it. */
   words() {
     const { store } = this.grid;
-    const parts = [...this.keys.values()].map(({ line, digits }) => {
-      const first = store.get(line.metric).y.find((value) => value !== null);
-      const format = (value) => (line.percent ? percent(value) : number(value, digits));
-      return `${term(line.metric).title} from ${format(first)} to ${format(store.now(line.metric))}`;
+    const parts = this.shown.map((entry) => {
+      const first = store.get(entry.line.metric).y.find((value) => value !== null);
+      return `${entry.title} from ${written(entry, first)} to ${written(entry, store.now(entry.line.metric))}`;
     });
     return `${this.spec.title}: ${parts.join("; ")}`;
+  }
+
+  /** The lines that are drawn. */
+  get shown() {
+    return [...this.keys.values()].filter(({ line }) => !this.hidden.has(line.metric));
+  }
+
+  /** The steps of the first line. */
+  get steps() {
+    return this.shown.length ? this.grid.store.get(this.shown[0].line.metric).x : [];
+  }
+
+  /** Arrow keys go from step to step, Home and End to the first and the last one. */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    const { grid, steps } = this;
+    const here = grid.owner === this ? steps.indexOf(grid.hovered) : -1;
+    const last = steps.length - 1;
+    const from = here < 0 ? last : here;
+    const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    if (event.key === "Escape" && here >= 0) grid.hover(null);
+    else if (to !== undefined && last >= 0) grid.hover(steps[Math.max(0, Math.min(last, to))], this);
+    else return;
+    event.preventDefault();
   }
 
   /** The step under the pointer. */
   point(event) {
     const { scales } = this.plot;
-    const first = [...this.keys.values()].find(({ line }) => !this.hidden.has(line.metric));
+    const [first] = this.shown;
     if (!scales || !first) return;
     const at = this.plot.at(event);
     if (at.x < scales.left - 4 || at.x > scales.left + scales.width + 4) return;
@@ -215,37 +310,42 @@ class ChartCard {
     return best;
   }
 
-  /** Crosshair (or dots, on a path) at a step; the flag with words only in the chart under the pointer. */
+  /** Hairline (or dots, on a path) at a step; values and words only in the chart that is pointed at. */
   mark(step, owner) {
     const { scales } = this.plot;
-    const off = step === null || !scales || this.node.hidden;
-    if (this.spec.kind === "path") {
-      fill(this.dots, off ? [] : this.pathDots(scales, step));
-      return show(this.cross, false);
-    }
-    const x = off ? 0 : scales.x(this.grid.store.toAxis(step, this.grid.mode));
-    const inside = !off && x >= scales.left && x <= scales.left + scales.width;
-    show(this.cross, inside);
-    show(this.flag, inside && owner === this);
-    if (!inside) return undefined;
-    this.cross.style.left = `${x}px`;
-    if (owner !== this) return undefined;
+    const path = this.spec.kind === "path";
+    const x = step === null || !scales || this.node.hidden ? NaN : this.xOf(scales, step);
+    const inside = x >= scales?.left - 1 && x <= scales.left + scales.width + 1;
+    const own = inside && owner === this;
+    show(this.flag, own && !path);
+    if (!inside) return this.reading.hide();
+    this.reading.show(scales, own || path ? this.pointsAt(scales, step, x, own) : [], path ? null : x);
+    if (own) this.sayStep(step);
+    if (!own || path) return undefined;
     setText(this.flag, this.grid.flagText(step));
-    const left = x > scales.left + scales.width / 2;
-    this.flag.style.left = left ? "" : `${x + 6}px`;
-    this.flag.style.right = left ? `${this.frame.clientWidth - x + 6}px` : "";
+    const half = this.flag.offsetWidth / 2;
+    this.flag.style.left = `${Math.max(half, Math.min(this.frame.clientWidth - half, x))}px`;
     return undefined;
   }
 
-  pathDots(scales, step) {
-    const { store } = this.grid;
-    const kl = store.at(this.spec.x_metric, step);
-    return [...this.keys.values()]
-      .filter(({ line }) => !this.hidden.has(line.metric) && kl !== null && store.at(line.metric, step) !== null)
-      .map(({ line }) => {
-        const [left, top] = [scales.x(kl), scales.y(store.at(line.metric, step), axisOf(line))];
-        return el("span", { style: { left: `${left}px`, top: `${top}px`, "--c": `var(--q-${line.colour})` } });
-      });
+  xOf(scales, step) {
+    const { store, mode } = this.grid;
+    const at = this.spec.kind === "path" ? store.at(this.spec.x_metric, step) : store.toAxis(step, mode);
+    return at === null ? NaN : scales.x(at);
+  }
+
+  /** Where the lines are at a step, with their values; stacked areas lie on top of each other. */
+  pointsAt(scales, step, x, worded) {
+    let below = 0;
+    return this.shown.flatMap((entry) => {
+      const { line } = entry;
+      const value = this.grid.store.at(line.metric, step);
+      if (value === null) return [];
+      const height = (line.percent ? 100 : 1) * value;
+      if (line.style === "stack") below += height;
+      const y = scales.y(line.style === "stack" ? below : height, axisOf(line));
+      return [{ x, y, colour: `var(--q-${line.colour})`, text: worded ? written(entry, value) : "" }];
+    });
   }
 }
 
@@ -265,9 +365,12 @@ export class ChartGrid {
     this.first = this.cards.filter((card) => card.spec.first).map((card) => card.node);
     this.others = this.cards.filter((card) => !card.spec.first);
     this.node = el("div", { class: "rs-charts" });
-    this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "120px" });
+    this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "300px" });
     for (const card of this.cards) this.seen.observe(card.frame);
     this.byFrame = new Map(this.cards.map((card) => [card.frame, card]));
+    root.addEventListener("pointerdown", ({ target, pointerType }) => {
+      if (pointerType === "touch" && this.hovered !== null && !target.closest(".rs-plot-frame")) this.hover(null);
+    });
   }
 
   /** Put the other charts in this order, and put away those whose keys are in `off`. */
@@ -292,6 +395,7 @@ export class ChartGrid {
       const card = this.byFrame.get(entry.target);
       card.onscreen = entry.isIntersecting;
       if (card.onscreen && card.dirty) card.draw();
+      else if (card.onscreen && this.hovered !== null) card.mark(this.hovered, this.owner);
     }
   }
 
@@ -314,10 +418,11 @@ export class ChartGrid {
   }
 
   hover(step, owner = null) {
+    if (step === this.hovered && owner === this.owner) return;
     this.hovered = step;
     this.owner = owner;
     for (const card of this.cards) {
-      if (card.node.hidden) continue;
+      if (card.node.hidden || (step !== null && !card.onscreen)) continue;
       card.setValues(step);
       card.mark(step, owner);
     }

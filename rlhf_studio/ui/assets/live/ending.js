@@ -1,18 +1,21 @@
-// What there is to do when a run is over. No button for what this app does not have.
+// The last scene of a run: one large next step, chosen by the verdict, and the smaller ones in a row. No button for
+// what this app does not have.
 import { ask } from "../shared/dialogs.js";
-import { each, el, fill, memory, pushButton, setText } from "../shared/dom.js";
+import { each, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { lessonAddress, rewardAddress } from "../shared/handover.js";
-import { nextStages } from "../shared/next_stage.js";
+import { pageLink } from "../shared/links.js";
+import { stageLink, nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
-
-const tryLink = (run) => el("a", { class: "rs-button rs-small rs-primary", href: rewardAddress(run) }, "Try it");
+const SMALL = "rs-button rs-small";
+const LARGE = "rs-button rs-primary rs-ending-large";
+const FOOLED = "exploiting the reward";
 
 function learnLink({ run, verdict, critic }) {
   const href = lessonAddress(run, verdict, critic);
-  return href && el("a", { class: "rs-button rs-small", href }, "Learn why");
+  return href && el("a", { class: SMALL, href }, "Learn why");
 }
 
 export class Ending {
@@ -22,63 +25,74 @@ export class Ending {
    * @param trigger   sends an event to the server: (name, data)
    * @param run       gives {run, name, state, total, checkpoints, imported, program, recording, critic, verdict} of the
    *                  run that is shown
-   * @param vary      opens the form with the run's settings; true marks the setting that made it fail
+   * @param film      id of the recording of a judge that is fooled
+   * @param vary      opens the form with the run's settings, at the setting that made it fail (`failed`) or at `field`
    * @param takeHome  opens the dialog that exports a run: ({run, name})
    * @param tell      shows why something could not be started; an empty text takes it away
    * @param queued    called when the run that is shown waits in the queue
+   * @param open      shows another run, by its id
+   * @param replay    plays the run that is shown
    */
-  constructor({ host, server, trigger, run, vary, takeHome, tell, queued }) {
+  constructor({ host, server, trigger, run, film, vary, takeHome, tell, queued, open, replay }) {
     this.host = host;
     this.server = server;
     this.trigger = trigger;
     this.run = run;
+    this.film = film;
     this.vary = vary;
     this.takeHome = takeHome;
     this.tell = tell;
     this.queued = queued;
+    this.open = open;
+    this.replay = replay;
     this.once = new Once();
   }
 
-  /** The row of buttons for a banner of this tone; null when there is nothing to do. */
+  /** What there is to do for a banner of this tone; null when there is nothing. */
   buttons(tone, operator) {
-    if (tone === "rating")
-      return el(
-        "div",
-        { class: "rs-ending rs-wrap" },
-        this.button("Rate now", () => this.send("open_feedback"), true),
-      );
+    if (tone === "rating") {
+      const rate = this.button("Rate now", () => this.send("open_feedback"), `${SMALL} rs-primary`);
+      return el("div", { class: "rs-ending rs-wrap" }, rate);
+    }
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { checkpoints, imported, program, recording, state, stage } = this.run();
-    const saved = checkpoints.length > 0; // without one there is no policy to talk to
-    const evaluation = stage === "evaluation";
+    const { imported, program, recording, stage } = this.run();
     // Of a recording, and of a run whose records were read from a file, there is no model to train.
     // An evaluation trains none.
     // What a person's own program has made, only that program can go on with.
     const trains = operator && !imported && !program && !recording;
-    const some = !failed &&
-      !evaluation &&
-      saved && [
-        operator && WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk"), true),
-        operator && stage === "reward_model" && tryLink(this.run().run),
-        this.button("Take it home", () => this.takeHome(this.run()), false),
-      ];
+    const others = el("div");
+    const large = el("div", { class: "rs-ending-next rs-flow" });
+    this.field = ""; // the setting that the large button changes
+    if (failed && trains)
+      fill(
+        large,
+        this.button("Fix settings", () => this.vary({ failed: true }), LARGE),
+      );
+    else if (failed) show(large, false);
+    else if (stage === "evaluation") fill(large, this.table());
+    else if (trains) this.suggest(large, others);
+    else this.watch(large, LARGE);
+    return el("div", { class: "rs-ending rs-column" }, large, this.row({ failed, operator, trains }), others);
+  }
+
+  /** The smaller steps. */
+  row({ failed, operator, trains }) {
+    const { checkpoints, imported, program, recording, stage } = this.run();
+    const saved = checkpoints.length > 0; // without one there is no policy to talk to
+    const some = !failed && stage !== "evaluation" && saved;
     const variation = recording ? "Train with its settings" : "Run a variation";
+    const reward = () => el("a", { class: SMALL, href: rewardAddress(this.run().run) }, "Try it");
     const list = [
-      !failed && evaluation && this.table(),
-      failed && trains && this.button("Fix settings", () => this.vary(true), true),
-      ...(some || []),
-      operator && !failed && !imported && !program && this.button(variation, () => this.vary(false), false),
-      recording && operator && this.button("Take it home", () => this.takeHome(this.run()), false),
-      this.button("Compare", () => this.compare(), false),
+      some && operator && WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk")),
+      some && operator && stage === "reward_model" && reward(),
+      (some || (recording && operator)) && this.button("Take it home", () => this.takeHome(this.run())),
+      this.button("Compare", () => this.compare()),
       !failed && !imported && stage === "ppo" && learnLink(this.run()),
-      state === "finished" &&
-        trains &&
-        stage === "ppo" &&
-        this.button("Go on with more steps", () => this.goOn(), false),
+      operator && !failed && !imported && !program && this.button(variation, () => this.vary({ field: this.field })),
+      trains && failed && saved && this.button("Take it home", () => this.takeHome(this.run())),
     ].filter(Boolean);
-    const row = el("div", { class: "rs-ending rs-wrap", role: "group", "aria-label": "What next" }, list);
-    return !failed && trains && !evaluation ? el("div", {}, row, this.suggested()) : row;
+    return el("div", { class: "rs-wrap rs-ending-row", role: "group", "aria-label": "What next" }, list);
   }
 
   /** The way to what an evaluation is for. */
@@ -86,39 +100,67 @@ export class Ending {
     const { run } = this.run();
     const query = new URLSearchParams({ tab: "evaluate", evaluation: run });
     if (onlyWatches()) query.set("view", "1");
-    return el("a", { class: "rs-button rs-small rs-primary", href: `?${query}` }, "Open the table");
+    return el("a", { class: LARGE, href: `?${query}` }, "Open the table");
   }
 
-  button(label, act, primary) {
-    return pushButton(primary ? "rs-button rs-small rs-primary" : "rs-button rs-small", label, act);
+  button(label, act, look = SMALL) {
+    return pushButton(look, label, act);
   }
 
-  /** Experiments that would show something new, found out when a person asks for them. */
-  suggested() {
+  /** How a judge is fooled, in this PPO run where it was, else in the recording: nobody shall miss it. */
+  watch(large, look) {
+    const { run, stage, verdict } = this.run();
+    const here = run === this.film || verdict === FOOLED;
+    const words = `Watch ${here ? "how the judge was fooled" : "a judge being fooled, in a recording"}`;
+    const link = () => pageLink(words, "live", { replay: this.film }, look);
+    if (stage === "ppo") large.append(here ? this.button(words, () => this.replay(), look) : link());
+    show(large, large.childElementCount > 0);
+  }
+
+  /** Ask for what would show something new: the first becomes the large button, the others wait below. */
+  async suggest(large, others) {
+    const said = el("p", { class: "rs-muted", role: "status" }, "Looking for what would tell most next");
+    fill(large, said);
+    const { ideas = [], next = [], problem } = await this.ideas();
+    const { stage, state } = this.run();
+    setText(said, problem || "");
+    const toTrain = () => this.send("open_train");
+    const [idea, ...moreIdeas] = ideas;
+    const stages = idea ? next : next.slice(1);
+    const why = el("div", { class: "rs-ending-why rs-column" });
+    if (idea) {
+      this.field = Object.keys(idea.changes)[0] || "";
+      fill(large, this.large(idea, said), why, said);
+    } else if (next.length) fill(large, stageLink(next[0], toTrain, LARGE), why, said);
+    fill(why, el("p", {}, readable((idea || next[0])?.why || "", 300)));
+    this.watch(idea || next.length ? why : large, "rs-link");
+    const longer = state === "finished" && stage === "ppo";
+    if (!moreIdeas.length && !stages.length && !longer) return;
+    const told = el("p", { class: "rs-muted", role: "status" });
     const list = el("ul", {});
-    const stages = el("div", {});
-    const said = el("p", { class: "rs-muted", role: "status" });
-    const node = el("details", { class: "rs-next" }, el("summary", {}, "Suggested next"), stages, list, said);
-    const load = async () => {
-      setText(said, "Looking at the run");
-      const reply = await this.question("experiment_ideas", {});
-      const some = reply.ideas?.length || reply.next?.length;
-      setText(said, reply.problem || (some ? "" : "There is nothing to suggest for this run."));
-      fill(
-        stages,
-        nextStages(reply.next || [], () => this.send("open_train")),
-      );
-      each(list, reply.ideas || [], (idea) => this.idea(idea, said));
-    };
-    node.addEventListener("toggle", () => node.open && !list.children.length && load());
-    node.open = this.run().stage !== "ppo"; // what a stage is for is the next one
-    return node;
+    each(list, moreIdeas, (other) => this.idea(other, told));
+    const goOn = longer && this.button("Go on with more steps", () => this.goOn());
+    const summary = el("summary", {}, "More experiments");
+    fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
+  }
+
+  /** What may follow, asked once for each state of a run. */
+  async ideas() {
+    const { run, state, total } = this.run();
+    const key = `${run} ${state} ${total}`;
+    if (this.known?.key !== key) this.known = { key, reply: this.question("experiment_ideas", {}) };
+    const reply = await this.known.reply;
+    if (reply.problem) this.known = null;
+    return reply;
   }
 
   async question(name, data) {
     const { run } = this.run();
-    const reply = await this.server[name]({ run, view: onlyWatches(), ...data }).catch(() => null);
-    return reply || { problem: NO_ANSWER };
+    try {
+      return (await this.server[name]({ run, view: onlyWatches(), ...data })) || { problem: NO_ANSWER };
+    } catch {
+      return { problem: NO_ANSWER };
+    }
   }
 
   /** Start an experiment: gives {runs, names}, or a {problem}. */
@@ -128,16 +170,33 @@ export class Ending {
     return this.once.ask({ run, ...how }, send).catch(() => ({ problem: NO_ANSWER }));
   }
 
+  /** Start an idea by its button; gives what was started, null where it could not be. */
+  async begin(idea, button, said) {
+    button.disabled = true;
+    const reply = await this.start({ how: idea.how, changes: idea.changes, axes: idea.sweep });
+    button.disabled = !reply.problem;
+    setText(said, readable(reply.problem || "", 600));
+    return reply.problem ? null : reply;
+  }
+
+  /** The large button: one click starts it, and shows it. */
+  large(idea, said) {
+    const { run } = this.run();
+    const click = async () => {
+      const reply = await this.begin(idea, button, said);
+      if (!reply || run !== this.run()?.run) return; // the person has gone on to another run
+      if (idea.how === "more steps") this.queued();
+      else this.open(reply.runs[0]);
+    };
+    const words = [el("span", {}, idea.title), idea.takes && el("small", {}, idea.takes)].filter(Boolean);
+    const button = this.button(words, click, LARGE);
+    return button;
+  }
+
   idea(idea, said) {
     const start = async () => {
-      button.disabled = true;
-      const how = { how: idea.how, changes: idea.changes, axes: idea.sweep };
-      const reply = await this.start(how);
-      button.disabled = !reply.problem;
-      if (reply.problem) {
-        setText(said, readable(reply.problem, 600));
-        return;
-      }
+      const reply = await this.begin(idea, button, said);
+      if (!reply) return;
       const links = reply.runs.map((run, place) => {
         return el("a", { href: `?tab=live&run=${run}` }, readable(reply.names[place], 120));
       });
@@ -147,8 +206,9 @@ export class Ending {
         links.flatMap((link, place) => (place ? ["; ", link] : [link])),
       );
     };
-    const button = this.button(idea.title, start, false);
-    return el("li", {}, button, el("span", { class: "rs-muted" }, idea.why));
+    const button = this.button(idea.title, start);
+    const time = idea.takes ? ` It takes ${idea.takes}.` : "";
+    return el("li", {}, button, el("span", { class: "rs-muted" }, idea.why + time));
   }
 
   send(event) {

@@ -2,8 +2,7 @@
 import { Controls } from "./controls.js";
 import { isAlive, ofTotal } from "./stage.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
-import { bytes, duration, lower, number, percent, readable, signed } from "../shared/format.js";
-import { term } from "../shared/tips.js";
+import { bytes, duration, lower, percent, readable } from "../shared/format.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
 const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
@@ -134,22 +133,18 @@ function phaseOf(status) {
 }
 
 /**
- * What the banner says: {tone, title, lines, rows, compared, operator} or null.
+ * What the banner says: {tone, title, lines, operator, verdict} or null.
  * @param steers  whether this person may resume the run
  * @param coming  whether the app that has stopped the run has not begun again yet
  */
 export function bannerOf(status, { operator, steers, coming }) {
   const resume = steers ? ["Press Resume to go on."] : [];
   const content = restarted(status) ? restartBanner(status, { how: resume, coming }) : contentOf(status, operator);
-  return content && { ...content, operator, verdict: status.verdict, compared: comparedLine(status) };
+  return content && { ...content, operator, verdict: status.verdict };
 }
 
-/** What the summary's numbers are. */
-function comparedLine({ step, stage }) {
-  const last = Math.max(1, Math.floor(step / 10));
-  const steps = `Step 1 compared with ${last === 1 ? "the last step" : `the mean of the last ${last} steps`}`;
-  return stage === "ppo" ? `${steps}:` : `${steps}; held-out numbers: the first measurement and the newest one:`;
-}
+/** How far a run came that broke off. */
+const placeOf = ({ step, total }) => (step ? `after step ${step}${ofTotal(total)}` : "before the first step");
 
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
@@ -173,7 +168,7 @@ function contentOf(status, operator) {
     case "failed":
       return {
         tone: "failed",
-        title: "The run failed",
+        title: `The run failed ${placeOf(status)}`,
         lines: [status.cause || "The engine gave no cause; its log is below.", ...how],
       };
     case "interrupted":
@@ -189,7 +184,6 @@ function contentOf(status, operator) {
         tone: "finished",
         title: "Finished",
         lines: [finishedLine(status), status.recording ? RECORDED : ""].filter(Boolean),
-        rows: status.summary,
       };
     default:
       return silentBanner(status, operator) || ratingBanner(status);
@@ -221,24 +215,24 @@ export class Restart {
  * @param coming  whether the app has not begun again yet
  */
 function restartBanner(status, { how, coming }) {
-  const { step, total, summary } = status;
+  const { step, total } = status;
   const what = restarted(status);
-  const place = step ? `after step ${step}${ofTotal(total)}` : "before the first step";
+  const place = placeOf({ step, total });
   const now = { title: `The ${what} is being restarted`, lines: [`The run was stopped ${place}. It can go on then.`] };
   const then = { title: `The ${what} was restarted ${place}`, lines: how };
-  return { tone: "interrupted", ...(coming ? now : then), rows: summary };
+  return { tone: "interrupted", ...(coming ? now : then) };
 }
 
 /** A run that somebody has stopped, or that has stopped by itself, which has a cause. */
-function stoppedBanner({ step, total, cause, summary }, how) {
+function stoppedBanner({ step, total, cause }, how) {
   const title = `${cause ? "Stopped" : "Stopped on request"} after step ${step}${ofTotal(total)}`;
-  return { tone: "finished", title, lines: cause ? [cause, ...how] : how, rows: summary };
+  return { tone: "finished", title, lines: cause ? [cause, ...how] : how };
 }
 
 /** A run that waits for a GPU until somebody resumes it. */
-function waitingBanner({ step, total, cause, summary }, how) {
+function waitingBanner({ step, total, cause }, how) {
   const title = step ? `Waits after step ${step}${ofTotal(total)}` : "Waits for its first step";
-  return { tone: "interrupted", title, lines: [cause, ...how], rows: summary };
+  return { tone: "interrupted", title, lines: [cause, ...how] };
 }
 
 /** A run that waits for people who rate its responses; null for all others. */
@@ -289,9 +283,6 @@ function finishedLine(status) {
   return saved ? `${took}. The model is saved as checkpoint ${saved.step} (${bytes(saved.bytes)}).` : `${took}.`;
 }
 
-const isShare = (row) => term(row.name).unit.startsWith("share");
-const valueOf = (row, value) => (isShare(row) ? percent(value) : number(value));
-
 export class Banner {
   /** @param ending  what can be done when a run is over, as rows of buttons */
   constructor(ending) {
@@ -311,36 +302,11 @@ export class Banner {
     if (!content) return;
     this.node.dataset.tone = content.tone;
     this.node.setAttribute("role", content.tone === "failed" ? "alert" : "status");
-    const rows = (content.rows || []).map((row) =>
-      el(
-        "li",
-        { "data-term": row.name },
-        el("span", {}, term(row.name).title),
-        el("b", {}, `${valueOf(row, row.from)} → ${valueOf(row, row.to)}`),
-        isShare(row) ? null : el("em", {}, signed(row.to - row.from)),
-      ),
-    );
-    redraw(this.node, this.node, () =>
-      fill(
-        this.node,
-        el(
-          "div",
-          { class: "rs-banner-said rs-wrap" },
-          el("strong", {}, content.title),
-          (content.lines || []).map((line) => el("p", {}, line)),
-        ),
-        rows.length
-          ? el(
-              "div",
-              { class: "rs-banner-said rs-wrap" },
-              el("p", { class: "rs-muted", id: "rs-summary-title" }, content.compared),
-              el("ul", { class: "rs-summary rs-wrap", "aria-labelledby": "rs-summary-title" }, rows),
-            )
-          : null,
-        this.ending.buttons(content.tone, content.operator),
-        this.problem,
-      ),
-    );
+    const lines = (content.lines || []).map((line) => el("p", {}, line));
+    const said = el("div", { class: "rs-banner-said rs-wrap" }, el("strong", {}, content.title), lines);
+    const buttons = this.ending.buttons(content.tone, content.operator);
+    const parts = content.tone === "finished" ? [buttons, this.problem, said] : [said, buttons, this.problem];
+    redraw(this.node, this.node, () => fill(this.node, parts));
   }
 
   /** Say why a button could not do its work, also when there is nothing else to say; an empty text says nothing. */

@@ -80,10 +80,13 @@ class LivePage {
       server: this.server,
       trigger: this.trigger,
       run: () => ({ ...this.status, critic: this.settings?.advantage === "gae" }),
-      vary: (failed) => this.vary(failed),
+      film: page.replay,
+      vary: (where) => this.vary(where),
       takeHome: ({ run, name }) => home.open({ run, name }),
       tell: (problem) => this.banner.say(problem),
       queued: () => this.news.wake(),
+      open: (run) => this.open(run, {}),
+      replay: () => this.replay.open(),
     });
     this.banner = new Banner(this.ending);
     this.restart = new Restart();
@@ -119,12 +122,12 @@ class LivePage {
       this.settingsPanel.node,
       this.events.node,
     );
+    this.scene = el("div", { class: "rs-scene rs-column" }, this.verdict.node, this.banner.node);
     this.main = el(
       "div",
       { class: "rs-main", hidden: true },
       this.header.node,
-      this.verdict.node,
-      this.banner.node,
+      this.scene,
       this.guide.offered,
       this.replay.node,
       this.content,
@@ -282,9 +285,9 @@ class LivePage {
     this.answers.follow(this.watched);
     if (reply.insight !== undefined) {
       this.insight = reply.insight;
-      this.verdict.update(reply.verdict);
+      this.verdict.update(reply.verdict, this.status.state === "failed");
       this.store.directions = reply.verdict?.directions || {};
-      this.tiles.update(this.store, this.settings);
+      this.tiles.update(this.store, this.settings, this.status);
     }
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
     this.verdict.allow(reply.operator && !this.status.imported && !this.status.program && !this.status.recording);
@@ -320,7 +323,7 @@ class LivePage {
     if (reply.settings) this.settings = reply.settings;
     this.ranges = reply.sample_steps;
     this.samples = reply.samples;
-    this.store.apply(reply.series, reply.full, reply.last_step, status.last);
+    this.store.apply(reply.series, reply.full, reply.last_step, status.last, status.first);
     this.position = {
       version: reply.version,
       epoch: reply.epoch,
@@ -342,7 +345,7 @@ class LivePage {
     const begun = this.store.lastStep > 0; // step 0 is what was measured before training
     for (const node of [this.verdict.node, this.tiles.node, this.learned.node, this.chartPanel.node]) show(node, begun);
     for (const node of this.charts.first) if (!begun) show(node, false);
-    this.tiles.update(this.store, this.settings);
+    this.tiles.update(this.store, this.settings, this.status);
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
       this.charts.update();
@@ -376,6 +379,9 @@ class LivePage {
     notices.show(status);
     this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
     const { operator, steers } = this;
+    // of a failure its cause counts most
+    const first = status.state === "failed" ? this.banner.node : this.verdict.node;
+    if (this.scene.firstChild !== first) this.scene.prepend(first);
     status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
@@ -391,13 +397,13 @@ class LivePage {
     return { ...this.settings, steered: { ...this.settings.steered, "ppo.kl_coef": Number(moved.toPrecision(3)) } };
   }
 
-  /** Open the form with this run's settings; for a failed run, at the setting that its cause or a finding names. */
-  async vary(failed) {
+  /** Open the form with this run's settings at `field`; for a `failed` run, where its cause or a finding points. */
+  async vary({ failed = false, field = "" }) {
     const { name, run, cause, blamed } = this.status;
     const answer = await this.fetch({ kind: "settings" });
     if (!answer || answer.problem) return this.banner.say(answer?.problem || NO_ANSWER);
-    const field = failed ? blamed || (await this.verdict.suspect()) : "";
-    handOver(answer, name || run, field, failed ? cause : "");
+    const marked = failed ? blamed || (await this.verdict.suspect()) : field;
+    handOver(answer, name || run, marked, failed ? cause : "");
     return this.trigger("open_train", {});
   }
 

@@ -38,7 +38,7 @@ function histogram({ edges, chosen, rejected }) {
   const tallest = Math.max(0, ...chosen, ...rejected);
   if (!tallest) return null;
   const [low, high] = [edges[0], edges.at(-1)];
-  const axes = { x_range: [low, high], y_range: [0, tallest], x: "score", y: "pairs" };
+  const axes = { x_range: [low, high], y_range: [0, tallest], x: "score, points", y: "pairs" };
   const { node, x, y } = frame(axes, WIDTH, String, `Scores from ${number(low)} to ${number(high)}`, HEIGHT);
   const bars = (counts, side) =>
     counts.map((count, place) =>

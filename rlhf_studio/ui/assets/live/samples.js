@@ -35,6 +35,7 @@ function sorted(rows, sort, reverse) {
 }
 
 export class SampleTable {
+  /** @param onpick  called with the response that was chosen, and whether it was picked, not passed with the arrows */
   constructor(onpick) {
     this.onpick = onpick;
     this.rows = [];
@@ -174,7 +175,7 @@ export class SampleTable {
   pickNode(node) {
     if (!node) return;
     this.choose(Number(node.dataset.sample), true);
-    this.onpick(this.chosen);
+    this.onpick(this.chosen, true);
   }
 
   /** Mark a row as the chosen one; null marks none but leaves the first reachable by Tab. */
@@ -201,7 +202,7 @@ export class SampleTable {
     const next = order[Math.max(0, Math.min(order.length - 1, index < 0 ? 0 : index + by))];
     if (next === undefined) return;
     this.choose(next, true);
-    this.onpick(next);
+    this.onpick(next, false);
   }
 }
 

@@ -16,12 +16,17 @@ export class SeriesStore {
     this.lastStep = -1;
     this.points = 0;
     this.over = {};
+    this.first = {};
   }
 
-  /** Take in the `series` of a reply; `full` replaces everything. `over`: the means of an ended run's last tenth. */
-  apply(payload, full, lastStep, over = {}) {
+  /**
+   * Take in the `series` of a reply; `full` replaces everything. Of a run that has ended, `over` are the means of the
+   * last tenth of its steps, and `first` its values in the first one.
+   */
+  apply(payload, full, lastStep, over = {}, first = {}) {
     if (full) this.clear();
     this.over = over;
+    this.first = first;
     payload.names.forEach((name, index) => {
       const xs = payload.x[payload.at[index]];
       const ys = payload.y[index];

@@ -1,5 +1,5 @@
 // The row of numbers: value, direction, and a sparkline in the quantity's own colour.
-import { pathOf, scale } from "../charts/axes.js";
+import { sparkPath } from "../charts/axes.js";
 import { el, elEach, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
@@ -8,28 +8,18 @@ const WIDTH = 96;
 const HEIGHT = 22;
 const SPARK_POINTS = 60;
 const STEPS_TO_JUDGE = 3; // from here on a tile says whether its number is usual
+const SPEED = /^speed\//; // has no beginning and end to compare
 const WAYS = [
   ["↓", "falling"],
   ["→", "no clear change"],
   ["↑", "rising"],
 ];
 
-/**
- * SVG path through values, newest at the right; null for fewer than two. The height stands for `least` or more, so
- * that a change smaller than that is drawn as a nearly flat line.
- */
-function sparkPath(values, least) {
-  if (values.length < 2) return null;
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const x = scale([0, values.length - 1], [2, WIDTH - 2]);
-  const y = scale([low, low + Math.max(high - low, least)], [HEIGHT - 3, 3]);
-  return pathOf(values.map((value, index) => [x(index), y(value)]));
-}
-
 class TileView {
   /** @param ongo  called with the metric when the tile is pressed */
   constructor(spec, ongo) {
     this.spec = spec;
+    this.from = el("span", { class: "rs-tile-from" });
     this.value = el("span", { class: "rs-tile-value" }, "–");
     this.arrow = el("span", { class: "rs-tile-arrow" });
     this.note = el("span", { class: "rs-tile-note" });
@@ -50,7 +40,7 @@ class TileView {
         onclick: () => ongo(spec.metric),
       },
       label,
-      el("span", { class: "rs-tile-row" }, this.value, this.arrow, this.note),
+      el("span", { class: "rs-tile-row" }, this.from, this.value, this.arrow, this.note),
       spark,
     );
   }
@@ -62,14 +52,19 @@ class TileView {
     if (!values.length) return;
     const last = store.now(spec.metric);
     const judged = values.length >= STEPS_TO_JUDGE;
-    setText(this.value, spec.percent ? percent(last, spec.digits) : number(last, spec.digits));
-    const [sign, word] = WAYS[store.directions[spec.metric] + 1] || ["", ""];
+    const written = (value) => (spec.percent ? percent(value, spec.digits) : number(value, spec.digits));
+    const first = SPEED.test(spec.metric) ? undefined : store.first[spec.metric];
+    setText(this.from, first === undefined ? "" : `${written(first)} → `);
+    setText(this.value, written(last));
+    // Where both ends are said, an arrow would say another thing: gold may end above its start, and have fallen since.
+    const over = Object.keys(store.over).length > 0;
+    const [sign, word] = (!over && WAYS[store.directions[spec.metric] + 1]) || ["", ""];
     setText(this.arrow, sign);
     this.arrow.setAttribute("aria-label", word);
     const usual = judged ? usualRange(spec, last) : "";
     setText(this.note, usual || noteOf(spec, settings));
     this.node.classList.toggle("rs-outside", usual !== "");
-    this.line.setAttribute("d", sparkPath(values, finest(spec)) || "");
+    this.line.setAttribute("d", sparkPath(values, WIDTH, HEIGHT, finest(spec)) || "");
   }
 }
 
@@ -93,20 +88,26 @@ function noteOf(spec, settings) {
   return "";
 }
 
+/** What a tile's two numbers are: said once, for all places that show them. */
+function comparedLine({ step, stage }) {
+  const last = Math.max(1, Math.floor(step / 10));
+  const steps = `Step 1 → ${last === 1 ? "the last step" : `mean of the last ${last} steps`}`;
+  return stage === "ppo" ? steps : `${steps}; held-out numbers: first measurement → newest`;
+}
+
 export class Tiles {
   constructor(specs, ongo) {
     this.views = specs.map((spec) => new TileView(spec, ongo));
-    this.node = elEach(
-      "section",
-      { class: "rs-tiles", "aria-label": "Newest numbers" },
-      this.views,
-      (view) => view.node,
-    );
+    this.said = el("p", { class: "rs-muted", id: "rs-tiles-said", hidden: true });
+    this.row = elEach("section", { class: "rs-tiles", "aria-label": "Numbers" }, this.views, (view) => view.node);
+    this.node = el("div", { class: "rs-tiles-all" }, this.said, this.row);
   }
 
-  update(store, settings) {
+  /** @param status  of the run: a run that is over has first values beside its last ones, and says which those are */
+  update(store, settings, status) {
     const over = Object.keys(store.over).length > 0;
-    this.node.setAttribute("aria-label", over ? "Means of the last tenth of the steps" : "Newest numbers");
+    setText(this.said, over ? comparedLine(status) : "");
+    show(this.said, over);
     for (const view of this.views) view.update(store, settings);
   }
 }

@@ -1,13 +1,17 @@
 // From series to the lines and axes of a chart of the Live page.
-import { layout, lineOf, upright } from "../charts/plot.js";
+import { across, between, layout, lineOf, upright } from "../charts/plot.js";
 import { term } from "../shared/tips.js";
 import { smooth } from "./store.js";
 
 const PATH_POINTS = 200;
 
+/** Whether both sides of a chart are numbers of one scale, so that all of its lines have the left axis. */
+export const isShared = (spec, settings) => Boolean(spec.shares && settings?.one_scale);
+
 /** Lines of a chart that have data now; reward components are added when there are at least two. */
-export function linesOf(spec, store) {
-  const lines = spec.lines.filter((line) => store.has(line.metric));
+export function linesOf(spec, store, settings) {
+  const shared = isShared(spec, settings) ? { axis: "left" } : {};
+  const lines = spec.lines.filter((line) => store.has(line.metric)).map((line) => ({ ...line, ...shared }));
   if (!spec.extras) return lines;
   const parts = store.names().filter((name) => name.startsWith(spec.extras) && store.has(name));
   if (parts.length < 2) return lines;
@@ -31,11 +35,12 @@ function pointsOf(spec, line, store, mode) {
 /** One or two traces per line: the raw values, and over them the smoothed ones. */
 export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }) {
   const traces = [];
-  for (const line of linesOf(spec, store)) {
+  for (const line of linesOf(spec, store, settings)) {
     if (hidden.has(line.metric)) continue;
     const { x, y } = pointsOf(spec, line, store, mode);
     const own = colour(line.colour);
-    const look = { yaxis: line.axis === "right" ? "y2" : "y", dash: line.style === "soft" ? "dot" : "solid" };
+    const dash = line.style === "soft" || line.style === "asked" ? "dot" : "solid";
+    const look = { yaxis: line.axis === "right" ? "y2" : "y", dash };
     if (line.style === "stack") {
       traces.push(lineOf(x, y, own, { ...look, width: 0.5, stackgroup: "one", fillcolor: own }));
     } else if (spec.kind === "path") {
@@ -45,17 +50,34 @@ export function tracesOf(spec, store, { mode, weight, hidden, colour, settings }
       const mode = 2 * known > y.length ? "lines" : "lines+markers";
       traces.push(lineOf(x, y, own, { ...look, mode, connectgaps: true }));
     } else if (line.style === "steps") {
-      const steps = lineOf(x, y, own, look);
+      const steps = lineOf(x, y, own, { ...look, width: 1 });
       traces.push({ ...steps, line: { ...steps.line, shape: "hv" } });
     } else if (weight > 0 && y.length > 2) {
       traces.push(lineOf(x, y, own, { ...look, width: 1, opacity: 0.28 }));
       traces.push(lineOf(x, smooth(y, weight), own, { ...look, width: 1.9 }));
     } else traces.push(lineOf(x, y, own, look));
   }
+  if (isShared(spec, settings) && spec.kind === "lines")
+    traces.push(...gapOf(spec, store, mode, weight, hidden, colour));
   const targets = (spec.target && settings?.[`${spec.target}s`]) || [];
   if (targets.length && traces.length)
     traces.push(targetTrace(targets, traces[0].x, (step) => store.toAxis(step, mode), colour));
   return traces;
+}
+
+/** The area between the first two lines, such as score and gold, at the steps that both have. */
+function gapOf(spec, store, mode, weight, hidden, colour) {
+  const [one, other] = spec.lines;
+  if (!other || [one, other].some(({ metric }) => hidden.has(metric) || !store.has(metric))) return [];
+  const drawn = ({ metric }) => {
+    const { x, y } = store.get(metric);
+    return { x, y: weight > 0 && y.length > 2 ? smooth(y, weight) : y };
+  };
+  const [upper, lower] = [drawn(one), drawn(other)];
+  const same = upper.x.length === lower.x.length && upper.x.at(-1) === lower.x.at(-1);
+  const places = same ? null : new Map(lower.x.map((step, place) => [step, lower.y[place]]));
+  const beside = places ? upper.x.map((step) => places.get(step) ?? null) : lower.y;
+  return [between(store.axis(one.metric, mode), upper.y, beside, colour(other.colour))];
 }
 
 /** At most PATH_POINTS values: a path of thousands of noisy points would be a blot, so equal chunks are averaged. */
@@ -92,30 +114,33 @@ function targetTrace(targets, x, toAxis, colour) {
   const last = x[x.length - 1];
   const begun = targets.map(([step]) => Math.min(Math.max(toAxis(step), x[0]), last));
   const values = targets.map(([, value]) => value);
-  const drawn = lineOf([...begun, last], [...values, values.at(-1)], colour("target"), { width: 1.2, dash: "dash" });
-  return { ...drawn, mode: "lines", line: { ...drawn.line, shape: "hv" }, meta: { target: true } };
-}
-
-/** The pale band of a healthy run, for the first line on the left axis that has one. */
-function bandOf(spec, lines, hidden, colour) {
-  if (spec.kind !== "lines") return [];
-  for (const line of lines.filter((item) => item.axis === "left" && !hidden.has(item.metric))) {
-    const { healthy_low: low, healthy_high: high } = term(line.metric);
-    if (low === null || high === null) continue;
-    const factor = line.percent ? 100 : 1;
-    const edges = { xref: "paper", x0: 0, x1: 1, yref: "y", y0: low * factor, y1: high * factor };
-    return [{ type: "rect", ...edges, layer: "below", line: { width: 0 }, fillcolor: colour("band") }];
-  }
-  return [];
+  const drawn = lineOf([...begun, last], [...values, values.at(-1)], colour("target"), { width: 1, dash: "dash" });
+  return { ...drawn, mode: "lines", line: { ...drawn.line, shape: "hv" }, meta: { aside: true } };
 }
 
 /**
- * Options for an automatic range that follows the lines; without them Plotly would also make room for the band of the
- * usual range. An axis covers at least `least`, so that differences that are only rounding do not fill the picture.
+ * What healthy runs have, {low, high} in the axis' unit, of the first line on the left axis of which that is known; and
+ * the `edges` that are drawn: not a 0 at which the axis begins anyway.
+ */
+export function usualOf(spec, lines, hidden) {
+  if (spec.kind !== "lines") return null;
+  for (const line of lines.filter((item) => item.axis === "left" && !hidden.has(item.metric))) {
+    const { healthy_low: low, healthy_high: high } = term(line.metric);
+    if (low === null || high === null) continue;
+    const [from, to] = [low, high].map((edge) => Number(((line.percent ? 100 : 1) * edge).toPrecision(6)));
+    const begins = from === 0 && (spec.zero === "left" || spec.zero === "both");
+    return { low: from, high: to, edges: begins ? [to] : [from, to] };
+  }
+  return null;
+}
+
+/**
+ * Options for an automatic range that follows the lines; without them Plotly would also make room for the edges of
+ * the usual range. An axis covers at least `least`, so that differences that are only rounding do not fill the picture.
  */
 function rangeOptions(traces, side, fromZero, least) {
   const values = traces
-    .filter((trace) => trace.yaxis === side && !trace.stackgroup && !trace.meta?.target)
+    .filter((trace) => trace.yaxis === side && !trace.stackgroup && !trace.meta?.aside)
     .flatMap((trace) => trace.y.filter(Number.isFinite));
   if (!values.length) return {};
   const [low, high] = values.reduce(
@@ -130,8 +155,10 @@ function rangeOptions(traces, side, fromZero, least) {
   };
 }
 
-export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, datarevision, marks }) {
-  const lines = linesOf(spec, store);
+export function layoutOf(spec, store, traces, options) {
+  const { mode, hidden, colour, revision, datarevision, marks, settings } = options;
+  const lines = linesOf(spec, store, settings);
+  const usual = usualOf(spec, lines, hidden);
   const right = lines.filter((line) => line.axis === "right" && !hidden.has(line.metric));
   const path = spec.kind === "path";
   const range = (side) => {
@@ -144,7 +171,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
   };
   const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
   return layout(colour, {
-    margin: { r: 44 },
+    margin: { r: right.length ? 44 : 16 },
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     uirevision: `${revision}:${path ? "path" : mode}`,
     xaxis: whole ? { dtick: 1 } : {},
@@ -156,7 +183,7 @@ export function layoutOf(spec, store, traces, { mode, hidden, colour, revision, 
       tickfont: { color: right.length === 1 ? colour(right[0].colour) : colour("tick") },
     },
     shapes: [
-      ...bandOf(spec, lines, hidden, colour),
+      ...(usual?.edges ?? []).map((edge) => across(edge, colour("tick"))),
       ...(path ? [] : marks).map((mark) => upright(store.toAxis(mark.step, mode), colour("mark"), "dot")),
     ],
   });

@@ -62,12 +62,15 @@ export class Verdict {
     this.update(null);
   }
 
-  update(verdict) {
+  /** @param failed  whether the run has failed: its cause stands above, and what might have come of it says nothing */
+  update(verdict, failed = false) {
     this.verdict = verdict;
+    this.failed = failed;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
-    setText(this.words, verdict ? readable(verdict.sentence, 400) : "Reading the run\u2026");
-    setText(this.note, verdict?.note ? ` ${readable(verdict.note, 300)}` : "");
+    // Of a run that is over, counts of answers say it where they can; the doctor's own sentence is behind "why?" then.
+    setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : "Reading the run\u2026");
+    setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
     const parts = verdict
       ? ["alarm", "warning", "note"]
@@ -80,6 +83,11 @@ export class Verdict {
       fill(this.counts, parts);
     }
     show(this.why, Boolean(verdict));
+  }
+
+  /** What stands beside the sentence: the doctor's first note. */
+  get besides() {
+    return this.failed || this.verdict?.in_counts ? "" : this.verdict?.note;
   }
 
   /** @param version  changes with every new verdict */
@@ -125,7 +133,7 @@ export class Verdict {
 
   draw(diagnosis) {
     this.diagnosis = diagnosis;
-    const content = JSON.stringify([diagnosis, this.verdict?.note, this.operator, this.saved()]);
+    const content = JSON.stringify([diagnosis, this.besides, this.operator, this.saved()]);
     if (this.drawnAs === content) return;
     this.drawnAs = content;
     redraw(this.body, this.why, () => this.fill(diagnosis));
@@ -136,9 +144,10 @@ export class Verdict {
     const first = !this.body.querySelector("details");
     fill(
       this.body,
-      verdict.reason === this.verdict?.note ? null : el("p", {}, readable(verdict.reason, 600)),
+      this.verdict?.in_counts ? el("p", {}, readable(verdict.sentence, 600)) : null,
+      verdict.reason === this.besides ? null : el("p", {}, readable(verdict.reason, 600)),
       verdict.notes
-        .filter((note) => note !== this.verdict?.note)
+        .filter((note) => note !== this.besides)
         .map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
       findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),

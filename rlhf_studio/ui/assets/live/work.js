@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { el, setText, show } from "../shared/dom.js";
 import { microscopeAddress } from "../shared/handover.js";
-import { Inspector } from "../shared/inspector.js";
+import { Inspector, InspectorPlace } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
 
 /** The token where a phrase begins in a response, the last time where it ends responses; null when it is not there. */
@@ -41,7 +41,7 @@ export class WorkArea {
     this.shown = { step: null, sample: null, epoch: -1 };
     this.epoch = -1;
     this.picker = new StepPicker((step) => this.chooseStep(step));
-    this.table = new SampleTable((sample) => this.chooseSample(sample));
+    this.table = new SampleTable((sample, picked) => this.chooseSample(sample, picked));
     this.inspector = new Inspector(
       page.quantities,
       page.card,
@@ -49,15 +49,18 @@ export class WorkArea {
       () => this.fetch({ kind: "scales" }),
       (sample, name) => this.microscope(sample, name),
     );
+    this.place = new InspectorPlace(this.inspector, () => this.leaveToken());
+    this.opens = false; // whether the inspector is wanted as soon as the response is there
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
       "section",
       { class: "rs-panel rs-samples rs-box", "aria-label": "Samples" },
       this.picker.node,
+      el("p", { class: "rs-samples-hint" }, "Choose a response to see its tokens."),
       this.hint,
       this.table.node,
     );
-    this.node = el("div", { class: "rs-work" }, panel, this.inspector.node);
+    this.node = el("div", { class: "rs-work" }, panel, this.place.node);
     this.node.addEventListener("keydown", (event) => this.onkey(event, true));
     this.pointed = false;
     for (const part of [this.table.node, this.inspector.node]) {
@@ -81,13 +84,14 @@ export class WorkArea {
   reset(choice) {
     this.failed = new Set(); // of scratch, samples and tokens: those whose last question got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
+    this.want(this.choice.token !== null);
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
     this.waiting = "";
     this.inspector.holdScales(false);
     this.table.set([]);
     this.table.choose(null);
-    this.inspector.say("Choose a response on the left.");
+    this.inspector.say("Choose a response among the samples.");
   }
 
   /**
@@ -219,7 +223,7 @@ export class WorkArea {
     const wanted = sample !== null && order.includes(sample) ? sample : this.table.first();
     if (wanted === undefined) return this.inspector.say("No responses were recorded at this step.");
     this.table.choose(wanted);
-    if (this.shown.sample === wanted) return undefined;
+    if (this.shown.sample === wanted) return this.openWanted();
     const ticket = (this.sampleTicket = Symbol("sample"));
     const { step } = this.shown;
     const reply = fetched?.sample === wanted ? fetched : await this.fetch({ kind: "tokens", step, sample: wanted });
@@ -229,6 +233,7 @@ export class WorkArea {
     this.shown.sample = wanted;
     this.findPhrase(reply);
     this.inspector.set(reply, this.choice.token, this.settings, this.scales);
+    this.openWanted();
     if (this.focusToken) this.inspector.pin(this.choice.token, true);
     this.focusToken = false;
     return undefined;
@@ -243,6 +248,7 @@ export class WorkArea {
 
   /** Show a place that something else on the page points at; a `phrase` {text, place} is looked for in the response. */
   go({ step, sample = null, token = null, phrase = null }) {
+    this.want(sample !== null);
     this.choice = { step: this.picker.has(step) ? step : this.shown.step, sample, token };
     this.phrase = phrase;
     if (this.shown.sample === sample && this.shown.step === this.choice.step && token !== null) {
@@ -254,6 +260,7 @@ export class WorkArea {
   /** Show again what was chosen at another time. */
   restore(choice) {
     this.choice = choice;
+    this.want(choice.token !== null);
     this.shown = { step: null, sample: null, epoch: -1 };
     return this.changed();
   }
@@ -272,7 +279,8 @@ export class WorkArea {
     return this.scratch && this.choice.step === null ? null : this.shown.step;
   }
 
-  chooseSample(sample) {
+  chooseSample(sample, picked) {
+    this.opens = picked;
     this.choice = { step: this.ownStep, sample, token: null };
     if (this.ownStep === null && this.scratch) this.look(this.waiting);
     this.changed();
@@ -281,6 +289,24 @@ export class WorkArea {
   chooseToken(token, focus) {
     this.choice = { step: this.ownStep, sample: this.shown.sample, token };
     this.inspector.pin(token, focus);
+    this.changed();
+  }
+
+  /** Whether the inspector is wanted of what is shown next; where it stands beside the samples it is there anyway. */
+  want(opens) {
+    this.opens = opens;
+    if (!opens) this.place.close();
+  }
+
+  openWanted() {
+    if (this.opens && !this.node.classList.contains("rs-plain")) this.place.open();
+    this.opens = false;
+  }
+
+  /** The sheet was closed: no token is chosen any more. */
+  leaveToken() {
+    if (this.choice.token === null) return;
+    this.choice = { ...this.choice, token: null };
     this.changed();
   }
 

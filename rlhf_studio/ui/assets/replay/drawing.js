@@ -1,9 +1,9 @@
 // The curves of a replay, drawn once up to the end: a window over them opens as it goes on, and dots run ahead.
-import { pathOf, scale, shortest, text, ticks } from "../charts/axes.js";
+import { apart, pathOf, scale, shortest, text, ticks } from "../charts/axes.js";
 import { svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
-import { apart, rangeOf, valueAt } from "./sums.js";
+import { rangeOf, valueAt } from "./sums.js";
 
 const EDGES = { left: 40, right: 80, top: 32, bottom: 24 };
 const FLAT = 8; // below a chart without words at its axis

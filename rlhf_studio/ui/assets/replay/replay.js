@@ -247,7 +247,7 @@ class ReplayPlayer {
     const { key, target } = event;
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1 }[key];
     const scrolls = (key === "ArrowDown" || key === "ArrowUp") && target !== this.range;
-    if (event.ctrlKey || event.metaKey || event.altKey || scrolls) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || scrolls) return;
     if (steps) this.by(steps);
     else if (key === " " && !target.closest("button, a")) this.press();
     else return;

@@ -21,20 +21,6 @@ export function rangeOf(many) {
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
-/** Heights of words that keep a distance from each other, near those wanted. */
-export function apart(wanted, distance) {
-  const order = wanted.map((_, place) => place).sort((one, other) => wanted[one] - wanted[other]);
-  const found = [...wanted];
-  order.slice(1).forEach((place, index) => {
-    const above = order[index];
-    const overlap = distance - (found[place] - found[above]);
-    if (overlap <= 0) return;
-    found[above] -= overlap / 2;
-    found[place] += overlap / 2;
-  });
-  return found;
-}
-
 /** How strong the colour of a value is, 0 to 100: by the square root, as everywhere, and as the legend's marks. */
 export const strengthOf = (value, { centre, limit }) =>
   Number.isFinite(value) && limit > 0

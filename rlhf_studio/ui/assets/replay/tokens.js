@@ -5,14 +5,8 @@ import { endOf, strengthOf } from "./sums.js";
 
 const LONGEST = 160; // characters of one token
 
-const known = new Map(); // what tokens show: the same ones come again at every step
-
 /** What a token shows: spaces as they are, and what nobody would see by its name. */
-function shownAs(token) {
-  if (!known.has(token))
-    known.set(token, token === "" ? "\u2205" : readable(token, LONGEST).replaceAll("\n", "\u23ce\n"));
-  return known.get(token);
-}
+const shownAs = (token) => (token === "" ? "\u2205" : readable(token, LONGEST).replaceAll("\n", "\u23ce\n"));
 
 /** The number of a scale as people read it. */
 const digitsOf = ({ limit }) => (limit < 0.1 ? 3 : limit < 10 ? 2 : 0);
@@ -26,6 +20,7 @@ export class ReplayTokens {
   constructor(most, scale, told) {
     this.scale = scale;
     this.frame = null;
+    this.texts = new WeakMap(); // what the tokens of a frame show: a frame is shown more than once
     this.nodes = Array.from({ length: most }, () => el("span", { class: "rs-replay-token", hidden: true }, " "));
     this.shown = this.nodes.map(() => [" ", false, "", "0%"]);
     this.node = el("p", { class: "rs-replay-tokens", role: "group", tabindex: "0" }, this.nodes);
@@ -48,6 +43,8 @@ export class ReplayTokens {
     if (frame === this.frame) return;
     this.frame = frame;
     const { tokens, values } = frame;
+    if (!this.texts.has(frame)) this.texts.set(frame, tokens.map(shownAs));
+    const texts = this.texts.get(frame);
     const end = endOf(frame);
     this.nodes.forEach((node, place) => {
       const there = place < tokens.length;
@@ -55,7 +52,7 @@ export class ReplayTokens {
       if (node.hidden === there) node.hidden = !there;
       if (!there) return;
       const ends = place === end;
-      const now = [ends ? "end" : shownAs(tokens[place]), ends, ...this.lookOf(values[place])];
+      const now = [ends ? "end" : texts[place], ends, ...this.lookOf(values[place])];
       this.shown[place] = now;
       if (now[0] !== before[0]) node.firstChild.data = now[0];
       if (now[1] !== before[1]) node.classList.toggle("rs-replay-end", ends);

@@ -1,5 +1,6 @@
 // The columns of the table: what each is called, how it is sorted, and what stands in a cell.
-import { el } from "../shared/dom.js";
+import { sparkPath } from "../charts/axes.js";
+import { el, svg } from "../shared/dom.js";
 import { NONE, duration, integer, number, percent, readable, shortName } from "../shared/format.js";
 
 const ENDS = "From the first step to the mean of the last tenth of the steps, as on the Live page.";
@@ -20,9 +21,28 @@ export const STAGES = {
   evaluation: "evaluation",
 };
 
+const WIDE = 56; // pixels
+const HIGH = 20;
+const HIGHEST = 99;
+
+/** A small picture of how the score went; null without two steps. */
+function spark({ course, step }) {
+  const d = sparkPath(course, WIDE, HIGH, HIGHEST);
+  if (!d) return null;
+  const at = (height) => Math.round(1 + (course.indexOf(height) / (course.length - 1)) * (step - 1));
+  const [lowest, highest] = [Math.min(...course), Math.max(...course)].map(at);
+  const words = `Score by step: lowest near step ${lowest}, highest near step ${highest}`;
+  return svg(
+    "svg",
+    { class: "rs-run-spark", width: WIDE, height: HIGH, role: "img", "aria-label": words },
+    svg("path", { d }),
+  );
+}
+
 /** The result of a run: PPO's score; of another stage the number that says most, with its name. */
-function resultCell({ stage, headline, score_first: first, score_last: last }) {
-  if (stage === "ppo") return figure(fromTo(first, last));
+function resultCell(row) {
+  const { stage, headline, score_first: first, score_last: last } = row;
+  if (stage === "ppo") return [figure(fromTo(first, last)), spark(row)];
   if (!headline) return NONE;
   const written = headline.percent ? percent : number;
   return [figure(fromTo(headline.first, headline.last, written)), " ", el("small", {}, headline.label)];

@@ -25,6 +25,18 @@ export function partners(rows, ids) {
     .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
 }
 
+/** The few of them that are offered by name: the newest run of one's own, and the recordings. */
+function likeliest(found) {
+  const own = found.filter((row) => !row.recording).slice(0, 1);
+  return [...own, ...found.filter((row) => row.recording).slice(0, 2)];
+}
+
+/** A button for each of the likeliest of the runs that were `found`; `add` is called with the id of the chosen one. */
+export const offers = (found, add) =>
+  likeliest(found).map(({ id, name }) =>
+    pushButton("rs-button rs-small rs-cut rs-compare-offer", `+ ${readable(name, 60)}`, () => add(id)),
+  );
+
 export class CompareView {
   /**
    * @param poll    the page's
@@ -70,13 +82,14 @@ export class CompareView {
     this.another = el("select", {
       class: "rs-input",
       "aria-label": "Compare with another run",
-      onchange: () => this.go([...this.ids, this.another.value], this.metrics, true),
+      onchange: () => this.add(this.another.value),
     });
+    this.likely = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": "Compare with" });
     const button = pushButton("rs-button rs-small", "\u2190 All runs", () => this.back());
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
-      el("div", { class: "rs-compare-top rs-flow" }, button, this.title, this.another),
+      el("div", { class: "rs-compare-top rs-flow" }, button, this.title, this.likely, this.another),
       this.problem,
       this.content,
     );
@@ -134,6 +147,10 @@ export class CompareView {
     if (!reply.problem) this.draw(reply);
   }
 
+  add(id) {
+    this.go([...this.ids, id], this.metrics, true);
+  }
+
   /** What else can be laid beside these runs. */
   offerAnother() {
     const runs = this.ids.length < MOST ? partners(this.rows(), this.ids).slice(0, MOST_OFFERED) : [];
@@ -141,6 +158,10 @@ export class CompareView {
     const offered = JSON.stringify(runs.map(({ id, name }) => [id, name]));
     if (offered === this.offered) return;
     this.offered = offered;
+    fill(
+      this.likely,
+      offers(runs, (id) => this.add(id)),
+    );
     fill(this.another, el("option", { value: "" }, "Compare with another run\u2026"), runs.map(option));
     show(this.another, runs.length > 0);
   }

@@ -1,10 +1,11 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
-import { Plot, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
+import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const MOST_CHARTS = 12;
+const MOST_WORDS = 6; // values beside the lines; of more runs they stand below the drawing alone
 
 export class Curves {
   /**
@@ -127,8 +128,10 @@ class Chart {
   constructor(name) {
     this.title = el("h4", {});
     this.unit = el("span", { class: "rs-muted" });
-    this.plot = new Plot(name);
-    this.readout = el("ul", { class: "rs-curve-values", hidden: true });
+    this.reading = new Reading();
+    this.plot = new Plot(name, ...this.reading.nodes);
+    this.plot.onzoom = () => this.rest();
+    this.readout = el("ul", { class: "rs-curve-values rs-wrap" });
     this.node = el(
       "article",
       { class: "rs-panel rs-box", data: { metric: name } },
@@ -136,8 +139,10 @@ class Chart {
       this.plot.node,
       this.readout,
     );
-    this.plot.node.addEventListener("pointermove", (event) => this.point(event));
-    this.plot.node.addEventListener("pointerleave", () => show(this.readout, false));
+    const finger = ({ pointerType }) => pointerType === "touch";
+    this.plot.node.addEventListener("pointermove", (event) => !finger(event) && this.point(event));
+    this.plot.node.addEventListener("pointerup", (event) => finger(event) && this.point(event));
+    this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && this.rest());
   }
 
   say(title, unit) {
@@ -153,24 +158,44 @@ class Chart {
       .filter((line) => line.values.length)
       .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
-    this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, { uirevision: "kept" }), words);
+    this.rest(); // first: it takes room from the drawing
+    const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
+    this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
   }
 
-  /** The values of all runs at the step under the pointer. */
+  /** The values of all runs at the step under the pointer: on the lines, and with the runs' names below. */
   point(event) {
     const { scales } = this.plot;
     if (!scales) return;
     const { x } = this.plot.at(event);
+    if (x < scales.left || x > scales.left + scales.width) return void this.rest();
     const step = Math.round(scales.valueAt(x));
-    const rows = this.curve.lines
-      .map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }))
-      .filter(({ value }) => value !== null);
-    show(this.readout, rows.length > 0 && x >= scales.left);
-    fill(
-      this.readout,
-      el("li", {}, `step ${step}`),
-      rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value)))),
+    const ran = this.curve.lines.filter(({ values }) => values.length);
+    const rows = ran.map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }));
+    const known = rows.filter(({ value }) => value !== null);
+    const points = known.map(({ run, value }) => ({
+      x: scales.x(step),
+      y: scales.y(value, "yaxis"),
+      colour: `var(--q-${colourName(run.place)})`,
+      text: known.length <= MOST_WORDS ? number(value) : "",
+    }));
+    this.reading.show(scales, points, scales.x(step));
+    this.tell(`step ${step}`, rows);
+  }
+
+  /** While nothing is pointed at, how each run ended. */
+  rest() {
+    this.reading.hide();
+    const ended = this.curve.lines.filter(({ values }) => values.length);
+    this.tell(
+      "at the end",
+      ended.map(({ run, values }) => ({ run: this.runs[run], value: values.at(-1) })),
     );
+  }
+
+  tell(when, rows) {
+    const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value))));
+    fill(this.readout, el("li", {}, when), items);
   }
 }
 

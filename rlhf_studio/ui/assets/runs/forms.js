@@ -63,7 +63,13 @@ export class Forms {
       setText(button, problem ? "Start" : "Queued");
       button.disabled = !problem;
     });
-    return el("li", {}, el("div", {}, el("strong", {}, idea.title), el("p", { class: "rs-help" }, idea.why)), button);
+    const time = idea.takes ? ` It takes ${idea.takes}.` : "";
+    return el(
+      "li",
+      {},
+      el("div", {}, el("strong", {}, idea.title), el("p", { class: "rs-help" }, idea.why, time)),
+      button,
+    );
   }
 
   /** A new run from a checkpoint, or from the beginning, with other settings. */

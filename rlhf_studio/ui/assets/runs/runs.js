@@ -8,7 +8,7 @@ import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
 import { pagePoll } from "../shared/lost.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
-import { CompareView, partners } from "./compare.js";
+import { CompareView, offers, partners } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
@@ -88,10 +88,12 @@ class RunsPage {
     this.log = button("Open a log", () => this.openLog());
     this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
     this.tickedText = el("span", { role: "status" });
+    this.offers = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": "Compare it with" });
     this.bar = el(
       "div",
       { class: "rs-compare-bar rs-flow rs-box", hidden: true },
       this.tickedText,
+      this.offers,
       this.compareButton,
       button("Clear", () => this.table.setTicks([])),
     );
@@ -191,10 +193,15 @@ class RunsPage {
     show(this.bar, ids.length > 0);
     setText(
       this.tickedText,
-      told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another to compare" : ""}`,
+      told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another, or compare it with" : ""}`,
     );
     setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
     if (!ids.length) return;
+    const found = ids.length < 2 ? partners(this.table.rows, ids) : [];
+    fill(
+      this.offers,
+      offers(found, (id) => (this.table.setTicks([...ids, id]), this.compare())),
+    );
     loadPlotly(this.plotly).catch(() => null); // it is large: there when the charts need it
     this.prepare(ids);
   }

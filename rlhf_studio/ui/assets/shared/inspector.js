@@ -1,7 +1,7 @@
 // The token inspector: which quantity, the coloured response, the bars, and the card of one token.
 import { pointing } from "../classroom/pointing.js";
 import { ColourChoice } from "./answers.js";
-import { el, fill, memory, setText, show } from "./dom.js";
+import { el, fill, memory, pushButton, setText, show } from "./dom.js";
 import { integer, lower, number, spoken } from "./format.js";
 import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
@@ -279,6 +279,54 @@ export class Inspector {
 
   edge(last) {
     if (this.sample && this.index !== null) this.onpin(last ? this.sample.tokens.response_ids.length - 1 : 0, true);
+  }
+}
+
+const ROOM = "(min-width: 1280px)"; // for the samples and the inspector beside each other
+
+/** Keeps the inspector beside the samples; where there is no room, in a sheet that opens when it is wanted. */
+export class InspectorPlace {
+  /**
+   * @param inspector  what it keeps
+   * @param onclose    called when a person closes the sheet
+   */
+  constructor(inspector, onclose) {
+    this.inspector = inspector.node;
+    this.wide = window.matchMedia(ROOM);
+    const close = pushButton("rs-button rs-small", "Close", () => this.sheet.close());
+    this.sheet = el(
+      "dialog",
+      { class: "rs-sheet", "aria-label": "Token inspector" },
+      el("div", { class: "rs-sheet-bar" }, close),
+    );
+    this.node = el("div", { class: "rs-inspector-place" });
+    this.sheet.addEventListener("close", () => this.wide.matches || onclose());
+    this.sheet.addEventListener("click", ({ target }) => {
+      const aside = target === this.sheet || target.closest("a");
+      if (aside) this.close();
+    });
+    // a page that is put away takes its sheet along, which would else keep all others from being used
+    new ResizeObserver(() => this.sheet.getClientRects().length || this.close()).observe(this.sheet);
+    this.wide.addEventListener("change", () => this.settle());
+    this.settle();
+  }
+
+  settle() {
+    const { matches } = this.wide;
+    if (matches) this.close();
+    else this.sheet.append(this.inspector);
+    fill(this.node, matches ? this.inspector : this.sheet);
+  }
+
+  open() {
+    const { parentElement } = this.node;
+    if (this.wide.matches || this.sheet.open || !parentElement?.getClientRects().length) return;
+    this.sheet.showModal();
+    this.sheet.scrollTop = 0;
+  }
+
+  close() {
+    if (this.sheet.open) this.sheet.close();
   }
 }
 

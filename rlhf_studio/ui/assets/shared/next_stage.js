@@ -4,22 +4,22 @@ import { readable } from "./format.js";
 import { handRecipe, recipeAddress } from "./handover.js";
 import { onPlainClick } from "./links.js";
 
+/** A link to the Train page, with its form filled in; `open` is called when that page is to be shown. */
+export function stageLink({ title, recipe, values }, open, look = "rs-link") {
+  const click = onPlainClick(() => {
+    handRecipe(recipe, values);
+    open();
+  });
+  return el("a", { class: look, href: recipeAddress(recipe, values), onclick: click }, readable(title, 120));
+}
+
 /**
  * @param next  [{title, why, recipe, values}] from the server
  * @param open  called when the Train page is to be shown
  */
 export function nextStages(next, open) {
-  const links = next.map(({ title, why, recipe, values }) => {
-    const click = onPlainClick(() => {
-      handRecipe(recipe, values);
-      open();
-    });
-    const link = el(
-      "a",
-      { class: "rs-link", href: recipeAddress(recipe, values), onclick: click },
-      readable(title, 120),
-    );
-    return el("li", {}, link, " ", el("span", { class: "rs-muted" }, readable(why, 300)));
-  });
+  const links = next.map((stage) =>
+    el("li", {}, stageLink(stage, open), " ", el("span", { class: "rs-muted" }, readable(stage.why, 300))),
+  );
   return links.length ? el("ul", { class: "rs-next-stages", "aria-label": "Use the result" }, links) : null;
 }

@@ -47,6 +47,7 @@ export function mountTips(ask = null) {
     if (name && learn && !isWord(name)) return void fetchWords().then((came) => came && owner === node && reopen(node));
     const content = name ? entryOf(node) : [el("p", {}, node.dataset.tip)];
     fill(box, ...content);
+    (node.closest("dialog[open]") || document.body).append(box); // above an open dialog lies only what is in it
     box.hidden = false;
     node.setAttribute("aria-describedby", "rs-tip");
     place(node);
@@ -89,6 +90,7 @@ function entryOf(node) {
     el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, entry.unit) : null),
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
+    /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,
     entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, "Good: "), entry.good) : null,
     range ? el("p", { class: "rs-tip-good" }, el("b", {}, "Usual range: "), range) : null,
   ].filter(Boolean);

@@ -91,6 +91,6 @@ function row({ run, name, what, text, at }, now) {
     "li",
     {},
     el("div", { class: "rs-news-head" }, pageLink(name, "live", { run }), el("span", { class: "rs-help" }, when)),
-    el("div", {}, el("span", { class: "rs-news-what", "data-state": what }, what), ` ${readable(text, 200)}`),
+    el("div", {}, el("span", { class: "rs-news-what", "data-state": what }, what), `: ${readable(text, 200)}`),
   );
 }
