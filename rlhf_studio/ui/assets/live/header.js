@@ -91,12 +91,7 @@ export class Header {
     const parts = [];
     // Before the first step: since the start, loading included. From the first step on: the training time.
     if (elapsed !== null) parts.push(`${duration(elapsed)} ${status.worked === null ? "since the start" : "elapsed"}`);
-    if (
-      status.state === "running" &&
-      status.left !== null &&
-      status.silent === null &&
-      !status.stop_asked
-    ) {
+    if (status.state === "running" && status.left !== null && status.silent === null && !status.stop_asked) {
       const left = status.left - Math.min(since, status.step_seconds);
       parts.push(`about ${duration(left)} left`);
       const ends = this.limit && status.started_at !== null && serverNow - status.started_at + left > this.limit;

@@ -387,7 +387,10 @@ class LivePage {
     this.waiting.update(status, this.store.lastStep < 1, this.settings);
     this.replay.offer(status, !isAhead(status.state));
     const { inspector } = this.work;
-    this.guide.offer(status.run, steers && isAlive(status.state) && status.stage === "ppo" && Boolean(inspector.sample));
+    this.guide.offer(
+      status.run,
+      steers && isAlive(status.state) && status.stage === "ppo" && Boolean(inspector.sample),
+    );
   }
 
   /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */

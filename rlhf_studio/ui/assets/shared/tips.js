@@ -27,6 +27,9 @@ export function setGlossary(entries) {
 /** A word that is explained where it stands: underlined with dots, and reached with the keyboard. */
 export const word = (name, ...words) => el("span", { class: "rs-word", tabindex: "0", "data-term": name }, words);
 
+/** A unit; nats are explained where they stand. */
+export const unitWords = (unit) => (/\bnats?\b/.test(unit) ? word("nats", unit) : unit);
+
 /** Show tips on every page from now on; `ask` gives the glossary, for pages that do not bring their own. */
 export function mountTips(ask = null) {
   learn ??= ask;
