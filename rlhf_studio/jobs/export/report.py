@@ -129,11 +129,10 @@ def _curves(story: Story) -> Html:
         return tag("p", "Nothing to draw: no steps were recorded.", class_="quiet")
     marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]
     explained = {title for title, *_ in story.summary}
-    meanings = {
-        curve.name: None if curve.title in explained else tag("span", GLOSSARY[curve.name].meaning, class_="meaning") for curve in curves
-    }
+    told_here = [curve.name for curve in curves if curve.title not in explained]
+    meanings = {name: tag("span", GLOSSARY[name].meaning, class_="meaning") for name in told_here}
     figures = [
-        tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}", meanings[curve.name]), curve_svg(curve, marks))
+        tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}", meanings.get(curve.name)), curve_svg(curve, marks))
         for curve in curves
     ]
     return tag("div", figures, class_="curves")

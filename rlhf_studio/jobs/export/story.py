@@ -50,7 +50,8 @@ class Story:
     Attributes:
         program: version of this program that created the run.
         tenth: how many steps the first and the last tenth have.
-        summary: (title, unit, meaning, how it began, how it ended: :func:`~rlhf_studio.analysis.ends.first_and_last`), where both are known.
+        summary: (title, unit, meaning, how it began, how it ended), where both are known:
+            :func:`~rlhf_studio.analysis.ends.first_and_last`.
         series: metric -> (steps, values), NaN where a value was not finite.
         settings: by section.
     """

@@ -42,6 +42,7 @@ export class Bell {
       receive: (reply) => this.receive(reply),
       asleep: !notices.wanted,
     });
+    this.list.addEventListener("click", ({ target }) => target instanceof HTMLAnchorElement && this.drop.close());
     this.draw();
     if (notices.wanted) this.news.wake();
   }
