@@ -100,6 +100,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     late.close()
     teacher.get_by_role("button", name="Replay", exact=True).click()
     expect(student.locator(player)).to_have_count(0)
+    student.bring_to_front()
 
     # a drawn curve, changed until the round is closed
     teacher.get_by_role("button", name="Ask the class").click()

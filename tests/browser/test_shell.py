@@ -146,12 +146,12 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     page.evaluate("window.Notification = { permission: 'default', requestPermission: async () => (Notification.permission = 'granted') }")
     page.get_by_role("button", name="Notifications: off").click()
     events = page.locator("#rs-bell li")
-    expect(events.filter(has_text="second of all").filter(has_text="finished: Step 20 of 20")).to_have_count(1)
+    expect(events.filter(has_text="over-optimised").filter(has_text="finished: Step 2")).to_have_count(1)
     assert violations(page, "#rs-bell") == [] and page.evaluate("Notification.permission") == "default"
     page.get_by_label("Tell me when a run ends").check()
     expect(page.get_by_role("button", name="Notifications: on")).to_have_count(1)
-    events.get_by_role("link", name="first of all").click()
-    page.wait_for_url(f"**run={studio.runs['first']}")
+    events.get_by_role("link", name="over-optimised").click()
+    page.wait_for_url(f"**run={studio.runs['exploited']}")
     expect(page.locator("#rs-bell")).to_be_hidden()
     tab(page, "Runs").click()
     page.goto(f"{studio.url}?run=20261121-000000-abcdef&view=1")  # a link to a run opens Live, and keeps what else the address says

@@ -89,7 +89,7 @@ def test_the_report_tells_the_story(reader: RunReader) -> None:
     ):
         assert sentence in text, sentence
     table = text[text.index("How it began and how it ended") : text.index("Curves")]  # where these words first stand in a heading
-    for name in ("objective/scores", "gold/score", "objective/kl", "nats"):
+    for name in ("objective/scores", "objective/kl", "nats"):
         assert GLOSSARY[name].meaning in table, name
     assert "prompts.txt" in text and "anna" not in text and "secret-place" not in text
 

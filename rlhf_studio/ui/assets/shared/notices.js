@@ -1,4 +1,4 @@
-// What a person sees without looking at the page: the tab's title, and, if wanted, a notification of a run's end or alarm.
+// What a person sees without looking at the page: the tab's title, and, if wanted, notifications of ends and alarms.
 import { lasting } from "./lasting.js";
 
 const PRODUCT = "RLHF Studio";
