@@ -27,7 +27,9 @@ def add_commands(commands: Subcommands) -> None:
     road = commands.add_parser("road", help="fine-tune, compare, train a reward model, train with PPO and evaluate, all in one")
     actions = road.add_subparsers(dest="action", required=True, metavar="ACTION")
     world = actions.add_parser("world", help="the whole road on the bundled review world, from an untrained policy", allow_abbrev=False)
-    world.add_argument("--small", action="store_true", help="a minute long: shows that all parts fit together, and learns little")
+    world.add_argument(
+        "--small", action="store_true", help="some minutes: fewer reviews, pairs and steps, and still a policy that is surely better"
+    )
     world.add_argument("--rounds", type=int, default=1, metavar="N", help="how often pairs are sampled, judged and learned from")
     world.set_defaults(run=_world)
     own = actions.add_parser(

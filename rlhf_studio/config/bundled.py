@@ -71,6 +71,16 @@ RECORDINGS = (
         COLLAPSED,
     ),
 )
+PAGES = ASSETS / "recordings" / "pages.zip"
+"""Finished examples of what Road, Evaluate and Feedback show; ``python -m tools.page_examples`` makes them."""
+PAGE_EXAMPLES = (
+    Recording("example-road", "The road through the tiny world", "A small road, from random weights to a comparison.", PAGES, "road"),
+    Recording("example-road-evaluation", "The end of that road", "Its last policy against its first.", PAGES, "road-evaluation"),
+    Recording("example-evaluation", "A run that exploits its reward", "Its policies, every six steps.", PAGES, "evaluation"),
+    Recording("example-feedback", "Start or end of a run?", "Pairs that four rules have rated, in place of people.", PAGES, "feedback"),
+)
+"""They are found by their ids, and are in no list of runs. The first is the folder of a road, the last one with answers of raters."""
+EXAMPLE_ROAD, EXAMPLE_ROAD_EVALUATION, EXAMPLE_EVALUATION, EXAMPLE_FEEDBACK = (example.run_id for example in PAGE_EXAMPLES)
 REPLAYED = RECORDINGS[1].run_id
 """The recording that plays where there is nothing of one's own to see yet: what can go wrong is told best by a run in which it does."""
 HELD_OUT = ("bundled/world-prompts-heldout", "bundled/sums-prompts-heldout")

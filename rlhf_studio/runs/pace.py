@@ -21,6 +21,7 @@ RUNS_LOOKED_AT = 30
 RUNS_COMPARED = 3  # the fastest of so many newest runs counts: what was measured while other programs worked is forgotten
 STEPS_LOOKED_AT = 50
 RECENT_STEPS = 10
+EVENTS_LOOKED_AT = 20
 TOKENS_PER_SECOND = "speed/tokens_per_second"
 _BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
 """Stages whose :data:`TOKENS_PER_SECOND` counts every token of the texts that a step reads."""
@@ -103,6 +104,28 @@ def seconds_left(pace: float | None, done: int, total: int) -> float | None:
     Every page and program that says what is left of a run has it from here.
     """
     return None if pace is None or not total else pace * max(0, total - done)
+
+
+def usual_start(root: Path, stage: str) -> float | None:
+    """Seconds from when a run is created until its first step begins: the least of the newest :data:`RUNS_COMPARED` runs of the stage, as
+    others waited in the queue first. None where no run has told it.
+    """
+    seconds: list[float] = []
+    for folder in _newest(root):
+        earlier = _config(folder)
+        if earlier is None or earlier.stage != stage:
+            continue
+        try:
+            reader = RunReader(folder)
+            created, events = reader.status().created_at, reader.events_since(0, EVENTS_LOOKED_AT)
+        except StoreError:
+            continue
+        before = [event.time for event in events if event.step == 0]  # the last of them is said right before the first step
+        if before and before[-1] > created:
+            seconds.append(before[-1] - created)
+        if len(seconds) == RUNS_COMPARED:
+            break
+    return min(seconds, default=None)
 
 
 def _newest(root: Path) -> list[Path]:

@@ -98,31 +98,32 @@ class TrainPage:
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
     @callable_by(Role.VIEWER)
-    def boot(self, data: Any, request: gr.Request) -> Json:
-        """All that the page needs to draw itself: the form, the recipes with their values, and whether this person may start."""
-        operator = self._access.is_operator(request, data)
-        cards = [
-            {
-                "name": recipe.name,
-                "stage": recipe.stage,
-                "title": recipe.title,
-                "summary": recipe.summary,
-                "bundled": not recipe.download,
-                "tags": outlook.tags(recipe, self._minutes(recipe)),
-                "values": values_of(recipe.config),
-            }
-            for recipe in self._recipes.values()
-        ]
-        permissions = self._permissions if operator else NOTHING_ALLOWED
-        stages = [stage for stage in STAGES if any(card["stage"] == stage for card in cards)]
+    def first(self, data: Any, request: gr.Request) -> Json:
+        """What the first screen needs: the recipes as cards, and whether this person may start."""
+        stages = [stage for stage in STAGES if any(recipe.stage == stage for recipe in self._recipes.values())]
         return {
             "stages": [{"name": stage, "title": STAGE_TITLES[stage]} for stage in stages],
-            "forms": {stage: describe_form(permissions, stage) for stage in stages},
-            "devices": self._devices(operator),
-            "recipes": cards,
+            "recipes": [self._card(recipe) for recipe in self._recipes.values()],
             "own": [_own(recipe) for recipe in self._recipes.values() if recipe.asks],
             **offered(self._access, data, request),
         }
+
+    @callable_by(Role.VIEWER)
+    def boot(self, data: Any, request: gr.Request) -> Json:
+        """All that the form needs as well: its fields, and the recipes with their values."""
+        first, operator = self.first(data, request), self._access.is_operator(request, data)
+        permissions = self._permissions if operator else NOTHING_ALLOWED
+        values = [{"values": values_of(recipe.config)} for recipe in self._recipes.values()]
+        return {
+            **first,
+            "forms": {stage["name"]: describe_form(permissions, stage["name"]) for stage in first["stages"]},
+            "devices": self._devices(operator),
+            "recipes": [card | of_recipe for card, of_recipe in zip(first["recipes"], values, strict=True)],
+        }
+
+    def _card(self, recipe: Recipe) -> Json:
+        about = {"name": recipe.name, "stage": recipe.stage, "title": recipe.title, "summary": recipe.summary}
+        return {**about, "bundled": not recipe.download, "tags": outlook.tags(recipe, self._minutes(recipe))}
 
     @callable_by(Role.VIEWER)
     def check(self, data: Any, request: gr.Request) -> Json:
@@ -347,8 +348,12 @@ class TrainPage:
 
     @staticmethod
     def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> StageConfig:
-        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's. Raises :class:`ConfigError`."""
+        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's, and all where it asks for
+        the recipe ``as_it_is``. Raises :class:`ConfigError`.
+        """
         base = recipe.config
+        if member(data, "as_it_is") is True:
+            return base
         sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
         of_recipe = base.model_dump(include={section for section in base.sections if section in without})
         return parse_config({**of_recipe, **sent, "recipe": recipe.name, "stage": recipe.stage})
@@ -386,7 +391,7 @@ class TrainPage:
 
         Its ``start`` and ``measure`` events carry what those methods take; its value takes what :meth:`start` gives, as JSON.
         """
-        own = [self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
+        own = [self.first, self.boot, self.check, self.preview, self.to_yaml, self.from_yaml]
         return panel("train", ["start", "measure"], [*own, *functions])
 
 

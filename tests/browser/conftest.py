@@ -188,6 +188,24 @@ def section(page: Any, title: str) -> Any:
     return page.locator("summary", has=page.get_by_text(title, exact=True))
 
 
+def open_form(page: Any) -> None:
+    """The Train page's form, from its first screen."""
+    page.get_by_role("button", name="Change settings").click()
+    page.locator(".rs-sections").wait_for()
+
+
+def choose(page: Any, recipe: str) -> None:
+    """Choose a card among the folded recipes, from the first screen or the form."""
+    fold = page.locator(".rs-more-recipes")
+    fold.wait_for()
+    if not fold.evaluate("node => node.open"):
+        fold.locator("summary").click()
+    page.locator(f'[data-recipe="{recipe}"]').click()
+
+
 def wait_for_form(page: Any) -> None:
-    """The Train page has checked its settings."""
+    """The Train page's form has checked its settings; it is opened where the first screen is shown."""
+    page.locator(".rs-first-ways, .rs-sections").first.wait_for()
+    if page.locator(".rs-first-ways").count():
+        open_form(page)
     page.locator(".rs-figures", has_text="about").wait_for()

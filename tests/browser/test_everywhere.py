@@ -9,7 +9,7 @@ import pytest
 
 from rlhf_studio.lessons import shelf
 from tests.browser.axe import COLOURS_ALONE, violations, wear
-from tests.browser.conftest import HOSTILE, go, width_of
+from tests.browser.conftest import HOSTILE, go, wait_for_form, width_of
 from tests.browser.filled import Studio
 from tests.ui.fake_run import HOSTILE as HOSTILE_PIECES
 from tests.ui.fake_run import FakeRun
@@ -44,9 +44,9 @@ def other_pages(runs: dict[str, str]) -> dict[str, str]:
         "?tab=runs": ".rs-run-row",
         f"?tab=runs&compare={runs['first']},{runs['second']}": ".rs-compare-verdict",
         f"?tab=talk&talk={runs['first']}": ".rs-talk-composer",
-        "?tab=feedback": ".rs-feedback",
+        "?tab=feedback": ".rs-feedback-list",
         f"?tab=evaluate&evaluation={runs['evaluation']}": ".rs-evaluate-wins li",
-        "?tab=road": ".rs-road-new",
+        "?tab=road": ".rs-road-card",
     }
 
 
@@ -111,7 +111,7 @@ def faults_of(page: Any, pages: dict[str, str], in_dark: tuple[str, ...] = ("?",
 
 def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.locator(".rs-figures", has_text="about").wait_for()
+    wait_for_form(page)
     page.set_viewport_size(PHONE)
     box = page.get_by_role("button", name="Start run").bounding_box()
     assert box["y"] + box["height"] <= PHONE["height"], "Start is at hand"
@@ -126,7 +126,7 @@ def test_pages_around_a_run_are_for_everybody_in_light_and_dark_and_on_a_phone(o
 @pytest.mark.long
 def test_all_pages_around_a_run_in_dark(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.locator(".rs-figures", has_text="about").wait_for()
+    wait_for_form(page)
     wrong = faults_of(page, other_pages(studio.runs))
     assert not wrong, "\n".join(wrong)
 

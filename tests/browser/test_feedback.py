@@ -66,7 +66,8 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
     open_page: Callable[..., Any], server: Server, feedback: Feedback, tmp_path: Path
 ) -> None:
     operator = open_page("?operator=operator&tab=feedback", at=server)
-    operator.get_by_role("button", name="New task").click()
+    expect(operator.get_by_label("Recorded example")).to_contain_text("right on known answers")
+    operator.get_by_role("button", name="Other task").click()
     form = operator.locator(".rs-new-task")
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe4"}')
     form.locator('input[type="file"]').set_input_files(tmp_path / "latin.jsonl")
@@ -93,7 +94,7 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
 
     # a rater on a phone
     page = open_page("?" + link.input_value().split("?")[1], width=390, height=844, at=server)
-    expect(page.get_by_role("button", name="New task")).to_be_hidden()
+    expect(page.get_by_role("button", name="Other task")).to_be_hidden()
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_text("Strong words.")).to_be_visible()
     page.get_by_role("button", name="Continue").click()
@@ -140,7 +141,7 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
     assert len(lines) == ITEMS - 2 and {line["annotator"] for line in lines} == {"Anna"} and lines[1]["tie"]
     operator.get_by_role("button", name="Train a reward model on these").click()
     expect(operator.locator('[data-setting="data.source"] input')).to_have_value(re.compile(r"feedback/Which-is-better-\w{8}\.jsonl$"))
-    expect(operator.get_by_role("group", name="Stage").locator('[aria-pressed="true"]')).to_have_text("Reward model")
+    expect(operator.locator('.rs-recipe[aria-pressed="true"]')).to_have_attribute("data-recipe", re.compile("reward"))
 
     # who may not vote sees how far it is and no more
     page = open_page(f"?tab=feedback&task={task.id}", at=server)

@@ -35,7 +35,7 @@ def step(page: Any, name: str) -> Any:
 
 def test_from_model_to_prompts_to_reward_to_start_by_the_keyboard(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    page.locator('[data-recipe="own"]').click()
+    page.get_by_role("button", name="My own model").click()
     press = page.keyboard.press
     for name in ("model", "data", "reward"):
         expect(step(page, name)).to_contain_text("not chosen yet")
@@ -125,7 +125,7 @@ def test_folders_uploads_and_the_hub_lead_to_data(open_page: Callable[..., Any],
     rows = "".join(json.dumps({"prompt": f"the film {HOSTILE} {number}"}) + "\n" for number in range(30))
     (inner / "mine.jsonl").write_text(rows)
     page = open_page("?tab=train", 390, 844)
-    page.locator('[data-recipe="own"]').click()
+    page.get_by_role("button", name="My own model").click()
     step(page, "data").click()
     page.get_by_role("button", name="Browse folders").click()
     page.get_by_role("button", name=f"{studio.workspace.root}/", exact=True).click()

@@ -135,8 +135,10 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     marked = app.locator(".rs-recipe", has_text="needs a copy of this Space")
     assert marked.evaluate_all("nodes => nodes.map((node) => node.dataset.recipe)") == names[4:]
     problems = app.locator(".rs-problems")
+    app.locator(".rs-more-recipes > summary").click()
     cards.nth(5).click()
     expect(problems).to_contain_text("Tiny world; Tiny world, LoRA; Tiny world, RLOO; Tiny world, GRPO.")
+    app.locator(".rs-more-recipes > summary").click()
     cards.nth(0).click()
     start(app, 500)
     expect(problems).to_contain_text("have at most 40")

@@ -12,13 +12,35 @@ import pytest
 
 from rlhf_studio.config.io import config_from_yaml
 from rlhf_studio.runs.gpus import Gpu
-from tests.browser.conftest import HOSTILE, go, section, wait_for_form, width_of
+from tests.browser.conftest import HOSTILE, choose, go, section, wait_for_form, width_of
 from tests.browser.filled import Studio
 from tests.waiting import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
 pytestmark = pytest.mark.browser
+COUNTED = """() => {
+  const shown = (node) => node.checkVisibility({ visibilityProperty: true }) && !node.closest(".visually-hidden, .rs-hidden, .rs-skip");
+  const inside = ({ width, height, top, bottom }) => width > 1 && height > 1 && bottom > 0 && top < innerHeight;
+  const lines = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let last = null;
+  while (texts.nextNode()) {
+    let block = texts.currentNode.parentElement;
+    if (block.closest("script, style, option, noscript") || !shown(block)) continue;
+    const range = document.createRange();
+    range.selectNodeContents(texts.currentNode);
+    if (!inside(range.getBoundingClientRect())) continue;
+    while (getComputedStyle(block).display === "inline" && !(block instanceof SVGElement)) block = block.parentElement;
+    if (block === last) lines[lines.length - 1] += texts.currentNode.data;
+    else lines.push(texts.currentNode.data);
+    last = block;
+  }
+  const controls = "button, a[href], input, select, textarea, summary, [role=button], [role=tab], [tabindex]:not([tabindex='-1'])";
+  const count = [...document.querySelectorAll(controls)].filter((node) => shown(node) && inside(node.getBoundingClientRect())).length;
+  return [lines.flatMap((line) => line.split(/\\s+/)).filter((word) => /[\\p{L}\\p{N}]/u.test(word)).length, count];
+}"""
+"""Words and controls on the screen: the text of a line counts as its words, however many elements it has."""
 COMMAND = "python -m rlhf_studio train --recipe world"
 PROMPTS = ("I saw this thriller at a festival and", "The photography of this heist film")
 NOT_NUMBERS = ("nan", "", "5,5", "1e999", "-inf", "true", "0x10")
@@ -43,7 +65,8 @@ def all_settings(page: Any) -> None:
 
 
 def stage(page: Any, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
+    """The card of one's own of a stage; the first one of a stage that has none."""
+    choose(page, STAGES.get(name, "world-evaluation"))
 
 
 def test_what_is_wrong_or_risky_is_told_at_its_field_and_beside_start(open_page: Callable[..., Any], studio: Studio) -> None:
@@ -172,13 +195,13 @@ def test_changes_are_shown_as_a_command_undone_saved_loaded_and_kept(open_page: 
     # kept over a reload, and over another card
     page.reload()
     expect(steps).to_have_value("9")
-    page.get_by_role("radio", name="Tiny world, LoRA").click()
+    choose(page, "world-lora")
     expect(steps).to_have_value("40")
     page.get_by_role("button", name="Bring back").click()
     expect(steps).to_have_value("9")
-    page.get_by_role("radio", name="Tiny world, LoRA").click()
+    choose(page, "world-lora")
     expect(command).to_contain_text("--recipe world-lora")
-    page.get_by_role("radio", name="Tiny world", exact=False).first.click()
+    choose(page, "world")
 
     # settings that cannot matter are not shown; a segmented control goes round by the keyboard
     page.get_by_role("button", name="All settings").click()
@@ -237,6 +260,7 @@ def test_the_device_is_picked_from_what_the_computer_has(
         "rlhf_studio.runs.gpus._remembered", lambda: tuple(Gpu(index, "NVIDIA A100", 78 * 10**9, 86 * 10**9) for index in range(8))
     )
     page = open_page("?tab=train")
+    wait_for_form(page)
     section(page, "Engine").click()
     command, path = page.locator(".rs-command code"), page.locator("#setting-engine-accelerate_config")
     expect(page.get_by_role("radio", name="Automatic")).to_be_checked()
@@ -261,7 +285,7 @@ def test_the_device_is_picked_from_what_the_computer_has(
 def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
     wait_for_form(page)
-    page.get_by_role("radio", name="Your own model").click()
+    choose(page, "own")
     all_settings(page)
     missing, wrong = page.locator(".rs-outlook .rs-link"), setting(page, "model.policy").locator(".rs-problem")
     expect(missing).to_have_count(3)
@@ -286,7 +310,7 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
 
     checks = re.compile("/component_server")
     page.route(checks, hold)
-    page.get_by_role("radio", name="Tiny world", exact=False).first.click()
+    choose(page, "world")
     expect(wrong).to_be_hidden()
     expect(page.locator(".rs-problems")).to_be_hidden()
     expect(page.locator(".rs-checking")).to_have_text("Checking")
@@ -299,13 +323,10 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
     expect(page.locator(".rs-checking")).to_have_text("")
 
     # what was told of a card of one's own is forgotten with the form; its model comes along
-    stages = page.get_by_role("group", name="Stage").get_by_role("button")
-    expect(stages).to_contain_text(list(STAGES))
-    chosen = page.locator('.rs-recipe[aria-checked="true"]')
-    page.locator('[data-recipe="own"]').click()
+    chosen = page.locator('.rs-recipe[aria-pressed="true"]')
+    choose(page, "own")
     for name, card in [*STAGES.items(), *list(STAGES.items())[-2::-1]]:  # to each from its neighbours
         stage(page, name)
-        expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
         expect(chosen).to_have_attribute("data-recipe", card)
         expect(page.locator(".rs-outlook")).to_contain_text("Still to fill in")
         expect(page.locator(".rs-problems")).to_be_hidden()
@@ -330,10 +351,10 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
     expect(model).to_have_value("my/fine-tuned")
 
     # each stage has a form of its own
-    page.locator('[data-recipe="world"]').click()
+    choose(page, "world")
     stage(page, "Evaluation")
     expect(page.locator(".rs-outlook")).to_contain_text("Nothing is trained.")
-    stage(page, "Reward model")
+    choose(page, "world-reward")
     expect(chosen).to_contain_text("Tiny world, reward model")
     expect(page.locator('[data-section="reward_model"]')).to_be_visible()
     assert page.locator('[data-section="ppo"], [data-section="critic"]').count() == 0
@@ -358,6 +379,7 @@ def test_ones_own_model_goes_along_from_stage_to_stage(open_page: Callable[..., 
 @pytest.mark.long
 def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Callable[..., Any]) -> None:
     page = open_page("?tab=train")
+    wait_for_form(page)
     section(page, "Reward").click()
     expect(page.locator(".rs-component")).to_have_count(1)
     titles = page.locator(".rs-add").all_inner_texts()
@@ -414,6 +436,7 @@ def test_every_kind_of_reward_is_added_filled_in_tried_and_removed(open_page: Ca
 @pytest.mark.long
 def test_a_text_is_tried_before_any_run(open_page: Callable[..., Any]) -> None:
     page = open_page("?tab=train")
+    wait_for_form(page)
     section(page, "Reward").click()
     panel = page.locator(".rs-try")
     status, results, score = panel.locator(".rs-try-status"), panel.locator(".rs-try-results"), panel.get_by_role("button", name="Score it")
@@ -467,7 +490,7 @@ def test_ones_own_model_gets_what_fits_it(open_page: Callable[..., Any], tmp_pat
     prompts.write_text("".join(json.dumps({"prompt": f"the film number {number} was"}) + "\n" for number in range(200)))
     page = open_page("?tab=train")
     wait_for_form(page)
-    page.locator('[data-recipe="own"]').click()
+    choose(page, "own")
     all_settings(page)
     page.locator("#setting-model-policy").fill("bundled/world-policy")
     page.locator("#setting-data-prompts").fill(str(prompts))
@@ -492,8 +515,15 @@ def test_ones_own_model_gets_what_fits_it(open_page: Callable[..., Any], tmp_pat
 
 def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page("?tab=train")
-    wait_for_form(page)
+    page.locator(".rs-first-ways").wait_for()
+    page.locator(".rs-film, .rs-replay").first.wait_for()
+    words, controls = page.evaluate(COUNTED)
+    assert words <= 150 and controls <= 20, (words, controls)
+    page.get_by_role("button", name="My own model").click()
+    expect(page.get_by_label("Filter, or type a folder")).to_be_focused()
+    choose(page, "world")
     start = page.get_by_role("button", name="Start run")
+    expect(start).to_be_focused()
     box = start.bounding_box()
     assert box["y"] + box["height"] <= 900, "Start must be in view without scrolling"
     section(page, "PPO").click()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlhf_studio.jobs.road.own import Made, made_so_far
-from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, plan
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, Road, TrainingEnds
 from rlhf_studio.jobs.road.verdict import held_up, part_verdict_of, verdict_of
 
@@ -120,7 +120,3 @@ def test_a_road_on_own_files_stops_after_a_part_that_was_not_worth_it() -> None:
     assert held_up(weak) == judge and made_so_far(weak, Path("/r")).reward_model == "/r/rm"
     given = replace(weak, settings=OwnSettings("m", reward={"kind": "lexicon"}))  # then it would only be the judge, and is not asked
     assert held_up(given) is None and made_so_far(given, Path("/r")) == Made("/r/sft")
-
-
-def test_a_small_road_is_one_by_its_lengths() -> None:
-    assert is_small(replace(SMALL, rounds=3, seed=7)) and not is_small(replace(SMALL, pairs=201)) and not is_small(RoadSettings())

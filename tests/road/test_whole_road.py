@@ -1,9 +1,10 @@
-"""The whole road for real, in its small form with two rounds: what each part got from those before it, and that none of it has changed."""
+"""The whole road for real, in a tiny form with two rounds: what each part got from those before it, and that none of it has changed."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.inputs.provenance import hash_of
-from rlhf_studio.jobs.road.state import list_roads
+from rlhf_studio.jobs.road.begin import begin_road
+from rlhf_studio.jobs.road.state import RoadSettings, list_roads
 from rlhf_studio.runs.lineage import Source, sources
 from rlhf_studio.runs.reader import RunReader
 from tests.runs.store_helpers import python_environment
@@ -21,7 +23,8 @@ KEYS = ["sft", "pairs", "reward_model", "ppo", "pairs-2", "reward_model-2", "ppo
 
 
 def test_two_rounds_to_the_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rlhf_studio", "road", "world", "--small", "--rounds", "2", "--workspace", str(tmp_path)]
+    begun = begin_road(tmp_path, "a road", RoadSettings(reviews=2_000, pairs=200, ppo_steps=2, prompts=8, rounds=2), time.time())
+    command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(begun.folder)]
     went = subprocess.run(command, env=python_environment(), capture_output=True, text=True, timeout=1200)
     assert went.returncode == 0, went.stdout + went.stderr
     (road,) = list_roads(tmp_path)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.pace import Pace, known_pace, slowness
-from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.pace import Pace, known_pace, slowness, usual_start
+from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
 
@@ -112,3 +114,19 @@ def test_an_evaluation_takes_longer_with_more_answers(tmp_path: Path) -> None:
     add_run(tmp_path, "a", parse_config({"stage": "evaluation"}), [1.0, 2.0])
     more = parse_config({"stage": "evaluation", "evaluation": {"samples": 3}})
     assert known_pace(tmp_path, more) == Pace(6.0, "a", False)
+
+
+def test_how_long_an_engine_takes_to_start(tmp_path: Path) -> None:
+    """Of the newest three runs the one that waited least: others stood in the queue first."""
+    assert usual_start(tmp_path, "ppo") is None
+    for name, waited in (("a", 2.0), ("b", 9.0), ("c", 60.0), ("d", 8.5)):
+        add_run(tmp_path, name, config(), [])
+        with RunWriter(tmp_path / "runs" / name) as writer:
+            writer.event(EventRecord("info", "health", "The forward pass was compared."))
+            writer.commit_step(StepRecord(1, {}, [], events=[EventRecord("info", "checkpoint", "Later.")]))
+        with closing(sqlite3.connect(tmp_path / "runs" / name / "run.db")) as connection, connection:
+            connection.execute("UPDATE run SET created_at = 1000")
+            connection.execute("UPDATE events SET at = ? WHERE step = 0", (1000 + waited,))
+    add_run(tmp_path, "e", config(), [1.0])  # it has not told
+    assert usual_start(tmp_path, "ppo") == 8.5
+    assert usual_start(tmp_path, "sft") is None

@@ -23,6 +23,7 @@ from rlhf_studio.runs.lab.fault import note_of
 from rlhf_studio.runs.visitors.starters import Starter, set_starter
 from rlhf_studio.ui.access import CLASS_HEADER, CLASS_QUERY, HEADER
 from rlhf_studio.ui.app import Server
+from rlhf_studio.ui.classroom import link
 from rlhf_studio.ui.visiting import identity
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.where import offered
@@ -378,3 +379,20 @@ def test_pages_are_told_of_a_new_class_link(lesson: Server) -> None:
 def test_what_cannot_be_asked_is_refused_in_a_sentence(lesson_of_module: Server, wrong: Any) -> None:
     assert answer_of(lesson_of_module, "ask", wrong, TEACHER)["problem"].endswith((".", "!"))
     assert present_round(lesson_of_module, TEACHER)["round"] == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "alone", "network", "address", "here"),
+    [
+        ("localhost:7860", False, "192.168.1.5", "http://192.168.1.5:7860/", False),
+        ("0.0.0.0:7860", False, "192.168.1.5", "http://192.168.1.5:7860/", False),
+        ("127.0.0.1:7860", True, "192.168.1.5", "http://localhost:7860/", True),
+        ("0.0.0.0:7860", False, "", "http://localhost:7860/", True),
+        ("class.example", True, "192.168.1.5", "http://class.example/", False),
+    ],
+)
+def test_the_link_has_an_address_that_answers(
+    monkeypatch: pytest.MonkeyPatch, host: str, alone: bool, network: str, address: str, here: bool
+) -> None:
+    monkeypatch.setattr(link, "lan_address", lambda: network)
+    assert (link.address_for(host, alone=alone), link.only_here(address)) == (address, here)

@@ -11,8 +11,10 @@ import pytest
 
 from rlhf_studio.analysis.evaluation.answers import by_policy
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.config.bundled import EXAMPLE_ROAD_EVALUATION
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.errors import OnlyRead, StoreError
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
@@ -94,6 +96,19 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert "no answers of 'nobody'" in report(page, first="nobody")["problem"]
     nothing_new = page.boot({"run": "evaluation-1", "seen": reply["seen"]}, VIEWER)
     assert "report" not in nothing_new and "report" not in page.boot({"run": "../etc"}, VIEWER)
+
+
+def test_a_recorded_evaluation_is_there_before_the_first_of_ones_own(tmp_path: Path) -> None:
+    page = EvaluatePage(Workspace(tmp_path, Recordings(cache_folder=tmp_path / "cache")), Access())
+    reply = page.boot({}, VIEWER)
+    assert reply["evaluations"] == [] and "report" not in reply
+    for run, policies in ((reply["example"], 7), (EXAMPLE_ROAD_EVALUATION, 2)):
+        shown = page.boot({"run": run}, VIEWER)
+        assert len(shown["report"]["policies"]) == policies and shown["report"]["state"] == "finished"
+        assert "report" not in page.boot({"run": run, "seen": shown["seen"]}, VIEWER)
+        assert len(page.answers({"run": run, "policies": shown["report"]["policies"][:2]}, VIEWER)["rows"]) == 10
+        assert page.duel({"run": run, "policies": shown["report"]["policies"]}, OPERATOR) == {"problem": str(OnlyRead())}
+    assert page.boot({"run": reply["example"]}, VIEWER)["report"]["frontier"]["over_optimised"]
 
 
 def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> None:

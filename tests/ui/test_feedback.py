@@ -25,12 +25,13 @@ from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import HEADER, LINK_SECONDS, TOKEN_VARIABLE, Access, Raters
 from rlhf_studio.ui.app import Server, launch
 from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback.from_run import Suggestion, suggested
 from rlhf_studio.ui.feedback.held import Held
 from rlhf_studio.ui.feedback.results import results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.serving.replies import SMALLEST
 from rlhf_studio.ui.visiting.modes import Mode
-from tests.runs.store_helpers import new_run
+from tests.runs.store_helpers import new_run, rollout
 from tests.runs.test_answers import answer
 from tests.ui.fake_run import FakeRun
 from tests.ui.raw_http import Raw
@@ -111,6 +112,7 @@ def test_from_a_new_task_to_its_results(server: Server) -> None:
     assert "Somebody else uses" in rater.ask("turn", task=task, name="anna", secret="another browser")["problem"]
     results_shown = operator.ask("results", task=task)
     (person,) = results_shown["people"]
+    assert (person["known"]["right"], person["known"]["count"]) == (1, 1)
     assert (person["name"], person["votes"], person["seconds"], person["rounds"]) == ("Anna", 3, 2.0, 1)
     lines = operator.ask("export", task=task, rows="each")["lines"].splitlines()
     assert [(json.loads(line)["chosen"], json.loads(line)["confidence"]) for line in lines] == [("good", 0.75)] * 3
@@ -243,7 +245,8 @@ def test_a_renewed_link_ends_in_every_app_of_the_workspace(tmp_path: Path) -> No
 def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
     """Ben always chooses the left one, Chi the longer one; Anna always the first response."""
     feedback = Feedback(tmp_path)
-    items = [NewItem(f"p{number}", (f"short {number:02}", f"much longer {number:02}")) for number in range(30)]
+    sources = ("start, answer 1", "end, answer 1")
+    items = [NewItem(f"p{number}", (f"short {number:02}", f"much longer {number:02}"), sources) for number in range(30)]
     task, _ = feedback.create(NewTask("t", annotators=3), items)
     for name in ("Anna", "Ben", "Chi"):
         turn = feedback.turn(task.id, name)
@@ -251,7 +254,7 @@ def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
             choice = {"Anna": turn.shown.order.index(0), "Ben": 0, "Chi": turn.shown.order.index(1)}[name]
             turn = feedback.vote(task.id, name, NewVote(f"{name} {turn.shown.item.id}", turn.shown.item.id, "chosen", choice, seconds=3.0))
     votes = feedback.votes(task.id)
-    summary = results(task, feedback.items(task.id), votes, [])
+    summary = results(task, feedback.items(task.id), votes, [], [])
     people = {person["name"]: person for person in summary["people"]}
     assert people["Ben"]["first"]["share"] == 1.0 and people["Ben"]["first"]["leans"]
     assert people["Chi"]["longer"]["share"] == 1.0 and people["Chi"]["longer"]["leans"] and people["Anna"]["longer"]["share"] == 0.0
@@ -261,6 +264,8 @@ def test_results_say_who_leans_and_where_people_differ(tmp_path: Path) -> None:
         ("Anna", "Ben"): 30, ("Anna", "Chi"): 30, ("Ben", "Chi"): 30,
     }  # fmt: skip
     assert summary["agreement"]["same"] == 0.0 and len(summary["disagreements"]) == 30
+    ends = 30 + sum(left.values())  # of Chi all, of Ben those that stood left
+    assert {row["source"]: (row["wins"], row["count"]) for row in summary["preferred"]} == {"start": (90 - ends, 90), "end": (ends, 90)}
     # Fleiss' kappa by hand: every item has two answers against one, so P is 1/3; Ben decides how often each answer was given.
     share = (30 + sum(value == 0 for value in left.values())) / 90
     expected = share**2 + (1 - share) ** 2
@@ -278,11 +283,44 @@ def test_rankings_and_ratings_have_results(tmp_path: Path) -> None:
         for points in (1, 5):
             turn = feedback.turn(rating.id, name)
             feedback.vote(rating.id, name, NewVote(f"s{name}{points}", turn.shown.item.id, "rating", points))
-    summary = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [])
+    summary = results(ranking, feedback.items(ranking.id), feedback.votes(ranking.id), [], [])
     assert [vote.value for vote in feedback.votes(ranking.id)] == [[1, 2, 3], [1, 1, 1]]
     assert summary["agreement"]["items"] == 3 and summary["agreement"]["same"] == 0.0
-    summary = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [])
+    summary = results(rating, feedback.items(rating.id), feedback.votes(rating.id), [], [])
     assert summary["agreement"]["alpha"] == 1.0 and summary["people"][0]["rating"] == 3.0 and summary["verdicts"] == {"1": 2, "5": 2}
+
+
+def test_one_click_pairs_what_a_run_wrote_early_and_late(tmp_path: Path) -> None:
+    feedback, workspace = Feedback(tmp_path), Workspace(tmp_path)
+    run = new_run(tmp_path / "runs" / "ppo-1")
+    with RunWriter(run) as writer:
+        for step in range(1, 7):  # one prompt in every step, one never again, and one always answered alike
+            texts = [("p", f"answer {step}"), (f"only {step}", "x"), ("same", "the same each time")]
+            records = [rollout(sample, prompt=prompt, response=text) for sample, (prompt, text) in enumerate(texts)]
+            writer.commit_step(StepRecord(step, {}, records))
+    assert suggested(workspace.runs()) == Suggestion("ppo-1", "a run", "ppo")
+    work = TaskWork(feedback, workspace)
+    task = work.from_run({"run": "ppo-1", "nonce": "n"})["task"]
+    assert work.from_run({"run": "ppo-1", "nonce": "n"})["task"] == task, "a double click makes one"
+    (item,) = feedback.items(task)
+    assert (item.prompt, item.responses, item.sources) == (
+        "p",
+        ("answer 2", "answer 6"),
+        ("early in the run, step 2", "late in the run, step 6"),
+    )
+    assert feedback.task(task).settings.annotators == 2
+    with RunWriter(new_run(tmp_path / "runs" / "ppo-2")) as writer:
+        writer.commit_step(StepRecord(1, {}, [rollout(0)]))
+    with pytest.raises(NotPossible, match="a run has no two different answers to one prompt. Evaluate it first"):
+        work.from_run({"run": "ppo-2"})
+
+
+def test_an_empty_page_shows_a_recorded_task(server: Server) -> None:
+    reply = Page(server, {}).ask("example")
+    progress, found = reply["task"]["progress"], reply["results"]
+    assert progress["done"] == progress["items"] == 40 and len(found["people"]) == 4
+    assert sum(row["share"] for row in found["preferred"]) == pytest.approx(1.0)
+    assert all(person["known"]["count"] >= 10 for person in found["people"])
 
 
 def test_a_run_in_the_queue_is_told_whose_ratings_it_waits_for(tmp_path: Path) -> None:

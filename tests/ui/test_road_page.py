@@ -20,6 +20,7 @@ from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.begin import begin_road
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings
 from rlhf_studio.jobs.road.state import OwnSettings, TrainingEnds, driven, list_roads, read_road, write_road
+from rlhf_studio.runs.finding.recordings import Recordings
 from rlhf_studio.runs.lineage import EVENT
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.workspace import Workspace
@@ -56,6 +57,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
 
 
 @pytest.fixture
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    return Recordings(cache_folder=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
 def page(tmp_path: Path) -> RoadPage:
     return RoadPage(Workspace(tmp_path), Access(raters=Raters(lambda: "link")))
 
@@ -68,6 +74,18 @@ def test_an_empty_workspace_shows_what_a_road_is_made_of(page: RoadPage) -> None
     reply = news(page)
     assert reply["roads"] == [] and reply["operator"] is True and reply["why_not"] == ""
     assert [part["key"] for part in reply["parts"]] == ["sft", "pairs", "reward_model", "ppo", "evaluation"]
+
+
+def test_a_page_without_a_road_shows_the_recorded_one(tmp_path: Path, recordings: Recordings) -> None:
+    page = RoadPage(Workspace(tmp_path, recordings), Access(raters=Raters(lambda: "link")))
+    example = news(page, VIEWER)["example"]
+    assert {part["state"] for part in example["parts"]} == {"done"} and "The trained policy is better" in example["verdict"]
+    assert not any(part["run"] for part in example["parts"] if part["key"] != "evaluation")  # of the others only the numbers are there
+    (first, *_) = page.road_examples({"road": example["id"]}, VIEWER)["examples"]
+    assert first["before"] != first["after"] and first["prompt"]
+    assert page.road_go({"road": example["id"]}, OPERATOR) == page.road_stop({"road": example["id"]}, OPERATOR) == {"problem": pages.GONE}
+    new_road(tmp_path)
+    assert news(page)["example"] is None
 
 
 def test_who_only_watches_sees_roads_and_starts_none(page: RoadPage, started: list[Any], tmp_path: Path) -> None:
@@ -288,14 +306,14 @@ def test_an_older_road_is_told_to_who_asks_for_it(page: RoadPage, tmp_path: Path
     assert news(page)["under_way"] is False
 
 
-def test_the_end_of_a_road_is_judged_and_a_small_one_says_that_it_is(page: RoadPage, tmp_path: Path) -> None:
+def test_the_end_of_a_road_is_judged(page: RoadPage, tmp_path: Path) -> None:
     road = read_road(new_road(tmp_path))
-    assert news(page)["roads"][0]["verdict"] == "" and "its numbers say little" in news(page)["roads"][0]["note"]
-    road = replace(road, settings=RoadSettings(), parts=[replace(part, state="done") for part in road.parts])
+    assert news(page)["roads"][0]["verdict"] == ""
+    road = replace(road, parts=[replace(part, state="done") for part in road.parts])
     road = road.with_part("ppo", course=TrainingEnds("gold/score", 0.5, 1.5))
     write_road(road.with_part("reward_model", headline="50.0% → 70 % of 9 pairs."))
     first = news(page, VIEWER)["roads"][0]
-    assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50." and first["note"] == ""
+    assert first["verdict"] == "With PPO the gold score rose from 0.50 to 1.50."
     headlines = {part["key"]: part["headline"] for part in first["parts"]}
     assert headlines["reward_model"] == "50.0\u202f%\u00a0→\u00a070\u202f% of 9 pairs."
 

@@ -78,6 +78,13 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
     assert boot["recipes"][0]["tags"] == ["about 1 minute", "no download"]
     tags = {card["name"]: card["tags"] for card in boot["recipes"]}["tldr-pythia-1b"]
     assert tags == ["downloads about 8 GB", "needs an 80 GB GPU"]
+    first = bench.page.first({}, OPERATOR)  # the first screen's, without the form
+    assert {key: first[key] for key in ("own", "stages", "operator")} == {key: boot[key] for key in ("own", "stages", "operator")}
+    assert len(json.dumps(first)) < len(json.dumps(boot)) / 10
+    assert (
+        bench.page.check({"basis": "world-lora", "as_it_is": True}, OPERATOR)["command"]
+        == "python -m rlhf_studio train --recipe world-lora"
+    )
     assert boot["operator"]
     assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, RoadSettings, key_of
+from rlhf_studio.jobs.road.state import Part, Road, RoadSettings, key_of
 
 RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "evaluation": "world-evaluation"}
 
 
-SMALL = RoadSettings(reviews=2_000, pairs=200, ppo_steps=2, prompts=8)
-"""A road that takes a minute: to see that all parts fit together. Nothing is learned well."""
+SMALL = RoadSettings(reviews=12_000, pairs=1_500, ppo_steps=12, prompts=64)
+"""A road that takes some minutes and does what the whole one does: its policy writes sentences, and PPO makes them surely better."""
 
 
 def of_world(road: Road) -> RoadSettings:
     """The settings of a road through the review world."""
     assert isinstance(road.settings, RoadSettings)  # the others are in rlhf_studio.jobs.road.own
     return road.settings
-
-
-def is_small(settings: RoadSettings | OwnSettings) -> bool:
-    """Whether a road has the lengths of :data:`SMALL`, whatever its rounds and its seed."""
-    return isinstance(settings, RoadSettings) and replace(settings, rounds=SMALL.rounds, seed=SMALL.seed) == SMALL
 
 
 def plan(settings: RoadSettings) -> list[Part]:

@@ -26,7 +26,7 @@ class RunFolders:
 
     def __init__(self, root: Path, recordings: Recordings | None = None):
         self.root = Path(root).resolve()
-        self.recordings = recordings or Recordings(())
+        self.recordings = recordings or Recordings((), unlisted=())
         self._listing = Listing(self)
 
     def runs(self) -> list[RunStatus]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlhf_studio.config.bundled import RECORDINGS, Recording
+from rlhf_studio.config.bundled import PAGE_EXAMPLES, RECORDINGS, Recording
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.finding.unpack import Bundle, DamagedBundle, unpack
 from rlhf_studio.runs.paths import RECORDINGS as FOLDER_PREFIX
@@ -22,14 +22,17 @@ class Recordings:
     Args:
         table: which there are.
         cache_folder: where they are unpacked to; None for the user's own.
+        unlisted: more of them, which are found by their ids and are in no list.
 
     Attributes:
         table: which there are, in the order in which people are shown them.
     """
 
-    def __init__(self, table: Sequence[Recording] = RECORDINGS, cache_folder: Path | None = None):
+    def __init__(
+        self, table: Sequence[Recording] = RECORDINGS, cache_folder: Path | None = None, unlisted: Sequence[Recording] = PAGE_EXAMPLES
+    ):
         self.table = tuple(table)
-        self._by_id = {recording.run_id: recording for recording in self.table}
+        self._by_id = {recording.run_id: recording for recording in (*self.table, *unlisted)}
         self._cache_folder = cache_folder
         self._unpacked: dict[Path, Path] = {}  # archive -> folder
         self._lock = threading.Lock()
@@ -58,7 +61,7 @@ class Recordings:
         return runs, problem
 
     def _unpack(self, archive: Path) -> Path:
-        folders = {recording.folder: recording.run_id for recording in self.table if recording.archive == archive}
+        folders = {recording.folder: recording.run_id for recording in self._by_id.values() if recording.archive == archive}
         try:
             return unpack(Bundle(archive, TITLE, FOLDER_PREFIX, folders), self._cache_folder)
         except DamagedBundle as error:

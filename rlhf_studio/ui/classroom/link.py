@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from urllib.parse import urlsplit
 
 import segno
 
@@ -20,11 +21,26 @@ def operator_link(address: str, token: str) -> str:
     return f"{address}?{QUERY}={token}"
 
 
-def address_for(host: str) -> str:
-    """The app's address as others reach it: where the teacher's own is this computer's local name, its address in the network."""
-    name, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
-    lan = lan_address() if is_loopback(host_name(host)) else ""
-    return f"http://{lan}{f':{port}' if port else ''}/" if lan else f"http://{host}/"
+EVERYWHERE = ("0.0.0.0", "::")
+"""What a server listens on that answers at all addresses: no address that others can open."""
+
+
+def address_for(host: str, *, alone: bool = False) -> str:
+    """The app's address as others reach it: where the teacher's own is this computer's local name, its address in the network.
+
+    ``alone``: the app listens on this machine only, so there is no such address.
+    """
+    _, _, port = host.rpartition(":") if not host.endswith("]") and ":" in host else (host, "", "")
+    here = is_loopback(host_name(host)) or host_name(host) in EVERYWHERE
+    if not here:
+        return f"http://{host}/"
+    name = ("" if alone else lan_address()) or "localhost"
+    return f"http://{name}{f':{port}' if port else ''}/"
+
+
+def only_here(address: str) -> bool:
+    """Whether an address of :func:`address_for` answers on this machine alone."""
+    return is_loopback(host_name(urlsplit(address).netloc))
 
 
 def code_of(text: str) -> list[str]:

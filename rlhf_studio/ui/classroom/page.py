@@ -26,7 +26,7 @@ from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom import ready
 from rlhf_studio.ui.classroom.answering import Answering
-from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, operator_link
+from rlhf_studio.ui.classroom.link import address_for, class_link, code_of, only_here, operator_link
 from rlhf_studio.ui.classroom.room import new_teachers_token, new_token
 from rlhf_studio.ui.classroom.rounds import Rounds, without_people
 from rlhf_studio.ui.classroom.students import MOST_PLACES, PLACES
@@ -212,11 +212,12 @@ class ClassPage:
         """The links with their QR code, and what students may do. For the teacher."""
         if self._access.mode is not Mode.CLASSROOM:
             return {"problem": NO_CLASS}
-        address, room = address_for(request.headers.get("host", "")), self._room
+        address, room = address_for(request.headers.get("host", ""), alone=self._access.loopback), self._room
         link = "" if room.ended else class_link(address, room.link)
         facts: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
         facts |= {"places": room.students.places, "most_places": MOST_PLACES, "students": self._students_now()}
         return facts | {
+            "only_here": only_here(address),
             "runs": room.students_start_runs,
             "names": room.names_allowed,
             "leads": room.teachers_page.seq > 0,

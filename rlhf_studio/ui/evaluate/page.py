@@ -17,6 +17,7 @@ from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.config.bundled import EXAMPLE_EVALUATION, EXAMPLE_ROAD_EVALUATION
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
@@ -82,7 +83,8 @@ class EvaluatePage:
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first.
 
-        Where ``run`` is one of these, and has changed since it was as ``seen`` says: its ``report``, and the next ``seen``.
+        Where ``run`` is one of these, or a recorded example, and has changed since it was as ``seen`` says: its ``report``, and the next
+        ``seen``. ``example`` is the id of the recorded one that an empty page shows; empty where there is none.
         """
         own = self._access.rights(request, data)
         try:
@@ -96,9 +98,13 @@ class EvaluatePage:
             if run.stage == "evaluation":
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
             elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._known_steps.of(run)):
-                policies.append({**row, "steps": steps})
-        listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations}
-        chosen = next((row for row in evaluations if row["id"] == sent.member(data, "run")), None)
+                policies.append({**row, "steps": steps, "stage": run.stage})
+        example = EXAMPLE_EVALUATION if self._workspace.recordings.knows(EXAMPLE_EVALUATION) else ""
+        listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations, "example": example}
+        wanted = sent.member(data, "run")
+        chosen = next((row for row in evaluations if row["id"] == wanted), None)
+        if chosen is None and example and wanted in (EXAMPLE_EVALUATION, EXAMPLE_ROAD_EVALUATION):
+            chosen = {"id": wanted, "state": "finished", "step": 0}
         if chosen is None or (version := f"{chosen['id']} {chosen['state']} {chosen['step']}") == sent.member(data, "seen"):
             return listed
         return {**listed, "report": self._report(chosen["id"], sent.member(data, "first")), "seen": version}
@@ -253,6 +259,7 @@ class EvaluatePage:
             return {"problem": self._access.why_not(request, data)}
         try:
             run = sent.run_id(data)
+            self._workspace.refuse_recording(run)
             policies = self._policies(run)
             chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
             opened = self._arena.next(run, chosen)

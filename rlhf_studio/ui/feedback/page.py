@@ -7,6 +7,7 @@ handled by threads of their own: thirty people who vote at the same time do not 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial, wraps
@@ -15,15 +16,19 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.config.bundled import EXAMPLE_FEEDBACK
 from rlhf_studio.runs.errors import StoreError
-from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Turn
+from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Task, Turn
 from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.classroom.link import address_for, only_here
 from rlhf_studio.ui.feedback import sent
+from rlhf_studio.ui.feedback.from_run import suggested
 from rlhf_studio.ui.feedback.held import Held, works
 from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
+from rlhf_studio.ui.hosts import host_name, is_loopback
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json
@@ -52,6 +57,8 @@ class FeedbackPage:
         self._signed_in: dict[tuple[str, str, bool], str] = {}
         self._names: dict[str, set[str]] = {}  # the names that each student of a class has used
         self._agreements: dict[str, tuple[int, float | None]] = {}  # by task: (number of votes, alpha)
+        self._example_lock = threading.Lock()
+        self._example_reply: Json | None = None
         self.component: gr.HTML | None = None
 
     def open(self, task: str) -> dict[str, Any]:
@@ -61,8 +68,11 @@ class FeedbackPage:
     def build(self) -> gr.HTML:
         """The component. Its event ``feedback_train`` leads to the Train page."""
         voting = [self._answer(name, self._voting) for name in ("join", "turn", "vote", "undo", "begin_again")]
-        reading = [self._answer(name, self._reading) for name in ("boot", "results", "rating_link", "manage", "export", "train_on")]
-        self.component = panel("feedback", ["feedback_train"], [*voting, *reading, self._answer("add_items", self._importing)])
+        reading = [
+            self._answer(name, self._reading) for name in ("boot", "example", "results", "rating_link", "manage", "export", "train_on")
+        ]
+        adding = [self._answer(name, self._importing) for name in ("add_items", "from_run")]
+        self.component = panel("feedback", ["feedback_train"], [*voting, *reading, *adding])
         return self.component
 
     def _answer(self, name: str, pool: Bounded) -> Callable[..., Any]:
@@ -108,8 +118,21 @@ class FeedbackPage:
         why = "" if rights["rater"] else self._access.why_not_rate()
         answered = [run for run in states.values() if run.stage == "evaluation" and run.state == "finished"]
         evaluations = [{"value": run.run_id, "label": run.name or run.run_id} for run in answered[:MOST_EVALUATIONS]]
-        lists = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
+        lists: Json = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
+        suggestion = suggested(states.values()) if rights["operator"] else None
+        lists |= {"suggested": asdict(suggestion) if suggestion else None, "example": self._workspace.recordings.knows(EXAMPLE_FEEDBACK)}
         return {**rights, "why_not": why, **lists, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
+
+    @callable_by(Role.VIEWER)
+    def _example(self, data: Any, request: Any) -> Json:
+        """A recorded task that was finished: its row as in the list, and its results. Raises StoreError where it is damaged."""
+        with self._example_lock:
+            if self._example_reply is None:
+                recorded = Feedback(self._workspace.recordings.folder(EXAMPLE_FEEDBACK))
+                (task,) = recorded.tasks()
+                row = {"id": task.id, **asdict(task.settings), "progress": asdict(recorded.progress(task.id))}
+                self._example_reply = {"task": row, "results": _results_of(recorded, task)}
+            return self._example_reply
 
     def _alpha(self, task_id: str, votes: int) -> float | None:
         """Krippendorff's alpha, computed once for each number of votes."""
@@ -173,19 +196,25 @@ class FeedbackPage:
     @callable_by(Role.OPERATOR)
     def _results(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
-        task = self._feedback.task(sent.task_id(data))
-        votes, calibration = self._feedback.votes(task.id), self._feedback.votes(task.id, calibration=True)
-        return results(task, self._feedback.items(task.id), votes, calibration)
+        return _results_of(self._feedback, self._feedback.task(sent.task_id(data)))
 
     @callable_by(Role.OPERATOR)
     def _rating_link(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
-        return {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
+        host = request.headers.get("host", "") if request is not None else ""
+        address = address_for(host, alone=self._access.loopback) if is_loopback(host_name(host)) else ""  # else the page's own is right
+        reply = {"token": self._access.raters.make(renew=sent.member(data, "renew") is True)}
+        return reply | {"address": address, "only_here": bool(address) and only_here(address)}
 
     @callable_by(Role.OPERATOR)
     def _add_items(self, data: Any, request: Any) -> Json:
         self._require(Role.OPERATOR, data, request)
         return self._work.add(data)
+
+    @callable_by(Role.OPERATOR)
+    def _from_run(self, data: Any, request: Any) -> Json:
+        self._require(Role.OPERATOR, data, request)
+        return self._work.from_run(data)
 
     @callable_by(Role.OPERATOR)
     def _manage(self, data: Any, request: Any) -> Json:
@@ -207,6 +236,11 @@ class FeedbackPage:
         for pool in (self._voting, self._reading, self._importing):
             pool.close()
         self._feedback.close()
+
+
+def _results_of(feedback: Feedback, task: Task) -> Json:
+    known, votes = feedback.items(task.id, calibration=True), feedback.votes(task.id)
+    return results(task, feedback.items(task.id), votes, known, feedback.votes(task.id, calibration=True))
 
 
 def turn_payload(turn: Turn) -> Json:

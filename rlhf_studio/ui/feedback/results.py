@@ -3,6 +3,7 @@ page."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -10,22 +11,28 @@ from typing import Any
 
 from rlhf_studio.analysis.agreement import Share, Units, cohens_kappa, fleiss_kappa, krippendorff_alpha
 from rlhf_studio.runs.feedback.exchange import pairs_of_ranks
-from rlhf_studio.runs.feedback.records import Item, Task, Vote
+from rlhf_studio.runs.feedback.records import Item, Task, Vote, as_expected
 
 MOST_DISAGREEMENTS = 30
 MOST_PEOPLE = 100
+MOST_SOURCES = 12
+_NUMBERED = re.compile(r", (answer|step) \d+$")
 Json = dict[str, Any]
 
 
-def results(task: Task, items: Sequence[Item], votes: Sequence[Vote], calibration: Sequence[Vote]) -> Json:
-    """Everything of one task. ``votes`` are those of real items, ``calibration`` those of items with known answers."""
+def results(
+    task: Task, items: Sequence[Item], votes: Sequence[Vote], calibration_items: Sequence[Item], calibration: Sequence[Vote]
+) -> Json:
+    """Everything of one task. ``votes`` are of real items, ``calibration`` those of ``calibration_items``."""
+    expected = {item.id: item.answer for item in calibration_items}
     known = {item.id: item for item in items}
     answers = [vote for vote in votes if vote.verdict != "skip"]
     people = sorted({vote.annotator for vote in votes}, key=str.casefold)[:MOST_PEOPLE]
     return {
         "agreement": agreement(task, answers),
         "verdicts": dict(Counter(_word(vote) for vote in votes)),
-        "people": [_person(name, known, votes, calibration) for name in people],
+        "preferred": _preferred(known, answers),
+        "people": [{**_person(name, known, votes, calibration), "known": _known(name, expected, calibration)} for name in people],
         "disagreements": _disagreements(known, answers),
     }
 
@@ -89,6 +96,31 @@ def _person(name: str, items: Mapping[int, Item], votes: Sequence[Vote], calibra
         "rating": sum(ratings) / len(ratings) if ratings else None,
         "rounds": max((vote.attempt for vote in calibration if vote.annotator == name), default=0),
     }
+
+
+def _known(name: str, expected: Mapping[int, Any], calibration: Sequence[Vote]) -> Json:
+    """In how many of the answers to items with a known answer a person was right, in all rounds together."""
+    own = [vote for vote in calibration if vote.annotator == name and vote.item in expected and vote.verdict != "skip"]
+    right = sum(as_expected(vote.verdict, vote.value, expected[vote.item]) for vote in own)
+    return {"right": right, **_share(Share(right, len(own)))}
+
+
+def _preferred(items: Mapping[int, Item], votes: Sequence[Vote]) -> list[Json]:
+    """How often each source was chosen of the choices in which it took part, the most chosen first; empty where no item names two."""
+    of: dict[str, list[bool]] = {}
+    for vote in votes:
+        names = [_source(source) for source in items[vote.item].sources] if vote.item in items else []
+        if vote.verdict == "chosen" and len(set(names)) == len(names) == 2:
+            for place, name in enumerate(names):
+                of.setdefault(name, []).append(place == vote.value)
+    shares = [(name, Share(sum(won), len(won))) for name, won in of.items()]
+    shares.sort(key=lambda pair: -(pair[1].share or 0.0))
+    return [{"source": name, "wins": share.hits, **_share(share)} for name, share in shares[:MOST_SOURCES]]
+
+
+def _source(text: str) -> str:
+    """Where a response came from, without the number of the answer or of the step."""
+    return _NUMBERED.sub("", text)
 
 
 def _is_longest(item: Item, response: int) -> bool:

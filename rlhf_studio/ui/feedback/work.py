@@ -17,6 +17,7 @@ from rlhf_studio.runs.feedback.store import Feedback, NotPossible
 from rlhf_studio.runs.feedback.tasks import MOST_PROBLEMS, shortened
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback import files, sent
+from rlhf_studio.ui.feedback.from_run import task_of
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.sent import member, run_id
 
@@ -49,6 +50,15 @@ class TaskWork:
         else:
             raise NotPossible("There is no such thing to do with a task.")
         return {"task": task}
+
+    def from_run(self, data: Any) -> Json:
+        """Make a task of the answers of the run ``run``, once for each ``nonce``. Raises NotPossible and StoreError."""
+
+        def make() -> Json:
+            settings, items = task_of(self._workspace.reader(run_id(data)))
+            return {"task": self._feedback.create(settings, items)[0].id}
+
+        return self._once.answer(data, make)
 
     def add(self, data: Any) -> Json:
         """Add items to a task: from pasted ``lines``, from a file of this machine at ``path``, or from the answers of the evaluation

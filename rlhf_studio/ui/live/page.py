@@ -24,6 +24,7 @@ from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.pace import usual_start
 from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
@@ -214,6 +215,9 @@ def build(
         kind = sent.member(data, "kind")
         if kind == "page":
             return sent.as_json(page_data)
+        if kind == "starting":
+            usual = await asyncio.to_thread(usual_start, workspace.root, str(sent.member(data, "stage")))
+            return sent.as_json(payloads.encode_text({"usual": usual}))
         position = Position.parse(data)
         if kind in (*KINDS, *ON_DEMAND):
             reading = insights.detail(position.run, str(kind), feed.progress(position.run))

@@ -18,14 +18,15 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, short_name
+from rlhf_studio.config.bundled import EXAMPLE_ROAD
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.begin import begin_road, go_on_anyway
 from rlhf_studio.jobs.road.drive import start_driver
 from rlhf_studio.jobs.road.outcomes import examples_of
 from rlhf_studio.jobs.road.own import minutes_for
-from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, is_small, plan
-from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads
+from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, plan
+from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads, read_road
 from rlhf_studio.jobs.road.verdict import held_up, is_weak, part_verdict_of, verdict_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
@@ -41,7 +42,6 @@ from rlhf_studio.ui.sent import member
 MOST_ROADS = 20
 MOST_ROUNDS = 5
 MOST_EXAMPLES = 4
-SMALL_SAYS_LITTLE = "This is the small road: it shows that all parts fit together. It learns so little that its numbers say little."
 GONE = "There is no such road any more."
 Json = dict[str, Any]
 
@@ -65,7 +65,10 @@ class RoadPage:
 
     @callable_by(Role.VIEWER)
     def road_news(self, data: Any, request: gr.Request) -> Json:
-        """The newest roads and the requested one (``road``), how many ``older`` ones are not among them, and the parts of a new road."""
+        """The newest roads and the requested one (``road``), how many ``older`` ones are not among them, and the parts of a new road.
+
+        ``example`` is a recorded road, for a page without one and for who asks for it; None where there is none.
+        """
         self._started = {
             road: process for road, process in self._started.items() if process.poll() is None
         }  # poll() also clears away ended child processes
@@ -78,9 +81,22 @@ class RoadPage:
             "older": len(roads) - len(listed),
             "under_way": any(self._pid(road) is not None for road in roads),
             "parts": parts,
+            "example": self._example(wanted=not roads or requested == EXAMPLE_ROAD),
             **self._access.rights(request, data),
             "most_rounds": MOST_ROUNDS,
         }
+
+    def _example(self, *, wanted: bool) -> Json | None:
+        try:
+            road = self._recorded() if wanted else None
+        except (StoreError, OSError, ValueError):  # the page does without it; the doctor of the installation is the Runs page
+            return None
+        return self._news_of(road) if road is not None else None
+
+    def _recorded(self) -> Road | None:
+        """The recorded road that came with the program. Raises StoreError, OSError and ValueError where it is damaged."""
+        recordings = self._workspace.recordings
+        return read_road(recordings.folder(EXAMPLE_ROAD)) if recordings.knows(EXAMPLE_ROAD) else None
 
     def _news_of(self, road: Road) -> Json:
         return {
@@ -92,7 +108,6 @@ class RoadPage:
             "own": short_name(road.settings.policy) if isinstance(road.settings, OwnSettings) else "",
             "held_up": _held_up(road),
             "verdict": _readable(verdict_of(road)),
-            "note": SMALL_SAYS_LITTLE if is_small(road.settings) else "",
         }
 
     def _card(self, part: Part, road: Road) -> Json:
@@ -119,13 +134,13 @@ class RoadPage:
     @callable_by(Role.VIEWER)
     def road_examples(self, data: Any, request: gr.Request) -> Json:
         """Answers of the start and of the end of a road, to the first prompts of its evaluation."""
-        road = self._road(data)
-        run = next((part.run for part in road.parts if part.key == "evaluation" and part.state == "done"), "") if road else ""
-        if not run:
-            return {"examples": []}
         try:
+            road = self._recorded() if _requested(data) == EXAMPLE_ROAD else self._road(data)
+            run = next((part.run for part in road.parts if part.key == "evaluation" and part.state == "done"), "") if road else ""
+            if not run:
+                return {"examples": []}
             return {"examples": [asdict(example) for example in examples_of(self._workspace.reader(run), MOST_EXAMPLES)]}
-        except StoreError as error:  # it was deleted since
+        except (StoreError, OSError, ValueError) as error:  # it was deleted since
             return {"examples": [], "problem": str(error)}
 
     @callable_by(Role.OPERATOR)

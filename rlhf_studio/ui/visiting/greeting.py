@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
-from rlhf_studio.ui.classroom.link import address_for, class_link, operator_link, printed_code
+from rlhf_studio.ui.classroom.link import address_for, class_link, only_here, operator_link, printed_code
 from rlhf_studio.ui.hosts import is_loopback
 from rlhf_studio.ui.visiting.modes import Mode
 
@@ -16,9 +16,11 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
     lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
     if access.mode is Mode.CLASSROOM:
         port = url.rstrip("/").rpartition(":")[2]
-        address = address_for(f"localhost:{port}")
+        address = address_for(f"localhost:{port}", alone=access.loopback)
         students = class_link(address, access.room.link)
         token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
+        if only_here(address):
+            lines.append("Only this machine can reach it: start the app without --host for your students' devices.")
         lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
         return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, token)}"]
     if access.read_only:

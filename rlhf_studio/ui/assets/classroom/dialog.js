@@ -171,11 +171,13 @@ export class ClassDialog {
     this.changed();
   }
 
-  draw({ link, code, teacher, ended, names, students, places }) {
+  draw({ link, code, teacher, ended, names, students, places, only_here: onlyHere }) {
     this.over = ended;
     this.named = names;
     this.calm();
-    const join = "Students open this link, or point a phone at the code. They need no account.";
+    const join = onlyHere
+      ? "Only this machine can reach this link. For students, start the app with --classroom and no --host."
+      : "Students open this link, or point a phone at the code. They need no account.";
     setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);
     setText(this.link, link);
     setText(this.own, teacher);

@@ -1,13 +1,14 @@
 // The Evaluate page: policies answer the same prompts, and what comes out stands side by side.
 import { address } from "../shared/address.js";
-import { each, el, fill, setText, show } from "../shared/dom.js";
+import { firstOne, recorded } from "../pictures/recorded.js";
+import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Arena } from "./arena.js";
 import { Form } from "./form.js";
-import { Frontier } from "./frontier.js";
 import { Matrix } from "./matrix.js";
 import { Results } from "./results.js";
 
@@ -15,14 +16,15 @@ const WORKING = 1500; // milliseconds between two looks at an evaluation that go
 const RESTING = 8000;
 const ALIVE = ["queued", "loading", "running", "paused"];
 const VIEWS = [
-  { value: "table", label: "Table" },
+  { value: "results", label: "Results" },
   { value: "matrix", label: "Side by side" },
-  { value: "frontier", label: "Frontier" },
   { value: "arena", label: "Blind arena" },
 ];
 
+const PROMPTS = 64; // of the evaluation that one click makes
+
 class EvaluatePage {
-  constructor({ host, server, plotly }) {
+  constructor({ host, server }) {
     this.host = host;
     this.server = server;
     this.run = address.params("evaluate").evaluation || "";
@@ -39,16 +41,27 @@ class EvaluatePage {
     this.once = new Once();
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.form = new Form({ begin: (data) => this.begin(data) });
+    this.compareEnds = pushButton("rs-button rs-primary", "Compare this run\u2019s start and end", () => this.quick());
+    this.train = pageLink("Train a first run", "train", {}, "rs-button rs-primary");
+    this.about = el("span", {});
+    this.first_ = firstOne([this.compareEnds, this.train], this.about);
     this.newOne = el(
       "details",
       { class: "rs-evaluate-new" },
-      el("summary", { class: "rs-button rs-small" }, "New evaluation"),
+      el("summary", {}, "Other choices: policies, prompts, answers per prompt, judge"),
       this.form.node,
     );
+    this.recorded = el(
+      "div",
+      { hidden: true },
+      recorded(
+        "A run of the tiny world without a KL coefficient: the policy of every sixth step answered the same 64 " +
+          "prompts. Your own evaluation will look like this.",
+      ),
+    );
     this.parts = {
-      table: new Results({ ask, compare: (first) => this.compare(first) }),
+      results: new Results({ ask, compare: (first) => this.compare(first) }),
       matrix: new Matrix({ ask }),
-      frontier: new Frontier({ plotly }),
       arena: new Arena({ ask, voted: () => this.lookAgain() }),
     };
     this.state = el("p", { class: "rs-evaluate-state", role: "status" });
@@ -58,18 +71,6 @@ class EvaluatePage {
       this.keepPlace();
     });
     this.sentence = el("p", { class: "rs-evaluate-sentence", hidden: true });
-    this.empty = el(
-      "div",
-      { class: "rs-evaluate-empty", hidden: true },
-      el("h2", {}, "No evaluation yet"),
-      el(
-        "p",
-        {},
-        "An evaluation lets several policies answer the same held-out prompts: a run before and after training, ",
-        "all of its snapshots, other runs, or a file of completions. ",
-        "What comes out is a table, the answers side by side, and a blind comparison.",
-      ),
-    );
     const own = Object.values(this.parts).map(({ node }) => node);
     this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.sentence, this.views.node, own);
     this.poll = pagePoll(host);
@@ -87,9 +88,10 @@ class EvaluatePage {
         el("h2", {}, "Evaluate"),
         el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, "Evaluation"), this.chosen),
       ),
-      this.empty,
       this.viewer,
+      this.first_,
       this.newOne,
+      this.recorded,
       this.body,
     );
     this.turn(this.view);
@@ -124,24 +126,66 @@ class EvaluatePage {
   receive(reply) {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
+    this.ends = endsOf(reply.runs);
     this.form.setRuns(reply.runs);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
     show(this.newOne, !reply.why_not);
-    this.parts.arena.lock(reply.why_not);
+    show(this.first_, !reply.why_not);
+    this.drawFirst();
+    this.example = reply.example;
     this.listed = reply.evaluations;
     this.setChoice();
-    show(this.empty, !reply.evaluations.length);
-    show(this.chosen.parentNode, reply.evaluations.length > 0);
-    if (!reply.evaluations.length && !this.opened) this.newOne.open = true;
-    this.opened = true;
-    if (!this.run && reply.evaluations.length) this.open(reply.evaluations[0].id);
+    const newest = reply.evaluations[0]?.id;
+    if (newest && (!this.run || this.shownUnasked)) this.open(newest);
+    else if (!this.run && this.example) this.openExample();
     else if (reply.report && this.asked) this.draw(reply.report, reply.seen);
+    this.parts.arena.lock(reply.why_not || (this.isRecorded() ? "Nobody votes on a recorded example." : ""));
     const here = reply.evaluations.find(({ id }) => id === this.run);
     return here && ALIVE.includes(here.state) ? WORKING : RESTING;
   }
 
+  isRecorded() {
+    return Boolean(this.run) && !this.listed?.some(({ id }) => id === this.run) && this.run.startsWith("example-");
+  }
+
+  /** Show the recorded example as long as there is no evaluation; the address does not name it. */
+  openExample() {
+    this.clear();
+    this.run = this.example;
+    this.shownUnasked = true;
+    this.lookAgain();
+  }
+
+  drawFirst() {
+    const ends = this.ends;
+    show(this.compareEnds, Boolean(ends));
+    show(this.train, !ends);
+    this.compareEnds.classList.toggle("rs-primary", !this.listed?.length);
+    setText(
+      this.about,
+      ends
+        ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
+            `kept. Both answer ${PROMPTS} prompts that the run held out; its own reward judges.`
+        : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
+    );
+  }
+
+  /** One click: the start and the end of the newest run that has finished. */
+  async quick() {
+    if (this.asking || !this.ends) return;
+    this.asking = true;
+    setText(this.compareEnds, "Checking\u2026");
+    const { id, name, step } = this.ends;
+    const title = `${name}: start and end`.slice(0, 120);
+    const reply = await this.begin({ policies: `${id}@start\n${id}@${step}`, prompts: PROMPTS, name: title });
+    this.asking = false;
+    setText(this.compareEnds, "Compare this run\u2019s start and end");
+    this.say(reply.problem || "");
+  }
+
   setChoice() {
+    show(this.chosen.parentNode, this.listed.length > 0);
     const rows = this.listed.map(({ id, name, state, created_at }) => [id, name, state, created_at]);
     if (JSON.stringify(rows) === this.rows) return;
     this.rows = JSON.stringify(rows);
@@ -149,10 +193,12 @@ class EvaluatePage {
     each(this.chosen, rows, ([id, name, state, at]) =>
       el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`),
     );
+    if (this.example) this.chosen.append(el("option", { value: this.example }, "A recorded example"));
     this.chosen.value = this.run;
   }
 
   open(run) {
+    this.shownUnasked = false;
     if (run !== this.run) this.clear();
     this.run = run;
     this.chosen.value = run;
@@ -189,6 +235,10 @@ class EvaluatePage {
     if (report.problem) return this.say(report.problem);
     this.seen = seen;
     show(this.body, true);
+    const isRecorded = this.isRecorded();
+    show(this.recorded, isRecorded);
+    for (const button of this.views.buttons) show(button, !(isRecorded && button.dataset.value === "arena"));
+    if (isRecorded && this.view === "arena") this.turn(VIEWS[0].value);
     setText(this.state, stateOf(report));
     this.state.classList.toggle("rs-problem", report.state === "failed");
     const { over_optimised: over, sentence } = report.frontier;
@@ -206,6 +256,7 @@ class EvaluatePage {
     const reply = await asked.catch(() => ({ problem: NO_ANSWER }));
     if (reply.problem) return reply;
     this.newOne.open = false;
+    this.shownUnasked = false;
     this.run = reply.run;
     this.clear();
     show(this.body, false);
@@ -215,7 +266,14 @@ class EvaluatePage {
   }
 }
 
-/** The view of this name; the table for any other name, and for none. */
+/** The newest run that has finished and has kept its end, of PPO if there is one: its id, name and last step. */
+function endsOf(runs) {
+  const finished = runs.filter(({ state, steps }) => state === "finished" && steps.length);
+  const run = finished.find(({ stage }) => stage === "ppo") || finished[0];
+  return run ? { id: run.id, name: run.name, step: run.steps.at(-1) } : null;
+}
+
+/** The view of this name; the results for any other name, and for none. */
 const viewOf = (name) => (VIEWS.find(({ value }) => value === name) || VIEWS[0]).value;
 
 function stateOf({ state, step, total, phase, cause, policies, prompts }) {

@@ -1,108 +1,97 @@
 // Reward and gold against the distance from the reference: where a reward is over-optimised.
+import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
-import { Plot, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
-import { el, fill, setText, show } from "../shared/dom.js";
+import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
-import { figure, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 
-const COLOURS = { score: "score", gold: "gold", judge: "part-3" };
-const MARKS = { score: "circle", gold: "diamond", judge: "square" };
+const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
+const MARK = 5; // pixels from the middle of a mark to its edge
+const HEIGHT = 300;
+const NARROWEST = 240;
+const HELP =
+  "Each point is one policy. Right: how far it has moved from the reference, as \u221aKL (KL counts in nats; 0 is " +
+  "not " +
+  "at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold falls: the reward is " +
+  "being fooled.";
 
 export class Frontier {
-  constructor({ plotly }) {
-    this.plotly = plotly;
+  constructor() {
     this.sentence = el("p", { class: "rs-evaluate-sentence" });
     this.legend = el("div", {});
-    this.plot = new Plot("Frontier");
-    this.list = scrolling("rs-evaluate-scroll", "Points of the frontier");
+    this.place = el("div", {});
     this.nothing = el("p", { class: "rs-help", hidden: true }, "No policy here has a KL from the reference.");
     this.node = el(
-      "div",
-      { class: "rs-evaluate-part" },
+      "section",
+      { class: "rs-picture-panel rs-box rs-evaluate-frontier", "aria-label": "Frontier" },
+      el("h3", {}, "Score and gold against KL"),
       this.sentence,
+      this.place,
       this.legend,
-      this.plot.node,
       this.nothing,
-      this.list,
+      el("p", { class: "rs-help" }, HELP),
     );
-    whenThemeChanges(() => this.redraw());
-  }
-
-  clear() {
-    fill(this.list);
-    setText(this.sentence, "");
+    new ResizeObserver(() => this.place.clientWidth !== this.width && this.redraw()).observe(this.place);
   }
 
   draw(report) {
     this.report = report;
-    this.redraw();
-  }
-
-  shown() {
-    this.redraw();
-  }
-
-  async redraw() {
-    if (!this.report || this.node.hidden) return;
-    const { frontier, measures } = this.report;
-    const named = measures.filter(({ name }) => name in COLOURS);
+    const { frontier } = report;
     // A reward that is over-optimised is told above all views.
-    setText(this.sentence, frontier.over_optimised.length ? "" : frontier.sentence);
+    setText(this.sentence, frontier.over_optimised.length ? "" : readable(frontier.sentence, 400));
     show(this.sentence, Boolean(this.sentence.textContent));
     show(this.nothing, !frontier.points.length);
-    show(this.plot.node, frontier.points.length > 0);
-    this.drawList(frontier.points, named);
-    if (!frontier.points.length) return;
-    await loadPlotly(this.plotly);
-    const colour = coloursOf(this.node);
-    fill(this.legend, keys(named.map(({ name, title }) => ({ label: title, colour: colour(COLOURS[name]) }))));
-    const farthest = number(frontier.points.at(-1).root_kl);
-    this.plot.draw(
-      named.map(({ name }) => traceOf(frontier.points, name, colour(COLOURS[name]))),
-      lookOf(colour),
-      `${named.map(({ title }) => title).join(", ")} against the distance from the reference: ` +
-        `${frontier.points.length} policies, square root of KL from 0 to ${farthest}`,
+    this.redraw();
+  }
+
+  redraw() {
+    this.width = this.place.clientWidth;
+    const points = this.report?.frontier.points || [];
+    if (!points.length || !this.width) return;
+    const named = this.report.measures.filter(({ name }) => name in COLOURS);
+    fill(
+      this.legend,
+      keys(named.map(({ name, title }) => ({ label: title, colour: `var(${COLOURS[name]})`, look: "dot" }))),
     );
-  }
-
-  drawList(points, named) {
-    const heads = ["\u221aKL", ...named.map(({ title }) => title)].map((title) => numberHead(title));
-    const values = (point) => [point.root_kl, ...named.map(({ name }) => point.measures[name]?.value)];
-    const rows = points.map((point) => [
-      rowHead(readable(point.policy, 60)),
-      ...values(point).map((value) => figure(number(value))),
-    ]);
-    fill(this.list, table(["Policy", ...heads], rows));
+    fill(this.place, picture(points, named, Math.max(this.width, NARROWEST)));
   }
 }
 
-function traceOf(points, name, colour) {
-  const known = points.filter((point) => point.measures[name]);
-  const values = known.map((point) => point.measures[name]);
-  const error = (cell, end) => (Number.isFinite(cell[end]) ? Math.abs(cell[end] - cell.value) : 0);
-  const x = known.map((point) => point.root_kl);
-  const y = values.map((cell) => cell.value);
-  return lineOf(x, y, colour, {
-    mode: "lines+markers",
-    cliponaxis: false,
-    marker: { color: colour, size: 8, symbol: MARKS[name] },
-    error_y: {
-      type: "data",
-      symmetric: false,
-      array: values.map((cell) => error(cell, "high")),
-      arrayminus: values.map((cell) => error(cell, "low")),
-      color: colour,
-      thickness: 1,
-      width: 3,
-    },
-  });
+function picture(points, named, width) {
+  const cells = points.flatMap(({ measures }) => named.map(({ name }) => measures[name]).filter(Boolean));
+  const ends = cells.flatMap(({ value, low, high }) => [value, low, high]).filter(Number.isFinite);
+  const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
+  const room = 0.06 * (high - low || 1);
+  const far = points.at(-1).root_kl || 1;
+  const axes = {
+    x_range: [-0.02 * far, 1.05 * far],
+    y_range: [low - room, high + room],
+    x: "\u221aKL from the reference (\u221anats)",
+    y: "mean over answers",
+  };
+  const titles = named.map(({ title }) => title).join(", ");
+  const said = `${titles} against the distance from the reference: ${points.length} policies, root of KL from 0 to`;
+  const { node, x, y } = frame(axes, width, (word) => word, `${said} ${number(far)}`, HEIGHT);
+  for (const { name, title } of named) {
+    const known = points.filter(({ measures }) => measures[name]);
+    const stroke = `var(${COLOURS[name]})`;
+    const path = pathOf(known.map((point) => [x(point.root_kl), y(point.measures[name].value)]));
+    node.append(svg("path", { d: path, fill: "none", "stroke-width": 2, style: { stroke } }));
+    for (const point of known) {
+      const cell = point.measures[name];
+      const middle = [x(point.root_kl), y(cell.value)];
+      const words = `${readable(point.policy, 60)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
+      const whisker = Number.isFinite(cell.low)
+        ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
+        : [];
+      const label = svg("title", {}, words);
+      node.append(svg("g", {}, label, ...whisker, svg("path", { d: MARKS[name](...middle), style: { fill: stroke } })));
+    }
+  }
+  return node;
 }
 
-const lookOf = (colour) =>
-  layout(colour, {
-    names: { x: "\u221aKL from the reference (\u221anats)", y: "mean over answers" },
-    margin: { l: 56, b: 48 },
-    zoom: false,
-    xaxis: { showgrid: true, zeroline: true, rangemode: "tozero" },
-    yaxis: { ticks: "outside", ticklen: 8, tickcolor: "rgba(0,0,0,0)" }, // room between the numbers and a point at 0
-  });
+const MARKS = {
+  score: (x, y) => `M${x - MARK} ${y}a${MARK} ${MARK} 0 1 0 ${2 * MARK} 0a${MARK} ${MARK} 0 1 0 ${-2 * MARK} 0`,
+  gold: (x, y) => `M${x} ${y - MARK - 1}l${MARK + 1} ${MARK + 1}l${-MARK - 1} ${MARK + 1}l${-MARK - 1} ${-MARK - 1}z`,
+  judge: (x, y) => `M${x - MARK + 1} ${y - MARK + 1}h${2 * MARK - 2}v${2 * MARK - 2}h${2 - 2 * MARK}z`,
+};

@@ -1,10 +1,12 @@
-// The table of an evaluation with its intervals, the win rates as bars, and the files to take home.
+// What an evaluation found: the win rates and the frontier as pictures, the table below, and the files to take home.
+import { between, shares } from "../pictures/shares.js";
 import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, number, readable } from "../shared/format.js";
+import { NONE, number, percent, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { Frontier } from "./frontier.js";
 
 const FILES = [
   ["csv", "CSV"],
@@ -18,7 +20,14 @@ const EXPLAINED = 3; // so many policies leave room for what each number is; els
 const written = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
 const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.high, column)}`;
-const SHARE = { percent: true, digits: 0 };
+const HELP =
+  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
+  "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.";
+const MEANINGS = {
+  gold: "Gold: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it.",
+  score: "Score: what the reward says of an answer; the policies were trained on it.",
+  judge: "Judge: a second opinion that was not used in training.",
+};
 
 export class Results {
   /** @param compare  called with the policy that the others are to be compared with */
@@ -40,13 +49,16 @@ export class Results {
         this.drawWins();
       },
     });
-    this.bars = el("ul", { class: "rs-evaluate-wins" });
+    this.frontier = new Frontier();
+    this.headline = el("p", { class: "rs-evaluate-headline", hidden: true });
+    this.meaning = el("p", { class: "rs-help" });
+    this.bars = el("div", { class: "rs-evaluate-wins" });
     this.against = el("span", { class: "rs-help" });
     this.gone = el("p", { class: "rs-help", hidden: true });
     this.refers = el("p", { class: "rs-help" });
     this.wins = el(
       "section",
-      { class: "rs-evaluate-panel", hidden: true, "aria-label": "Win rates" },
+      { class: "rs-picture-panel rs-box", hidden: true, "aria-label": "Win rates" },
       el(
         "div",
         { class: "rs-evaluate-row" },
@@ -55,7 +67,8 @@ export class Results {
         this.against,
       ),
       this.bars,
-      el("p", { class: "rs-help" }, "The line is the 95 % interval over prompts; a tie counts half; the mark is 50 %."),
+      el("p", { class: "rs-help" }, HELP),
+      this.meaning,
       this.gone,
     );
     this.table = scrolling("rs-evaluate-scroll", "Table of results");
@@ -64,8 +77,10 @@ export class Results {
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
+      this.headline,
       this.choice,
-      this.wins,
+      el("div", { class: "rs-picture-pair" }, this.wins, this.frontier.node),
+      el("h3", {}, "All numbers"),
       this.table,
       this.refers,
       el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, "Download"), files, this.told),
@@ -76,6 +91,7 @@ export class Results {
     this.measure = "";
     fill(this.table);
     show(this.wins, false);
+    show(this.headline, false);
     show(this.choice, false);
     setText(this.refers, "");
   }
@@ -105,6 +121,9 @@ export class Results {
     this.by.value = this.measure;
     show(this.wins, options.length > 0);
     this.drawWins();
+    this.frontier.draw(report);
+    setText(this.headline, headlineOf(report));
+    show(this.headline, Boolean(this.headline.textContent));
   }
 
   drawChoice({ policies, first }) {
@@ -121,34 +140,9 @@ export class Results {
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
     setText(this.against, `against ${readable(report.first, 60)}`);
-    each(this.bars, rows, ({ policy, rate, wins, ties, losses }) => {
-      const at = (share) => `${100 * share}%`;
-      const known = Number.isFinite(rate.low);
-      const said = known ? `, from ${ends(rate, SHARE)}` : "";
-      return el(
-        "li",
-        {},
-        el("span", { class: "rs-evaluate-name" }, readable(policy, 60)),
-        el(
-          "span",
-          { class: "rs-evaluate-bar", role: "img", "aria-label": `${written(rate.value, SHARE)}${said}` },
-          el("span", { class: "rs-evaluate-fill", style: { width: at(rate.value) } }),
-          known
-            ? el("span", {
-                class: "rs-evaluate-whisker",
-                style: { left: at(rate.low), width: at(rate.high - rate.low) },
-              })
-            : null,
-        ),
-        el(
-          "span",
-          { class: "rs-evaluate-figures" },
-          el("b", {}, written(rate.value, SHARE)),
-          known ? el("span", {}, ` ${ends(rate, SHARE)}`) : null,
-          el("span", { class: "rs-help" }, `${wins} wins, ${ties} ties, ${losses} losses`),
-        ),
-      );
-    });
+    setText(this.meaning, MEANINGS[measure] || "");
+    show(this.meaning, Boolean(this.meaning.textContent));
+    fill(this.bars, shares(rows.map(rowOf)));
   }
 
   async save(kind) {
@@ -160,6 +154,26 @@ export class Results {
     }
     saveText(reply.text, reply.name, TYPES[kind]);
   }
+}
+
+const rowOf = ({ policy, rate, wins, ties, losses }) => ({
+  name: readable(policy, 60),
+  share: rate.value,
+  low: rate.low,
+  high: rate.high,
+  note: `${wins} wins, ${ties} ties, ${losses} losses`,
+});
+
+/** The last policy against the one that all are compared with, in a sentence; empty where nothing was compared. */
+function headlineOf({ wins, first, decides, measures }) {
+  const last = (wins[decides] || []).at(-1);
+  if (!last) return "";
+  const { value, low, high } = last.rate;
+  const sure = low > 0.5 ? "better" : high < 0.5 ? "worse" : "";
+  const known = sure ? `${readable(last.policy, 60)} is ${sure} than ${readable(first, 60)}` : "No sure difference";
+  const by = measures.find(({ name }) => name === decides)?.title.toLowerCase();
+  const range = between(low, high);
+  return `${known}: it wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
 }
 
 /** What became of votes on answers that the evaluation has written anew since. */

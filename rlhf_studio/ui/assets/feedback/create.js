@@ -24,7 +24,7 @@ export class NewTask {
     this.once = new Once();
     this.busy = false;
     this.kind = "pair";
-    this.begun = "";
+    this.begun = this.edited = "";
     this.name = field("Name", { maxlength: "200", required: true });
     this.criterion = field("What is judged", { maxlength: "200", placeholder: "such as: helpful" });
     this.guidelines = area(
@@ -78,11 +78,12 @@ export class NewTask {
   }
 
   build(leave) {
+    this.title = el("h3", {}, "New task");
     const form = el(
       "form",
       { class: "rs-new-task", onsubmit: (event) => this.send(event) },
-      el("h3", {}, "New task"),
-      label("What to do", this.kinds.node),
+      this.title,
+      (this.kindField = label("What to do", this.kinds.node)),
       this.name.node,
       this.criterion.node,
       this.guidelines.node,
@@ -108,7 +109,7 @@ export class NewTask {
             "or a rating), and explain it as why.",
         ),
       ),
-      el(
+      (this.source = el(
         "fieldset",
         { class: "rs-calibration" },
         el("legend", {}, "What is rated"),
@@ -121,7 +122,7 @@ export class NewTask {
         ),
         this.rows.input,
         el("div", { class: "rs-fields rs-wrap" }, this.path.node, this.evaluation.node),
-      ),
+      )),
       this.problem,
       this.partly,
       el("div", { class: "rs-rate-buttons rs-wrap" }, this.submit, pushButton("rs-button", "Go back", leave)),
@@ -135,6 +136,41 @@ export class NewTask {
     fill(this.evaluation.input, none, ...evaluations.map(({ value, label: text }) => el("option", { value }, text)));
     this.evaluation.input.value = evaluations.some(({ value }) => value === chosen) ? chosen : "";
     this.evaluation.input.disabled = !evaluations.length;
+  }
+
+  /** Change the settings of a task that is there; a new one where none is given. What is rated stays as it is. */
+  edit(task) {
+    const id = task?.id || "";
+    if (id === this.edited) return;
+    this.edited = id;
+    this.begin("");
+    this.say("");
+    setText(this.title, task ? "Settings of the task" : "New task");
+    if (task) setText(this.submit, "Save");
+    show(this.kindField, !task);
+    show(this.source, !task);
+    for (const name of ["name", "criterion", "guidelines", "warning"]) this[name].input.value = task?.[name] || "";
+    this.people.input.value = task?.annotators || 1;
+    this.points.input.value = task?.points || 5;
+    this.pass.input.value = Math.round(100 * (task?.pass_mark ?? 0.8));
+    this.order = task?.order || "random";
+    this.orders.show(this.order);
+    this.sure.checked = task?.ask_confidence ?? true;
+    this.kind = task?.kind || "pair";
+    this.kinds.show(this.kind);
+    this.setKind(this.kind);
+    if (task) show(this.known.node, false);
+  }
+
+  async save() {
+    this.busy = this.submit.disabled = true;
+    const asked = this.server.manage({ op: "change", task: this.edited, settings: this.settings });
+    const reply = await asked.catch(() => ({ problem: NO_ANSWER }));
+    this.busy = this.submit.disabled = false;
+    if (reply.problem) return this.say(reply.problem);
+    const { edited } = this;
+    this.edited = null;
+    return this.made(edited);
   }
 
   setKind(kind) {
@@ -192,6 +228,7 @@ export class NewTask {
   async send(event) {
     event.preventDefault();
     if (this.busy) return;
+    if (this.edited) return this.save();
     // blank lines above the first row stay, so that problems name the lines as they stand here
     const text = this.rows.input.value.trimEnd();
     const path = this.path.input.value.trim();

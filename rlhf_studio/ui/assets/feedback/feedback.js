@@ -28,7 +28,11 @@ class FeedbackPage {
       changed: () => this.taskNews.wake(),
     });
     this.rating = new Rating(this.server, { leave, poll: this.poll, onScreen: () => isOnScreen(this.host) });
-    this.results = new Results(this.server, { leave, openTrain: () => trigger("feedback_train", {}) });
+    this.results = new Results(this.server, {
+      leave,
+      openTrain: () => trigger("feedback_train", {}),
+      change: (task) => this.go(task.id, "new"),
+    });
     this.create = new NewTask(this.server, { leave, made: (task) => this.made(task) });
     this.views = { list: this.list, rate: this.rating, results: this.results, new: this.create };
     fill(
@@ -103,6 +107,7 @@ class FeedbackPage {
     if (view === "rate") this.rating.show(task, this.rights);
     else this.rating.hide();
     if (view === "results") this.results.show(task);
+    if (view === "new") this.create.edit(task);
   }
 }
 

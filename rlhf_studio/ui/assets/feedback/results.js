@@ -1,13 +1,17 @@
-// What a task has found: agreement, how each annotator leans, and where people disagree. For operators.
+// What a task has found: which was chosen, agreement, the round with known answers, how each annotator leans, and where
+// people disagree. For operators.
+import { shares } from "../pictures/shares.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
-import { figure, numberHead, table } from "../shared/table.js";
+import { figure, head, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
-import { ALPHA } from "./tasks.js";
 
+export const ALPHA =
+  "Krippendorff\u2019s alpha is agreement beyond chance: 1 if all say the same, 0 if they guess. 0.8 and more is " +
+  "good; below 0.67, look at the guidelines and the disagreements.";
 const WORDS = {
   chosen: "one is better",
   tie: "equally good",
@@ -17,7 +21,8 @@ const WORDS = {
 };
 
 export class Results {
-  constructor(server, { leave, openTrain }) {
+  /** @param change  called with a task whose settings are to be changed */
+  constructor(server, { leave, openTrain, change }) {
     this.server = server;
     this.openTrain = openTrain;
     this.task = null;
@@ -26,6 +31,7 @@ export class Results {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });
     const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
+    this.change = small("Change settings", () => change(this.task));
     this.train = pushButton("rs-button rs-small rs-primary", "Train a reward model on these", () => this.trainOn());
     this.node = el(
       "section",
@@ -38,6 +44,7 @@ export class Results {
         el(
           "div",
           { class: "rs-rate-buttons rs-wrap" },
+          this.change,
           small("Export each answer", () => this.take("each")),
           small("Export what most said", () => this.take("agreed")),
           this.train,
@@ -84,27 +91,72 @@ export class Results {
     this.openTrain();
   }
 
-  draw({ agreement, verdicts, people, disagreements }) {
-    const { progress } = this.task;
-    show(this.train, progress.votes > 0);
-    const order = Object.keys(WORDS);
-    const answers = Object.entries(verdicts)
-      .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
-      .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
-    fill(
-      this.body,
-      el(
-        "p",
-        {},
-        `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
-        counted(progress.votes, "answer"),
-        answers.length ? ` (${answers.join(", ")}).` : ".",
-      ),
-      progress.votes
-        ? [agreementOf(agreement), peopleOf(people, this.task.kind), disagreementsOf(disagreements)]
-        : waiting(),
-    );
+  draw(found) {
+    show(this.train, this.task.progress.votes > 0);
+    show(this.change, !this.task.run);
+    fill(this.body, pictured(this.task, found));
   }
+}
+
+/** Everything of a task, the pictures first. */
+export function pictured(task, { agreement, verdicts, people, preferred, disagreements }) {
+  const { progress } = task;
+  const order = Object.keys(WORDS);
+  const answers = Object.entries(verdicts)
+    .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
+    .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
+  const far = el(
+    "p",
+    {},
+    `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
+    counted(progress.votes, "answer"),
+    answers.length ? ` (${answers.join(", ")}).` : ".",
+  );
+  if (!progress.votes) return [far, waiting()];
+  const panels = [preferredOf(preferred), agreementOf(agreement), knownOf(people, task.pass_mark)];
+  return [
+    far,
+    el("div", { class: "rs-picture-pair" }, panels),
+    peopleOf(people, task.kind),
+    disagreementsOf(disagreements),
+    figuresOf(agreement),
+  ];
+}
+
+const panel = (title, ...content) =>
+  el("section", { class: "rs-picture-panel rs-box", "aria-label": title }, el("h4", {}, title), content.flat());
+
+/** Which source was chosen how often, where the items say where their responses come from. */
+function preferredOf(preferred) {
+  if (preferred.length < 2) return null;
+  const rows = preferred.map(({ source, share, interval, wins, count }) => ({
+    name: readable(source, 60),
+    share,
+    low: interval?.[0],
+    high: interval?.[1],
+    note: `chosen ${integer(wins)} of ${counted(count, "time")}`,
+  }));
+  const help =
+    "In how many of 100 choices each was the better one (its win rate); ties are not counted. The thin line is the " +
+    "95\u202f% interval: above the mark at 50\u202f% people surely prefer it.";
+  return panel("Which was chosen", shares(rows), el("p", { class: "rs-help" }, help));
+}
+
+/** The round with known answers, where there was one: who was right how often, and what was needed to pass. */
+function knownOf(people, mark) {
+  const asked = people.filter(({ known }) => known.count > 0);
+  if (!asked.length) return null;
+  const rows = asked.map(({ name, known }) => ({
+    name: readable(name, 40),
+    share: known.share,
+    low: known.interval?.[0],
+    high: known.interval?.[1],
+    note: `right in ${integer(known.right)} of ${integer(known.count)}`,
+  }));
+  const help =
+    "Calibration: before the task each one answers items whose right answer is known. The mark is what is needed " +
+    "to pass; whoever fails does the round again, and all rounds count here.";
+  return panel("Calibration: right on known answers", shares(rows, mark), el("p", { class: "rs-help" }, help));
 }
 
 const waiting = () =>
@@ -114,24 +166,63 @@ const waiting = () =>
     "No answers yet. Open the task with Start, or send the rating link to your annotators.",
   );
 
-function tile(title, value, help) {
-  return el(
-    "div",
-    { class: "rs-agreed-one rs-box" },
-    el("span", { class: "rs-help" }, title),
-    el("b", {}, value === null ? NONE : number(value)),
-    el("span", { class: "rs-help" }, help),
+const NONE_YET = "It can be computed once two people have answered the same item.";
+const MOST_IN_GRID = 8; // people whose agreement fits beside the other pictures
+
+/** What a number of Krippendorff's alpha means, by the usual limits. */
+const wordFor = (alpha) =>
+  alpha >= 0.8 ? "good" : alpha >= 0.67 ? "fair" : alpha > 0 ? "weak" : "no better than chance";
+
+function agreementOf({ items, alpha, same, cohen }) {
+  if (!items) return panel("Agreement", el("p", { class: "rs-help" }, NONE_YET));
+  const names = [...new Set(cohen.flatMap(({ people }) => people))];
+  return panel(
+    "Agreement",
+    el(
+      "p",
+      { class: "rs-agreement" },
+      el("b", {}, alpha === null ? NONE : number(alpha)),
+      ` alpha${alpha === null ? "" : `: ${wordFor(alpha)}`}`,
+    ),
+    el(
+      "p",
+      { class: "rs-help" },
+      `${ALPHA} All said the same in ${percent(same, 0)} of ${counted(items, "comparison")}.`,
+    ),
+    names.length > 2 && names.length <= MOST_IN_GRID ? kappaGrid(names, cohen) : null,
   );
 }
 
-function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, same, cohen }) {
-  if (!items)
+/** Each two people, the stronger the colour, the better they agree. */
+function kappaGrid(names, cohen) {
+  const of = (one, other) => cohen.find(({ people }) => people.includes(one) && people.includes(other));
+  const cell = (one, other) => {
+    if (one === other) return el("td", { class: "rs-number" }, "");
+    const kappa = of(one, other)?.kappa ?? null;
+    const share = `${Math.round(45 * Math.max(0, Math.min(1, kappa ?? 0)))}%`;
     return el(
-      "section",
-      {},
-      el("h4", {}, "Agreement"),
-      el("p", { class: "rs-help" }, "It can be computed once two people have answered the same item."),
+      "td",
+      { class: "rs-number rs-kappa", style: { "--share": share } },
+      kappa === null ? NONE : number(kappa),
     );
+  };
+  const short = names.map((name) => readable(name, 40));
+  const rows = names.map((one, place) => [rowHead(short[place]), ...names.map((other) => cell(one, other))]);
+  const corner = head(el("span", { class: "rs-hidden" }, "Annotator"));
+  const grid = table([corner, ...short.map((name) => numberHead(name))], rows, { class: "rs-kappas" });
+  return [
+    el("div", { class: "rs-sideways" }, grid),
+    el(
+      "p",
+      { class: "rs-help" },
+      "Cohen\u2019s kappa: the same for two people alone. The stronger the colour, the better they agree.",
+    ),
+  ];
+}
+
+/** The rest of the figures of agreement, folded. */
+function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
+  if (!items) return null;
   const pairs = cohen.map(({ people, kappa, items: count }) => [
     readable(people[0], 40),
     readable(people[1], 40),
@@ -139,32 +230,17 @@ function agreementOf({ items, alpha, level, fleiss, fleiss_items: fleissItems, s
     figure(integer(count)),
   ]);
   return el(
-    "section",
+    "details",
     {},
-    el("h4", {}, "Agreement"),
+    el("summary", {}, "More figures of agreement"),
     el(
-      "div",
-      { class: "rs-agreed" },
-      tile("Krippendorff's alpha", alpha, `${counted(items, "comparison")}, ${level}`),
-      tile("Fleiss' kappa", fleiss, counted(fleissItems, "comparison")),
-      cohen.length === 1 ? tile("Cohen's kappa", cohen[0].kappa, counted(cohen[0].items, "comparison")) : null,
-      el(
-        "div",
-        { class: "rs-agreed-one rs-box" },
-        el("span", { class: "rs-help" }, "All said the same"),
-        el("b", {}, percent(same, 0)),
-        el("span", { class: "rs-help" }, "chance not taken off"),
-      ),
+      "p",
+      { class: "rs-help" },
+      `Krippendorff\u2019s alpha was computed of ${counted(items, "comparison")}, ${level}. Fleiss\u2019 kappa, ` +
+        `for items that equally many answered: ${fleiss === null ? NONE : number(fleiss)} of ` +
+        `${counted(fleissItems, "comparison")}.`,
     ),
-    el("p", { class: "rs-help" }, ALPHA),
-    cohen.length > 1
-      ? el(
-          "details",
-          {},
-          el("summary", {}, "Cohen's kappa of each two"),
-          sideways(["Annotator", "Annotator", "Kappa", "Comparisons"], pairs, 2),
-        )
-      : null,
+    sideways(["Annotator", "Annotator", "Cohen\u2019s kappa", "Comparisons"], pairs, 2),
   );
 }
 
@@ -216,40 +292,46 @@ function peopleOf(people, kind) {
           "p",
           { class: "rs-help" },
           "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than " +
-            "chance explains. " +
-            "To choose the longer one more often can be a bias, or longer responses are better here.",
+            "chance explains. To choose the longer one more often can be a bias, or longer responses are better here.",
         )
       : null,
   );
 }
 
+const SHOWN_AT_ONCE = 5; // disagreements; the others are folded
+
 function disagreementsOf(found) {
   if (!found.length) return null;
+  const [first, others] = [found.slice(0, SHOWN_AT_ONCE), found.slice(SHOWN_AT_ONCE)];
   return el(
     "section",
     {},
     el("h4", {}, "Where people disagree most"),
-    found.map((item) =>
+    disagreements(first),
+    others.length ? el("details", {}, el("summary", {}, `${others.length} more`), disagreements(others)) : null,
+  );
+}
+
+const disagreements = (found) =>
+  found.map((item) =>
+    el(
+      "details",
+      { class: "rs-disagreement" },
+      el("summary", {}, `${item.number}. ${readable(item.prompt || item.responses[0], 120)}`),
       el(
-        "details",
-        { class: "rs-disagreement" },
-        el("summary", {}, `${item.number}. ${readable(item.prompt || item.responses[0], 120)}`),
-        el(
-          "p",
-          { class: "rs-help" },
-          item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
-        ),
-        sideBySide(
-          item.responses.map((text, place) => {
-            const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
-            const source = el("small", {}, readable(item.sources[place] || "", 80));
-            return answerCard([name, source], readable(text, 4000));
-          }),
-        ),
+        "p",
+        { class: "rs-help" },
+        item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
+      ),
+      sideBySide(
+        item.responses.map((text, place) => {
+          const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+          const source = el("small", {}, readable(item.sources[place] || "", 80));
+          return answerCard([name, source], readable(text, 4000));
+        }),
       ),
     ),
   );
-}
 
 function wordOf({ verdict, value }) {
   if (verdict === "chosen") return `response ${value + 1}`;

@@ -1,9 +1,12 @@
 // The list of tasks: how far each is, what can be done with it, and the link for raters.
+import { firstOne, recorded } from "../pictures/recorded.js";
 import { copyButton } from "../shared/take.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { clock, counted, integer, number, readable } from "../shared/format.js";
-import { NO_ANSWER } from "../shared/visit.js";
+import { pageLink } from "../shared/links.js";
+import { NO_ANSWER, Once } from "../shared/visit.js";
+import { ALPHA, pictured } from "./results.js";
 
 const KINDS = {
   pair: "which of two is better",
@@ -20,15 +23,34 @@ export class TaskList {
     this.drawn = "";
     this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
-    this.make = pushButton("rs-button rs-primary", "New task", () => go("", "new"));
+    this.once = new Once();
+    this.fromRun = pushButton("rs-button rs-primary", "Make a task from my run", () => this.makeFromRun());
+    this.train = pageLink("Train a first run", "train", {}, "rs-button rs-primary");
+    this.about = el("span", {});
+    this.first = firstOne([this.fromRun, this.train], this.about);
+    this.make = pushButton("rs-button rs-small", "Other task", () => go("", "new"));
     this.rows = el("div", { class: "rs-tasks" });
     this.tools = el("div", { class: "rs-feedback-tools rs-wrap" }, this.make, this.link.button);
-    this.node = el("section", { class: "rs-feedback-list" }, this.why, this.tools, this.link.node, this.rows);
+    this.example = el("section", { class: "rs-results-body", "aria-label": "Recorded example", hidden: true });
+    this.node = el(
+      "section",
+      { class: "rs-feedback-list" },
+      this.why,
+      this.first,
+      this.tools,
+      this.link.node,
+      this.rows,
+      this.example,
+    );
   }
 
   update(reply) {
     const { tasks, operator, why_not: why } = reply;
     show(this.tools, operator);
+    show(this.first, operator);
+    this.drawFirst(reply);
+    show(this.example, reply.example && !tasks.length);
+    if (reply.example && !tasks.length) this.drawExample();
     if (!operator) show(this.link.node, false);
     setText(this.why, why);
     show(this.why, Boolean(why));
@@ -36,8 +58,54 @@ export class TaskList {
     if (text === this.drawn) return;
     this.drawn = text;
     redraw(this.rows, this.make, () =>
-      fill(this.rows, tasks.length ? tasks.map((task) => this.row(task, reply)) : nothing(operator, why)),
+      fill(this.rows, tasks.length ? tasks.map((task) => this.row(task, reply)) : [nothing(operator, why)]),
     );
+  }
+
+  drawFirst({ suggested, tasks }) {
+    this.suggested = suggested;
+    show(this.fromRun, Boolean(suggested));
+    show(this.train, !suggested);
+    this.fromRun.classList.toggle("rs-primary", !tasks.length);
+    const from =
+      suggested?.stage === "evaluation"
+        ? "the first policy\u2019s answer and the last one\u2019s to the same prompt"
+        : "an early and a late answer to the same prompt";
+    setText(
+      this.about,
+      suggested
+        ? `Up to 40 pairs of \u201c${readable(suggested.name, 60)}\u201d: ${from}, in random places. Two people ` +
+            `for each pair; ` +
+            "everything can be changed afterwards."
+        : "People compare what a run wrote at its start and at its end. The tiny world trains in about a minute.",
+    );
+  }
+
+  /** One click: pairs of the newest run, which open for rating. */
+  async makeFromRun() {
+    if (this.making) return;
+    this.making = true;
+    const asked = this.once.ask({ run: this.suggested.run }, (sent) => this.server.from_run(sent));
+    const reply = await asked.catch(() => ({ problem: NO_ANSWER }));
+    this.making = false;
+    this.say(reply.problem || "");
+    if (!reply.task) return;
+    this.changed();
+    this.go(reply.task, "rate");
+  }
+
+  /** What a finished task looks like, asked for once. */
+  async drawExample() {
+    if (this.asked) return;
+    this.asked = true;
+    const reply = await this.server.example({}).catch(() => null);
+    this.asked = Boolean(reply?.task);
+    if (!reply?.task) return;
+    const about =
+      "40 pairs of the start and the end of a run without a KL coefficient. The four raters are rules with some " +
+      "noise, in place of people. Your own task will look like this when it is done.";
+    const title = el("h3", {}, readable(reply.task.name, 200));
+    fill(this.example, recorded(about), title, pictured(reply.task, reply.results));
   }
 
   row(task, { operator, rater }) {
@@ -106,10 +174,6 @@ export class TaskList {
   }
 }
 
-export const ALPHA =
-  "Krippendorff's alpha: 1 is full agreement, 0 what chance would give. 0.8 and more is good; below 0.67, look at " +
-  "the guidelines and the disagreements.";
-
 /** Whether a run works just now and waits for this task. */
 const isAwaited = (task) => Boolean(task.run && task.open);
 
@@ -136,22 +200,7 @@ function about(task) {
 }
 
 const nothing = (operator, why) =>
-  el(
-    "div",
-    { class: "rs-feedback-empty" },
-    el("h3", {}, "No task yet"),
-    el(
-      "p",
-      {},
-      operator
-        ? "A task asks people which of two responses is better, to put several in order, or to rate them. Make " +
-            "one from a file of prompts and responses, or of an evaluation; a run with the reward Ask people " +
-            "makes its own."
-        : why
-          ? "Tasks that ask people to rate responses are listed here."
-          : "As soon as there is something to rate, it appears here.",
-    ),
-  );
+  operator ? null : el("p", { class: "rs-help" }, why ? "" : "As soon as there is something to rate, it appears here.");
 
 /** The link that makes people raters, for operators. */
 class RatingLink {
@@ -186,8 +235,9 @@ class RatingLink {
     const reply = await this.server.rating_link({ renew }).catch(() => ({ problem: NO_ANSWER }));
     this.say(reply.problem || "");
     if (!reply.token) return undefined;
-    this.field.value = `${location.origin}${location.pathname}?rate=${encodeURIComponent(reply.token)}`;
-    const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+    const here = reply.only_here;
+    const at = reply.address || `${location.origin}${location.pathname}`;
+    this.field.value = `${at}?rate=${encodeURIComponent(reply.token)}`;
     setText(
       this.local,
       here ? "This address works on this machine only. Start the app with --host 0.0.0.0 for others." : "",

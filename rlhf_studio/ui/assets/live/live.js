@@ -109,7 +109,7 @@ class LivePage {
     this.events = new EventPanel(this.fetch);
     const film = (words) =>
       new RecordedReplay({ ask: (question) => this.server.replay(question), run: page.replay, words });
-    this.waiting = new Waiting(film);
+    this.waiting = new Waiting(film, this.fetch);
     this.content = el(
       "div",
       { class: "rs-content" },
@@ -217,7 +217,10 @@ class LivePage {
     if (!this.host.isConnected) {
       clearInterval(this.clock); // Gradio took the page away; a new one is mounted when it comes back
       this.poll.stop();
-    } else if (document.visibilityState === "visible" && this.status) this.header.tick(this.serverNow());
+    } else if (document.visibilityState === "visible" && this.status) {
+      this.header.tick(this.serverNow());
+      this.waiting.tick(this.serverNow());
+    }
   }
 
   /** Show a run from its beginning; `params` are those of the address that led to it. */
@@ -384,7 +387,7 @@ class LivePage {
     if (this.scene.firstChild !== first) this.scene.prepend(first);
     status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
-    this.waiting.update(status, this.store.lastStep < 1, this.settings);
+    this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
     this.replay.offer(status, !isAhead(status.state));
     const { inspector } = this.work;
     this.guide.offer(

@@ -1,15 +1,36 @@
 // What stands in the place of numbers: while a run starts, and when there is no run to show.
 import { onPlainClick } from "../shared/links.js";
-import { el, fill, pushButton, show } from "../shared/dom.js";
+import { el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { duration } from "../shared/format.js";
 import { firstStep, isAlive } from "./stage.js";
 
 /** In place of the charts while there is nothing to draw. */
 export class Waiting {
-  /** @param film  makes what is watched meanwhile, under the words that it is given */
-  constructor(film) {
+  /**
+   * @param film   makes what is watched meanwhile, under the words that it is given
+   * @param fetch  asks the server
+   */
+  constructor(film, fetch) {
     this.film = film;
+    this.fetch = fetch;
+    this.since = null; // seconds since 1970, while it waits
     this.said = el("div", { class: "rs-waiting-said", role: "status" });
+    this.times = el("span", { class: "rs-help", role: "timer" });
     this.node = el("section", { class: "rs-waiting rs-box", hidden: true }, this.said);
+  }
+
+  /** How long it has taken, and how long it usually takes until the first step begins. */
+  tick(now) {
+    if (this.since === null || this.node.hidden) return;
+    const usual = this.usual && !this.running ? `, usually ${duration(this.usual)} here` : "";
+    setText(this.times, `${duration(now - this.since)}${usual}`);
+  }
+
+  /** It begins to wait: earlier runs on this machine tell how long. */
+  begin({ stage }, now) {
+    this.since = now;
+    this.usual = null;
+    this.fetch({ kind: "starting", stage }).then((answer) => (this.usual = answer?.usual ?? null));
   }
 
   /** The recording begins when it is needed for the first time. */
@@ -17,12 +38,16 @@ export class Waiting {
     if (this.node.children.length === 1) this.node.append(this.film("Meanwhile, a recorded run").node);
   }
 
-  update(status, none, settings) {
+  update(status, none, settings, now) {
     const coming = none && isAlive(status.state);
     show(this.node, coming);
-    if (!coming) return;
+    if (!coming) return void (this.since = null);
     this.play();
-    const running = status.state === "running";
+    if (this.run !== status.run || this.since === null) this.begin(status, now);
+    this.run = status.run;
+    if (status.started_at !== null) this.since = Math.min(this.since, status.started_at); // a page that came later
+    const running = (this.running = status.state === "running");
+    this.tick(now);
     const title = running ? "The first step is under way" : status.phase || "Starting the engine";
     const text = running ? firstStep(status.stage, settings?.batch_size) : null; // the phase says what is being done
     if (this.said.dataset.text === title) return;
@@ -30,7 +55,7 @@ export class Waiting {
     fill(
       this.said,
       el("div", { class: "rs-spinner", "aria-hidden": "true" }),
-      el("strong", {}, title),
+      el("div", {}, el("strong", {}, title), " ", this.times),
       text && el("p", {}, text),
     );
   }

@@ -8,7 +8,7 @@ const PROMPT = 300; // characters
 const SHORT = 80; // characters of a prompt that stands in one line with its answer
 
 export class ReplayAnswer {
-  constructor({ answers, tokens: scale }) {
+  constructor({ answers, tokens: scale }, compact = false) {
     this.answers = answers.filter(({ frames }) => frames.length);
     this.place = 0;
     this.step = 0;
@@ -26,7 +26,7 @@ export class ReplayAnswer {
       "Next prompt ",
       (this.count = el("span", {})),
     );
-    show(turn, this.answers.length > 1);
+    show(turn, this.answers.length > 1 && !compact);
     this.node = el(
       "div",
       { class: "rs-replay-answer" },

@@ -2,7 +2,8 @@
 import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
 
-const STORY = "a model pleases its judge, then fools it. The score rises; gold, which it never sees, falls.";
+const STORY = "a model pleases its judge, then fools it.";
+const SIGNS = "The score rises; gold, which it never sees, falls.";
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -12,8 +13,9 @@ export class RecordedReplay {
    * @param run      the id of the recording of a run that exploits its reward
    * @param words    what the sentence above begins with
    * @param actions  more buttons for its controls
+   * @param brief    whether the sentence says only what happens
    */
-  constructor({ ask, run, words, actions = [] }) {
+  constructor({ ask, run, words, actions = [], brief = false }) {
     this.ask = ask;
     this.run = run;
     this.actions = actions;
@@ -22,7 +24,7 @@ export class RecordedReplay {
     this.node = el(
       "section",
       { class: "rs-replay-recorded rs-box", "aria-label": "A recorded run" },
-      el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}`),
+      el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}${brief ? "" : ` ${SIGNS}`}`),
       this.stage,
       this.problem,
     );

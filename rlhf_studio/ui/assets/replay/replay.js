@@ -56,7 +56,7 @@ class ReplayPlayer {
   build() {
     const { payload, options } = this;
     this.curves = new ReplayCurves(payload, this.places, options.compact);
-    this.answer = payload.answers.length ? new ReplayAnswer(payload) : null;
+    this.answer = payload.answers.length ? new ReplayAnswer(payload, options.compact) : null;
     this.moments = elEach("ol", { class: "rs-replay-moments" }, payload.moments, (one, index) =>
       this.momentOf(one, index),
     );
@@ -83,6 +83,7 @@ class ReplayPlayer {
   }
 
   controls() {
+    const quiet = this.options.compact;
     const button = (d, label, action) =>
       el("button", { type: "button", class: "rs-replay-button", "aria-label": label, title: label, onclick: action }, [
         icon(d),
@@ -104,17 +105,17 @@ class ReplayPlayer {
       "div",
       { class: "rs-replay-controls" },
       this.toggle,
-      button(BACK, "Previous step", () => this.by(-1)),
-      button(ON, "Next step", () => this.by(1)),
+      quiet ? null : button(BACK, "Previous step", () => this.by(-1)),
+      quiet ? null : button(ON, "Next step", () => this.by(1)),
       this.times,
-      calm() ? null : speed,
+      calm() || quiet ? null : speed,
       this.step,
       el("span", { class: "rs-replay-more" }, this.through, this.options.actions || []),
     );
   }
 
   bar() {
-    const { clock, payload } = this;
+    const { clock, payload, options } = this;
     this.range = el("input", {
       type: "range",
       class: "rs-replay-range",
@@ -135,6 +136,7 @@ class ReplayPlayer {
       const { step, sentence } = payload.moments[index];
       const words = `Step ${step}: ${readable(sentence, 300)}`;
       const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true" };
+      if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
     });
     return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, small, this.diamonds));
@@ -143,6 +145,7 @@ class ReplayPlayer {
   /** A moment in the list: its step, and what it says once it is reached. */
   momentOf({ step, sentence }, index) {
     const words = [el("b", {}, `Step ${step}`), el("span", {}, readable(sentence, 600))];
+    if (this.options.compact) return el("li", { class: "rs-replay-moment" }, words);
     return el(
       "li",
       {},

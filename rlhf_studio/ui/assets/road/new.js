@@ -18,6 +18,11 @@ const FIELDS = {
   judge: ["Judge", "the reward itself", "Compares the end with the start. Best of another origin than the reward."],
 };
 
+const LENGTHS = {
+  small: "Small: 12,000 reviews, 1,500 pairs, 12 steps of PPO",
+  full: "Full: 110,000 reviews, 8,000 pairs, 30 steps of PPO",
+};
+
 export class NewRoad {
   /**
    * @param look    given the form's values; gives `rows`, one for each part, or `problems` with the fields to blame
@@ -50,7 +55,11 @@ export class NewRoad {
       onchange: () => this.changed(),
     });
     this.anyway = el("input", { type: "checkbox" });
-    this.small = el("input", { type: "checkbox" });
+    this.length = el(
+      "select",
+      { class: "rs-input", id: "rs-road-length" },
+      Object.entries(LENGTHS).map(([value, label]) => el("option", { value }, label)),
+    );
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
     this.problems = el("ul", { class: "rs-road-problems", role: "alert", hidden: true });
     this.plan = el("div", { "aria-live": "polite" });
@@ -103,19 +112,14 @@ export class NewRoad {
   }
 
   worldForm() {
-    const small = el(
-      "label",
-      { class: "rs-road-small rs-middle" },
-      this.small,
-      "Small: a minute, to see that all parts fit",
-    );
     const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
     const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
     return el(
       "div",
       { class: "rs-road-tools" },
       this.startWorld,
-      small,
+      el("label", { class: "rs-label", for: "rs-road-length" }, "Length"),
+      this.length,
       rounds,
       this.rounds,
       el("p", { class: "rs-help" }, help),
@@ -207,8 +211,9 @@ export class NewRoad {
     return this.send({ own: this.values });
   }
 
+  /** The whole road through the world with what is chosen; at first the small one, in one round. */
   beginWorld() {
-    return this.send({ rounds: Number(this.rounds.value) || 1, small: this.small.checked });
+    return this.send({ rounds: Number(this.rounds.value) || 1, small: this.length.value === "small" });
   }
 
   async send(wish) {

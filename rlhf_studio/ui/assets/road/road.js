@@ -1,7 +1,9 @@
 // The Road page: the stages as cards, one click that goes along all of them, and where each result comes from.
+import { firstOne, recorded } from "../pictures/recorded.js";
+import { between, shares } from "../pictures/shares.js";
 import { address } from "../shared/address.js";
 import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
-import { counted, fixed, readable } from "../shared/format.js";
+import { counted, fixed, percent, readable } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
@@ -16,6 +18,21 @@ const STATES = {
   failed: "Failed",
   stopped: "Stopped",
   skipped: "Left out",
+};
+/** What each stage does, and what its number says. */
+const WHAT = {
+  sft:
+    "A network with random weights imitates reviews. Loss: how much an unseen review surprises it, in nats per " +
+    "token; lower is better.",
+  pairs: "It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better.",
+  reward_model:
+    "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
+  ppo:
+    "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule says; nothing " +
+    "learns from it.",
+  evaluation:
+    "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is better; a tie " +
+    "counts half.",
 };
 const NEEDS = {
   sft: "Needs examples of good answers.",
@@ -48,6 +65,29 @@ function standing({ parts, going, held_up: heldUp }) {
   const failed = parts.some(({ state }) => state === "failed");
   return `${failed ? "Failed" : "Stopped"}, ${part}`;
 }
+
+/** What a card says in bold, and the rest of it. */
+function inShort({ headline, comparison, state }) {
+  if (comparison) {
+    const { rate, low, high } = comparison;
+    const range = between(low ?? NaN, high ?? NaN);
+    return [`Wins ${percent(rate, 0)}${range && ` (${range})`}`, `on ${counted(comparison.prompts, "prompt")}`];
+  }
+  const end = state === "skipped" ? -1 : headline.indexOf(". ");
+  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 2)];
+}
+
+/** How often the end of a road wins against its start, as a bar. */
+const wonOf = ({ rate, low, high, prompts }, own) =>
+  shares([
+    {
+      name: `The end against ${own ? "the start" : "the fine-tuned policy"}`,
+      share: rate,
+      low: low ?? NaN,
+      high: high ?? NaN,
+      note: `on ${counted(prompts, "prompt")}; the thin line is the 95\u202f% interval, the mark 50\u202f%`,
+    },
+  ]);
 
 const ended = ({ parts }) => parts.every(({ state }) => OVER.includes(state));
 
@@ -83,7 +123,21 @@ class RoadPage {
     });
     this.actions = el("div", { class: "rs-road-actions" });
     this.verdict = el("p", { class: "rs-road-verdict", role: "status", hidden: true });
-    this.note = el("p", { class: "rs-road-note", hidden: true });
+    this.won = el("div", { class: "rs-road-won", hidden: true });
+    this.startSmall = pushButton("rs-button rs-primary", "Go along the road", () => this.form.beginWorld());
+    this.long = el("span", {});
+    this.first = firstOne(this.startSmall, this.long);
+    this.others = el(
+      "details",
+      { class: "rs-road-others" },
+      el("summary", {}, "Other choices: your own model and files, the full length, several rounds"),
+      this.form.node,
+    );
+    this.recorded = el(
+      "div",
+      { hidden: true },
+      recorded("A small road through the tiny world, as one click makes it. Your own will look like this."),
+    );
     this.held = el("p", { class: "rs-message rs-road-held", role: "status", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
     this.examples = el("div", { class: "rs-road-examples" });
@@ -94,13 +148,15 @@ class RoadPage {
       el(
         "p",
         { class: "rs-road-intro" },
-        "From a model to one that people prefer, stage by stage: each hands its result to the next, unattended. ",
-        "On your own files a stage begins only when the one before it was worth it.",
+        "From a model that knows nothing to one whose answers are preferred: each stage hands its result to the next, ",
+        "unattended.",
       ),
       this.poll.notice,
       this.message,
-      this.form.node,
+      this.first,
+      this.others,
       this.viewer,
+      this.recorded,
       this.gone,
       (this.head = el(
         "div",
@@ -113,8 +169,8 @@ class RoadPage {
         this.opener,
       )),
       this.verdict,
+      this.won,
       this.held,
-      this.note,
       this.cards,
       this.examples,
       this.lineage,
@@ -146,22 +202,34 @@ class RoadPage {
 
   get shown() {
     const roads = this.reply?.roads || [];
-    return this.road ? roads.find(({ id }) => id === this.road) : roads[0];
+    const example = this.reply?.example;
+    if (this.road) return [...roads, example].find((one) => one?.id === this.road);
+    return roads[0] || example || undefined;
   }
 
   draw() {
     const reply = this.reply;
     if (!reply) return;
     const fresh = !reply.roads.length || Boolean(this.opened);
+    const road = this.shown;
+    const isRecorded = Boolean(road) && road === reply.example;
     const focused = this.form.node.contains(document.activeElement);
-    show(this.form.node, reply.operator && fresh);
+    show(this.first, reply.operator && !reply.roads.length);
+    show(this.others, reply.operator && fresh);
+    if (this.opened) this.others.open = true;
+    show(this.recorded, isRecorded);
+    const seconds = (reply.example?.parts || []).reduce((sum, part) => sum + part.seconds, 0);
+    setText(
+      this.long,
+      "Random weights, pairs, reward model, PPO and a comparison, in a small form" +
+        (seconds ? `; the recorded one took ${minutes(seconds)} on two cores that had other work too.` : "."),
+    );
     show(this.opener, reply.operator && reply.roads.length > 0);
     if (focused && !fresh) this.opener.focus(); // the form that had the focus is gone
     setText(this.opener, this.opened ? "Close the form" : "New road");
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
-    const road = this.shown;
-    const over = Boolean(road) && ended(road); // then the next step is to look at its result
+    const over = Boolean(road) && ended(road) && !isRecorded; // then the next step is to look at its result
     this.form.draw({ under: reply.under_way, most: reply.most_rounds, secondary: over && !this.opened });
     const gone = Boolean(this.road) && !road;
     if (gone && reply.wanted !== this.road) return; // the next news will tell
@@ -174,7 +242,6 @@ class RoadPage {
       reply.older,
       gone,
       reply.operator,
-      this.form.isOwn,
       this.opened,
     ]);
     if (text === this.drawn) return;
@@ -182,7 +249,7 @@ class RoadPage {
     const several = reply.roads.length > 1;
     const title = ({ created_at, own }) =>
       `${own ? `Road of ${own}` : "Road through the world"}, ${dateOf(created_at)}`;
-    show(this.head, Boolean(road) || several || gone);
+    show(this.head, (Boolean(road) && !isRecorded) || several || gone);
     show(this.choice, several || gone);
     show(this.name, Boolean(road) && !several);
     show(this.standing, Boolean(road));
@@ -200,8 +267,9 @@ class RoadPage {
     }
     setText(this.verdict, road?.verdict || "");
     show(this.verdict, Boolean(road?.verdict));
-    setText(this.note, road?.note || "");
-    show(this.note, Boolean(road?.note));
+    const compared = road?.parts.find(({ key }) => key === "evaluation")?.comparison;
+    show(this.won, Boolean(compared));
+    fill(this.won, compared ? wonOf(compared, Boolean(road.own)) : []);
     const held = road?.held_up && !road.going ? road.held_up : null;
     setText(
       this.held,
@@ -209,9 +277,10 @@ class RoadPage {
     );
     show(this.held, Boolean(held));
     redraw(this.actions, this.choice, () =>
-      fill(this.actions, road && reply.operator ? this.buttons(road) : [], over ? this.next(road) : []),
+      fill(this.actions, road && !isRecorded && reply.operator ? this.buttons(road) : [], over ? this.next(road) : []),
     );
-    const planned = gone || (reply.operator && this.form.isOwn) ? [] : reply.parts;
+    const planned = gone ? [] : reply.parts;
+    this.world = !road?.own;
     this.columns = road?.own ? OWN_COLUMNS : COLUMNS;
     this.cards.classList.toggle("rs-road-own", Boolean(road?.own));
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
@@ -246,15 +315,18 @@ class RoadPage {
     const row = stage === "evaluation" ? this.last : roundOf(part.key);
     const returns = stage === "ppo" && row < this.last; // the next part is in the row below
     const state = part.state ? STATES[part.state] : "";
+    const [headline, more] = inShort(part);
     const step = part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
     const work = part.run_state === "queued" ? "Waiting in the queue" : step;
     const progress = part.state === "running" ? work : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
     const waits = part.limit ? `At most ${minutes(60 * part.limit)}` : NEEDS[stage] || "";
-    const open = table
-      ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
-      : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
+    const open = !part.run
+      ? null
+      : table
+        ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
+        : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
     return el(
       "li",
       {
@@ -265,10 +337,12 @@ class RoadPage {
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
       state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
       progress && el("p", { class: "rs-road-progress" }, progress),
-      part.headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, part.headline),
+      headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, headline),
+      more && el("p", {}, more),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
-      OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
+      !this.world && OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
       part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
+      this.world && el("p", { class: "rs-help" }, WHAT[stage] || ""),
       part.run && open,
     );
   }
@@ -293,7 +367,7 @@ class RoadPage {
         "div",
         { class: "rs-road-said" },
         el("h4", {}, name, score === null ? null : el("span", { class: "rs-road-score" }, fixed(score, 2))),
-        el("p", {}, readable(text)),
+        el("p", {}, readable(text.trimStart())),
       );
     fill(
       this.examples,
@@ -312,7 +386,7 @@ class RoadPage {
   }
 
   async askLineage(road) {
-    const done = road ? road.parts.filter(({ run, file }) => run || file).length : 0;
+    const done = road && road !== this.reply.example ? road.parts.filter(({ run, file }) => run || file).length : 0;
     const asked = JSON.stringify([road?.id, road?.going, road?.parts.map(({ run, state }) => [run, state])]);
     if (!done) {
       this.asked = asked;
@@ -342,21 +416,26 @@ class RoadPage {
         ),
       );
     if (!rows.some(({ sources, problem }) => sources.length || problem)) return void fill(this.lineage);
+    const wasOpen = this.lineage.querySelector("details")?.open || false;
     fill(
       this.lineage,
-      el("h3", {}, "Where each result comes from"),
       el(
-        "p",
-        { class: "rs-help" },
-        "Every model and file has a hash of what it held when the run began; a later change shows here.",
-      ),
-      rows.map((row) =>
+        "details",
+        { open: wasOpen },
+        el("summary", {}, "Where each result comes from"),
         el(
-          "div",
-          { class: "rs-road-row" },
-          el("h4", {}, row.title),
-          row.problem && el("p", { class: "rs-problem" }, row.problem),
-          el("ul", {}, row.sources.map(source)),
+          "p",
+          { class: "rs-help" },
+          "Every model and file has a hash of what it held when the run began; a later change shows here.",
+        ),
+        rows.map((row) =>
+          el(
+            "div",
+            { class: "rs-road-row" },
+            el("h4", {}, row.title),
+            row.problem && el("p", { class: "rs-problem" }, row.problem),
+            el("ul", {}, row.sources.map(source)),
+          ),
         ),
       ),
     );

@@ -1,7 +1,7 @@
-// What to train: the stage, and its recipe cards: a group of choices, one of which is a person's own model.
+// What to train: all recipes, folded, in groups that are named by what they teach. One card of a group is for a
+// person's own model.
 import { address } from "../shared/address.js";
-import { each, el, pushButton } from "../shared/dom.js";
-import { nodeByArrow, Segments } from "../shared/segments.js";
+import { el, elEach, pushButton, setText } from "../shared/dom.js";
 
 const OWN_TAGS = ["settings follow from the model", "so does the time"];
 
@@ -22,6 +22,15 @@ export function recordedRuns({ recordings, looks }) {
   return node;
 }
 
+/** What the recipes of a stage teach. */
+const TEACHES = {
+  ppo: "Learn from a judge\u2019s scores: PPO",
+  sft: "Learn from examples: supervised fine-tuning",
+  reward_model: "Learn what people prefer: a reward model",
+  dpo: "Learn from preferences without a judge: DPO",
+  evaluation: "Compare models: evaluation",
+};
+
 export class Cards {
   /**
    * @param stages  [{name, title}] that have recipes, in their order
@@ -30,75 +39,72 @@ export class Cards {
    * @param elsewhere  what the others need
    * @param onpick  called with the name of the card that a person chooses
    */
-  constructor({ stages, recipes, own, here, elsewhere }, onpick) {
+  constructor({ stages, recipes, own, here, elsewhere, recordings, looks }, onpick) {
     this.own = own;
-    this.recipes = recipes.filter(({ name }) => !own.some((one) => one.name === name));
+    this.recipes = recipes;
     this.here = here;
     this.elsewhere = elsewhere;
     this.onpick = onpick;
-    const options = stages.map(({ name, title }) => ({ value: name, label: title }));
-    this.stages = new Segments({ "aria-label": "Stage" }, options, stages[0].name, (stage) => this.change(stage), {
-      framed: true,
-    });
-    this.cards = el("div", { class: "rs-recipes", role: "radiogroup", "aria-label": "Recipe" });
-    this.node = el("div", {}, el("div", { class: "rs-stages" }, this.stages.node), this.cards);
+    this.title = el("b", {});
+    this.cards = elEach("div", { class: "rs-recipe-groups" }, stages, (stage) => this.group(stage));
+    if (!looks) this.cards.append(recordedRuns({ recordings, looks }) || "");
+    this.node = el(
+      "details",
+      { class: "rs-more-recipes" },
+      el("summary", { class: "rs-bare" }, this.title, el("span", {}, "More recipes")),
+      this.cards,
+    );
+  }
+
+  group({ name, title }) {
+    return el(
+      "section",
+      { "aria-label": title },
+      el("h3", {}, TEACHES[name] || title),
+      elEach("div", { class: "rs-recipes" }, this.of(name), (recipe) => this.card(recipe)),
+    );
   }
 
   /** The cards of a stage: what starts at once, one's own, what else is bundled, then what is downloaded. */
   of(stage) {
+    const isOwn = ({ name }) => this.own.some((one) => one.name === name);
     const mine = this.recipes.filter((recipe) => recipe.stage === stage);
-    const own = this.own.filter((one) => one.stage === stage).map((one) => ({ ...one, tags: OWN_TAGS }));
-    const bundled = mine.filter((recipe) => recipe.bundled);
-    const all = [...bundled.slice(0, 1), ...own, ...bundled.slice(1), ...mine.filter((recipe) => !recipe.bundled)];
+    const own = mine.filter(isOwn).map((one) => ({ ...one, tags: OWN_TAGS }));
+    const [bundled, others] = [true, false].map((is) => mine.filter((one) => one.bundled === is && !isOwn(one)));
+    const all = [...bundled.slice(0, 1), ...own, ...bundled.slice(1), ...others];
     return [...all.filter((card) => this.starts(card)), ...all.filter((card) => !this.starts(card))];
-  }
-
-  ownName(stage) {
-    return this.own.find((one) => one.stage === stage)?.name;
   }
 
   starts({ name }) {
     return !this.here.length || this.here.includes(name);
   }
 
-  /** Whoever has a model of their own in one stage has it in the next one, too. */
-  change(stage) {
-    const cards = this.of(stage);
-    const own = this.ofOwn && cards.find((card) => card.name === this.ownName(stage));
-    this.onpick((own || cards[0]).name);
+  /** Mark the card that is chosen. */
+  show(chosen) {
+    setText(this.title, this.recipes.find(({ name }) => name === chosen)?.title || "");
+    for (const card of this.cards.querySelectorAll(".rs-recipe"))
+      card.setAttribute("aria-pressed", String(card.getAttribute("data-recipe") === chosen));
   }
 
-  show(chosen, stage) {
-    if (this.ownName(stage)) this.ofOwn = chosen === this.ownName(stage);
-    this.stages.show(stage);
-    each(this.cards, this.of(stage), (recipe) => this.card(recipe, recipe.name === chosen));
+  fold() {
+    this.node.removeAttribute("open");
   }
 
-  card({ name, title, summary, tags }, chosen) {
+  card({ name, title, summary, tags }) {
     const elsewhere = !this.starts({ name });
     return el(
       "button",
       {
         type: "button",
-        role: "radio",
         class: elsewhere ? "rs-recipe rs-elsewhere" : "rs-recipe",
         "data-recipe": name,
-        "aria-checked": String(chosen),
-        tabindex: chosen ? 0 : -1,
+        "aria-pressed": "false",
         onclick: () => this.onpick(name),
-        onkeydown: (event) => this.move(event),
       },
       el("strong", {}, title),
       el("span", { class: "rs-recipe-summary" }, summary),
       el("span", { class: "rs-recipe-tags" }, tags.join(" \u00b7 ")),
       elsewhere ? el("span", { class: "rs-recipe-tags rs-recipe-needs" }, this.elsewhere) : null,
     );
-  }
-
-  move(event) {
-    const next = nodeByArrow(event, [...this.cards.children]);
-    if (!next) return;
-    this.onpick(next.dataset.recipe);
-    this.cards.querySelector('[aria-checked="true"]').focus();
   }
 }

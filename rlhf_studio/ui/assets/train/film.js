@@ -1,20 +1,16 @@
-// What a first visitor sees happen before anything is started: a recorded run, which can be put away.
+// The recorded run above the form: folded, and one click away.
 import { el, fill, pushButton } from "../shared/dom.js";
-import { lasting } from "../shared/lasting.js";
 import { RecordedReplay } from "../replay/recorded.js";
-
-const AWAY = "train.film-away";
 
 export class Film {
   /** @param ask, run  as RecordedReplay takes them */
   constructor(ask, run) {
     this.about = { ask, run };
     this.node = el("div", { class: "rs-film" });
-    this.show(!lasting.get(AWAY, false));
+    this.show(false);
   }
 
   show(open) {
-    lasting.set(AWAY, !open);
     this.replay?.pause();
     this.replay = null;
     if (!open)

@@ -153,6 +153,8 @@ export class Outlook {
     this.command = el("code", { tabindex: 0 });
     const copy = copyButton(() => this.last.command, this.command);
     this.button = pushButton("rs-start", "Start run", onstart);
+    // on a phone Start stays in view while the form is scrolled: its worst risk stays with it
+    this.alarm = el("p", { class: "rs-startbar-alarm", "aria-hidden": "true", hidden: true });
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",
@@ -172,8 +174,6 @@ export class Outlook {
         this.watch,
         this.missing,
         this.problems,
-        this.risks.node,
-        this.risks.said,
         this.figures,
         this.measure,
         this.plan.node,
@@ -183,8 +183,15 @@ export class Outlook {
       el(
         "div",
         { class: "rs-outlook-foot rs-column" },
+        this.risks.node,
+        this.risks.said,
         operator
-          ? [name, this.origin.node, this.queue, el("div", { class: "rs-startbar" }, this.button, trial?.button)]
+          ? [
+              name,
+              this.origin.node,
+              this.queue,
+              el("div", { class: "rs-startbar" }, this.alarm, this.button, trial?.button),
+            ]
           : el("p", { class: "rs-message" }, whyNot),
       ),
     );
@@ -246,6 +253,9 @@ export class Outlook {
     each(this.notes, answer.notes, (note) => el("li", {}, note));
     show(this.notes, answer.notes.length > 0);
     this.risks.show(answer.risks);
+    const alarm = answer.risks.find(({ level }) => level === "alarm");
+    setText(this.alarm, alarm ? alarm.title : "");
+    show(this.alarm, Boolean(alarm));
     this.origin.show(answer.origin, wrong + missing.length > 0);
     show(this.problems, wrong > 0);
     fill(

@@ -4,8 +4,6 @@ import { NO_ANSWER, isOnScreen, onlyWatches } from "../../shared/visit.js";
 import { Borrowed } from "./borrowed.js";
 import { NOTHING, stepsOf } from "./steps.js";
 
-const EDGE = 16;
-
 export class Picker {
   /** @param page  the Train page: its state, its form, what it asks */
   constructor(page) {
@@ -89,9 +87,6 @@ export class Picker {
     }
     if (!this.lent) for (const step of this.steps) step.borrow?.(this.borrowed);
     this.lent = true;
-    const card = page.cards.cards.querySelector('[aria-checked="true"]');
-    // on a phone the cards lie in one line, which scrolls
-    page.cards.cards.scrollLeft = card ? card.offsetLeft - card.parentNode.offsetLeft - EDGE : 0;
     const last = this.steps.find(({ key }) => key === memory.get("train.step", "model")) || this.steps[0];
     const open = this.steps.find(({ line }) => line === NOTHING);
     this.draw((last.key === "start" && open) || last);
@@ -120,6 +115,12 @@ export class Picker {
     const { top } = this.node.getBoundingClientRect();
     if (top < 0 || top > window.innerHeight / 2) this.node.scrollIntoView({ block: "start" });
     step.showChosen();
+  }
+
+  /** The card was just chosen: the step's first field has the focus. */
+  begin() {
+    (this.step.typed || this.step.heading).focus({ preventScroll: true });
+    this.node.scrollIntoView({ block: "nearest" });
   }
 
   move(by) {
