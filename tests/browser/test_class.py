@@ -87,21 +87,6 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     expect(student.locator(".rs-token").nth(3).locator(".rs-pointed-label")).to_have_text("your teacher points here")
     expect(student.locator(".rs-pointed")).to_have_count(1)
 
-    # the replay: who follows stands where the teacher stands, and so does who opens the link only now
-    run.finish()
-    teacher.get_by_role("button", name="Replay", exact=True).click()
-    player, late = ".rs-live .rs-replay", student.context.new_page()
-    expect(student.locator(player)).to_be_visible()
-    teacher.locator(player).get_by_role("slider").fill("1")
-    late.goto(f"{server.url}?class={server.access.room.link}")
-    for page in (student, late):
-        expect(page).to_have_url(re.compile(f"replay={run.run_id}&at=2"))
-        expect(page.locator(f"{player} .rs-replay-step")).to_have_text("step 2 of 2")
-    late.close()
-    teacher.get_by_role("button", name="Replay", exact=True).click()
-    expect(student.locator(player)).to_have_count(0)
-    student.bring_to_front()
-
     # a drawn curve, changed until the round is closed
     teacher.get_by_role("button", name="Ask the class").click()
     teacher.get_by_role("button", name="Draw a curve: KL").wait_for()
@@ -169,6 +154,20 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     assert width_of(teacher) <= 900
     teacher.get_by_role("button", name="Put it away").click()
     expect(student.locator(STUDENT)).to_be_hidden()
+
+    # the replay: who follows stands where the teacher stands, and so does who opens the link only now
+    run.finish()
+    teacher.get_by_role("button", name="Replay", exact=True).click()
+    player, late = ".rs-live .rs-replay", student.context.new_page()
+    expect(student.locator(player)).to_be_visible()
+    teacher.locator(player).get_by_role("slider").fill("1")
+    late.goto(f"{server.url}?class={server.access.room.link}")
+    for page in (student, late):
+        expect(page).to_have_url(re.compile(f"replay={run.run_id}&at=2"))
+        expect(page.locator(f"{player} .rs-replay-step")).to_have_text("step 2 of 2")
+    late.close()
+    teacher.get_by_role("button", name="Replay", exact=True).click()
+    expect(student.locator(player)).to_have_count(0)
 
 
 @pytest.mark.long
