@@ -30,7 +30,7 @@ export class Bell {
       content: [
         el("label", { class: "rs-check" }, this.box, "Tell me when a run ends or raises an alarm"),
         this.note,
-        el("h3", {}, "What happened last"),
+        el("h2", {}, "What happened last"),
         this.list,
       ],
       onopen: () => this.open(),
