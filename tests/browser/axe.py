@@ -24,5 +24,5 @@ def violations(page: Any, within: str, options: dict[str, Any] | None = None) ->
 
 def wear(page: Any, theme: str) -> None:
     """Choose a theme in the page's own menu, ``light`` or ``dark``."""
-    page.locator(f"#rs-menu [data-value={theme}]").evaluate("(button) => button.click()")
+    page.locator(f"#rs-page-menu [data-value={theme}]").evaluate("(button) => button.click()")
     assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")

@@ -133,14 +133,14 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     menu.focus()
     page.keyboard.press("Enter")
     expect(menu).to_have_attribute("aria-expanded", "true")
-    assert violations(page, "#rs-menu") == []
+    assert violations(page, "#rs-page-menu") == []
     page.keyboard.press("Tab")
     for dark, name in ((False, "Light"), (True, "Dark")):
         page.keyboard.press("ArrowRight")
         expect(page.get_by_role("radio", name=name)).to_be_focused()
         assert page.evaluate("document.body.classList.contains('dark')") is dark
     page.keyboard.press("Escape")
-    expect(page.locator("#rs-menu")).to_be_hidden()
+    expect(page.locator("#rs-page-menu")).to_be_hidden()
     expect(menu).to_be_focused()
     # the bell: what ended, with its link; the browser is asked only when it is switched on
     page.evaluate("window.Notification = { permission: 'default', requestPermission: async () => (Notification.permission = 'granted') }")

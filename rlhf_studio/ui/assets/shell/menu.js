@@ -7,7 +7,7 @@ import { textSizeChoice } from "./text_size.js";
 import { themeChoice } from "./theme.js";
 
 /** Lead to Live and have it show what one token can tell; it takes a recorded run where there is none to look at. */
-export function showAround() {
+function showAround() {
   memory.set("around", true);
   address.lead("live", address.params("live"));
   dispatchEvent(new Event("rlhf-studio:around"));
@@ -28,7 +28,7 @@ export class Menu {
       pushButton("rs-drop-item", ["Keyboard shortcuts", el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
     ];
     this.drop = new Drop({
-      id: "rs-menu",
+      id: "rs-page-menu",
       name: "Menu",
       sign: el("span", { "aria-hidden": "true" }, "\u2630"),
       content: [
