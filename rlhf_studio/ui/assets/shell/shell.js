@@ -72,7 +72,7 @@ function keepFocus() {
   if (!navigator.userActivation?.hasBeenActive) return; // the page is just being opened
   setTimeout(() => {
     const has = /** @type {HTMLElement} */ (document.activeElement);
-    if (!has || has === document.body || has.offsetParent === null) enterPage();
+    if (!has || has === document.body || !has.checkVisibility()) enterPage();
   }, SETTLED);
 }
 
