@@ -99,6 +99,18 @@ _TOKENS = {
 }
 
 _WORDS = {
+    "nats": Term(
+        "Nats",
+        "",
+        "The unit of differences between log-probabilities: 1 nat apart means about 2.7 times as likely, 2 nats about 7.4 times.",
+        "",
+    ),
+    "win_rate": Term(
+        "Win rate",
+        "share of prompts",
+        "How often this policy's answer is better than the other one's to the same prompt; a tie counts half.",
+        "Above 50 %, with an interval that leaves out 50 %.",
+    ),
     "token_mean": Term(
         "Mean over tokens",
         "",

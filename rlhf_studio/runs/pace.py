@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlhf_studio.config import DPORunConfig, EvaluationRunConfig, RewardModelRunConfig, RunConfig, SFTRunConfig, StageConfig
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -18,6 +20,7 @@ from rlhf_studio.runs.workspace import Workspace
 RUNS_LOOKED_AT = 30
 RUNS_COMPARED = 3  # the fastest of so many newest runs counts: what was measured while other programs worked is forgotten
 STEPS_LOOKED_AT = 50
+RECENT_STEPS = 10
 EVENTS_LOOKED_AT = 20
 TOKENS_PER_SECOND = "speed/tokens_per_second"
 _BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
@@ -86,6 +89,21 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
             each = tokens / rate if tokens and rate else seconds * work_per_step(config) / work_per_step(earlier)
             scaled = Pace(each, folder.name, False)
     return min(exact, key=lambda pace: pace.seconds, default=scaled)
+
+
+def recent_pace(times: Any) -> float | None:
+    """Mean seconds of the last :data:`RECENT_STEPS` steps, of the ``time/total`` of all; None before the first is known."""
+    recent = np.asarray(times, np.float64)[-RECENT_STEPS:]  # float32 has no room for the sum of large numbers
+    recent = recent[np.isfinite(recent)]
+    return float(recent.mean()) if len(recent) else None
+
+
+def seconds_left(pace: float | None, done: int, total: int) -> float | None:
+    """How long the steps of a run that are still to come take at this pace; None while that, or how many there are, is not known.
+
+    Every page and program that says what is left of a run has it from here.
+    """
+    return None if pace is None or not total else pace * max(0, total - done)
 
 
 def usual_start(root: Path, stage: str) -> float | None:

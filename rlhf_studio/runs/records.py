@@ -259,6 +259,15 @@ class EventRecord:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+NOT_ALARMS = ("failure", "notify", "kept", "resume", "control")
+"""Kinds of warnings and errors that are no alarms; the end of a run says why it failed itself."""
+
+
+def is_alarm(level: str, kind: str) -> bool:
+    """Whether people are told of an event with this level and of this kind: that the run needs somebody to look at it."""
+    return level in ("warning", "error") and kind not in NOT_ALARMS
+
+
 TIME_OVER = "time-over"
 """The kind of the event before a run, or a trial, stops because its time limit (engine.max_minutes) is over."""
 

@@ -23,5 +23,6 @@ The pages:
 :mod:`replay`      a run played back
 :mod:`talk`, :mod:`feedback`, :mod:`evaluate`, :mod:`road`, :mod:`learn`  a page each
 
+:mod:`news`        what the bell tells: ends and alarms
 :mod:`remembered`  facts that are read once for each run
 """

@@ -52,6 +52,7 @@ from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
+from rlhf_studio.ui.news import News
 from rlhf_studio.ui.picker.page import Picker
 from rlhf_studio.ui.picker.roots import roots_of
 from rlhf_studio.ui.road.page import RoadPage
@@ -90,7 +91,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
-        html.heading(heading_functions(access, login_of(os.environ), class_page, opened, context.kept_problem))
+        html.heading(heading_functions(access, login_of(os.environ), class_page, opened, context.kept_problem, News(workspace)))
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):

@@ -24,7 +24,7 @@ def words(text: str) -> frozenset[str]:
 
 WATCH = words(
     """
-    shell: where class_now
+    shell: where words news class_now
     train: boot check preview to_yaml
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form

@@ -23,9 +23,6 @@ def violations(page: Any, within: str, options: dict[str, Any] | None = None) ->
 
 
 def wear(page: Any, theme: str) -> None:
-    """Turn the page's own switch until it has the theme, ``light`` or ``dark``."""
-    for _ in range(3):
-        if page.evaluate("document.body.classList.contains('dark')") == (theme == "dark"):
-            return
-        page.locator(".rs-theme").click()
-    raise AssertionError(f"the switch of themes never came to {theme}")
+    """Choose a theme in the page's own menu, ``light`` or ``dark``."""
+    page.locator(f"#rs-page-menu [data-value={theme}]").evaluate("(button) => button.click()")
+    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")

@@ -146,13 +146,28 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
             assert box["y"] + box["height"] <= inside["y"] + inside["height"]
         widths.append(teacher.locator(".rs-class-code").bounding_box()["width"])
         dialog.get_by_role("button", name="Close").click()
-        teacher.get_by_role("button", name="Text size").click()  # one and a quarter
+        teacher.get_by_role("button", name="Menu").click()
+        teacher.get_by_role("radio", name="125").click()
+        teacher.keyboard.press("Escape")
         teacher.set_viewport_size({"width": 900, "height": 900})
     assert widths[1] > 1.2 * widths[0]
     assert width_of(teacher) <= 900
     teacher.get_by_role("button", name="Put it away").click()
     expect(student.locator(STUDENT)).to_be_hidden()
-    run.close()
+
+    # the replay: who follows stands where the teacher stands, and so does who opens the link only now
+    run.finish()
+    teacher.get_by_role("button", name="Replay", exact=True).click()
+    player, late = ".rs-live .rs-replay", student.context.new_page()
+    expect(student.locator(player)).to_be_visible()
+    teacher.locator(player).get_by_role("slider").fill("1")
+    late.goto(f"{server.url}?class={server.access.room.link}")
+    for page in (student, late):
+        expect(page).to_have_url(re.compile(f"replay={run.run_id}&at=2"))
+        expect(page.locator(f"{player} .rs-replay-step")).to_have_text("step 2 of 2")
+    late.close()
+    teacher.get_by_role("button", name="Replay", exact=True).click()
+    expect(student.locator(player)).to_have_count(0)
 
 
 @pytest.mark.long

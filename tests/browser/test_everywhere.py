@@ -65,6 +65,25 @@ DARK_EVERY_DAY = ("?tab=train", "?tab=runs&compare", "?tab=evaluate")
 """These have most of the colours; the others share their rules."""
 
 
+UNEXPLAINED = """() => {
+  const words = {
+    gold: /\\bgold\\b/i, nats: /\\bnats\\b/i, whitened: /\\bwhitened\\b/i, k3: /\\bk3\\b/i, advantage: /\\badvantage\\b/i, KL: /\\bKL\\b/,
+    "value fit": /\\b(value fit|explained variance)\\b/i, "clipped tokens": /\\b(clipped tokens|clip fraction)\\b/i,
+    "win rate": /\\bwin rate\\b/i,
+  };
+  const names = ".rs-page :is(h2, h3, h4, th, dt, legend, .rs-tile, .rs-key, .rs-segment, .rs-panel-head, .rs-whitened)";
+  const places = [...document.querySelectorAll(names)].filter((node) => node.checkVisibility());
+  return Object.entries(words).flatMap(([word, form]) => {
+    const walk = (node) => document.createTreeWalker(node, NodeFilter.SHOW_TEXT, (text) => form.test(text.data) ? 1 : 3);
+    const first = places.map((node) => walk(node).nextNode()?.parentElement).find((node) => node?.checkVisibility());
+    const tip = first?.closest("[data-term], [data-tip]");
+    return !first || tip?.closest("button, [tabindex]") ? [] : [`${word} is not explained at ${first.outerHTML.slice(0, 120)}`];
+  });
+}"""
+"""Words of the field that have no tip, which a key or a finger can open, in the first heading, label or legend that names them."""
+EXPLAIN = ("?tab=live", "?tab=runs", "?tab=evaluate")
+
+
 def faults_of(page: Any, pages: dict[str, str], in_dark: tuple[str, ...] = ("?",)) -> list[str]:
     """What is wrong on pages: by all rules of axe in light, by its contrasts in dark, and what scrolls sideways on a phone.
 
@@ -76,6 +95,8 @@ def faults_of(page: Any, pages: dict[str, str], in_dark: tuple[str, ...] = ("?",
         page.locator(ready).locator("visible=true").first.wait_for()
         wear(page, "light")
         wrong += [f"{address}: {one}" for one in violations(page, "body")]
+        if address.startswith(EXPLAIN):
+            wrong += [f"{address}: {one}" for one in page.evaluate(UNEXPLAINED)]
         if address.startswith(in_dark):
             wear(page, "dark")
             wrong += [f"{address}, dark: {one}" for one in violations(page, "body", COLOURS_ALONE)]

@@ -585,6 +585,13 @@ def clearest(run: FakeRun) -> tuple[int, int, int]:
 def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: FakeRun, root: Path, live_app: LiveApp) -> None:
     """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before."""
     page = watch_run(run)
+    # it is offered once, in the first run; who says no is not asked again
+    offer = page.get_by_text("The first step is done.")
+    offer.get_by_role("button", name="Not now").click()
+    offer.wait_for(state="hidden")
+    page.reload()
+    page.wait_for_selector(".rs-inspector .rs-token")
+    assert offer.is_hidden()
     page.get_by_role("button", name="Show me around").click()
     for number, word in enumerate(("orange turned out better", "the value head expected", "That is the way its advantage asked for."), 1):
         page.wait_for_function("(text) => document.activeElement.textContent.includes(text)", arg=f"{number} of 3")

@@ -50,7 +50,7 @@ def test_a_person_sorts_searches_and_hides_columns_and_finds_it_so_again(open_pa
     expect(page.locator(".rs-run-table tbody tr")).to_have_count(3)
     assert rows(page) == sorted(NAMES, reverse=True)
     assert "Recipe" not in page.locator(".rs-run-table thead").inner_text()
-    assert page.locator('th [data-sort="score"]').get_attribute("title").startswith("From the first step to the mean of the last tenth")
+    assert page.locator('th [data-sort="score"]').get_attribute("data-tip").startswith("From the first step to the mean of the last tenth")
     page.get_by_label("Search runs").fill("tag-1 finished")
     everything = len(studio.workspace.runs())
     page.get_by_text(f"1 of {everything} runs").wait_for()

@@ -14,6 +14,7 @@ from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.ui.app import launch
 from rlhf_studio.ui.visiting.modes import Mode
+from tests.browser.axe import violations
 from tests.browser.conftest import go, wait_for_form
 from tests.browser.filled import Studio
 
@@ -127,13 +128,35 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     for move, name in (("go_back", "runs"), ("go_back", "train"), ("go_forward", "runs"), ("reload", "runs")):
         getattr(page, move)()
         page.wait_for_function(shown, arg=name)
-    button = page.get_by_role("button", name="Theme")
-    for dark in (False, True):  # from "as the system" to light, and on
-        button.click()
+    # the menu: the keyboard opens it, walks through its choices and closes it; the theme outlasts the page
+    menu = page.get_by_role("button", name="Menu")
+    menu.focus()
+    page.keyboard.press("Enter")
+    expect(menu).to_have_attribute("aria-expanded", "true")
+    assert violations(page, "#rs-page-menu") == []
+    page.keyboard.press("Tab")
+    for dark, name in ((False, "Light"), (True, "Dark")):
+        page.keyboard.press("ArrowRight")
+        expect(page.get_by_role("radio", name=name)).to_be_focused()
         assert page.evaluate("document.body.classList.contains('dark')") is dark
+    page.keyboard.press("Escape")
+    expect(page.locator("#rs-page-menu")).to_be_hidden()
+    expect(menu).to_be_focused()
+    # the bell: what ended, with its link; the browser is asked only when it is switched on
+    page.evaluate("window.Notification = { permission: 'default', requestPermission: async () => (Notification.permission = 'granted') }")
+    page.get_by_role("button", name="Notifications: off").click()
+    events = page.locator("#rs-bell li")
+    expect(events.filter(has_text="over-optimised").filter(has_text="finished: Step 2")).to_have_count(1)
+    assert violations(page, "#rs-bell") == [] and page.evaluate("Notification.permission") == "default"
+    page.get_by_label("Tell me when a run ends").check()
+    expect(page.get_by_role("button", name="Notifications: on")).to_have_count(1)
+    events.get_by_role("link", name="over-optimised").click()
+    page.wait_for_url(f"**run={studio.runs['exploited']}")
+    expect(page.locator("#rs-bell")).to_be_hidden()
+    tab(page, "Runs").click()
     page.goto(f"{studio.url}?run=20261121-000000-abcdef&view=1")  # a link to a run opens Live, and keeps what else the address says
     page.wait_for_function(shown, arg="live")
-    page.get_by_role("button", name="Theme: dark").wait_for()
+    page.locator(".rs-shell-tools button").first.wait_for()
     assert page.evaluate("document.body.classList.contains('dark')") is True
     page.get_by_text("This run is not here").wait_for()
     tab(page, "Runs").click()

@@ -14,6 +14,7 @@ import pytest
 
 from rlhf_studio.analysis.logs.shareable import shareable
 from rlhf_studio.cli.main import main
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.jobs.export import insights
 from rlhf_studio.jobs.export.curves import axis, curves_of
 from rlhf_studio.jobs.export.report import report
@@ -87,6 +88,9 @@ def test_the_report_tells_the_story(reader: RunReader) -> None:
         *("Changed while it ran", "made by RLHF Studio", "cpu, 2 threads", "step 3 of"),
     ):
         assert sentence in text, sentence
+    table = text[text.index("How it began and how it ended") : text.index("Curves")]  # where these words first stand in a heading
+    for name in ("objective/scores", "objective/kl", "nats"):
+        assert GLOSSARY[name].meaning in table, name
     assert "prompts.txt" in text and "anna" not in text and "secret-place" not in text
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.runs.pace import recent_pace
 from rlhf_studio.runs.records import (
     CheckpointInfo,
     Origin,
@@ -152,7 +153,8 @@ def test_status_of_an_ended_run_sums_up_what_has_a_first_and_a_last():
     payload = payloads.status_payload(status(state="finished"), series, [CheckpointInfo(20, "/x", 5, 1.0)], means)
     assert payload["first"] == {"objective/scores": 1.5, "time/total": 2.0}
     assert payload["last"] == {"objective/scores": 19.5, "time/total": 2.0}
-    assert payload["step_seconds"] == 2.0 and payload["worked"] == 40.0 and payload["checkpoints"] == [{"step": 20, "bytes": 5}]
+    assert payload["step_seconds"] == 2.0 and payload["left"] == 114.0  # 57 steps are to come
+    assert payload["worked"] == 40.0 and payload["checkpoints"] == [{"step": 20, "bytes": 5}]
     assert payloads.status_payload(status(), series, [], {})["first"] == {}
     single = payloads.Series()
     single.append([(1, {"objective/scores": 1.5})])  # of which nothing can be compared
@@ -309,7 +311,7 @@ def test_numbers_that_json_has_no_word_for_become_null_however_deep():
 def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():
     series = payloads.Series()
     series.append([(1, {"time/total": 1e39, "a": -1e300}), (2, {"time/total": 3e38, "a": 1.0}), (3, {"time/total": 3e38})])
-    assert payloads.step_seconds(series) == pytest.approx(3e38)
+    assert recent_pace(series.column("time/total")) == pytest.approx(3e38)
     assert json.loads(payloads.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
 
 

@@ -17,10 +17,11 @@ from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import launch, paths
 from rlhf_studio.runs.finding.folders import Listing
 from rlhf_studio.runs.liveness import EngineLock
-from rlhf_studio.runs.records import ALIVE, Origin, RunStatus, State, StepRecord
+from rlhf_studio.runs.records import ALIVE, EventRecord, Origin, RunStatus, State, StepRecord
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.news import News
 from rlhf_studio.ui.runs_page import RunsPage, allowed_actions, course_of
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.train_helpers import OPERATOR, VIEWER
@@ -367,3 +368,23 @@ def test_the_question_is_for_operators_and_bears_nonsense(page: RunsPage, worksp
     assert set(RunsPage(workspace, Access(Mode.READ_ONLY)).resume_question({"run": run_id}, VIEWER)) == {"problem"}
     for nonsense in (None, 5, {}, {"run": 7}, {"run": "../../etc"}, {"run": "no-such-run"}):
         assert set(page.resume_question(nonsense, OPERATOR)) == {"problem"}
+
+
+def test_the_bell_tells_ends_and_the_first_alarm_of_each_kind_the_newest_first(workspace: Workspace) -> None:
+    def alarm(kind: str, text: str) -> EventRecord:
+        return EventRecord("warning", kind, text)
+
+    first = ended(workspace, name="good")
+    failed = ended(workspace, "failed", cause="Out of memory with hf_abcdefghijklmnopqrstuvwxyz.")
+    going = workspace.submit(CONFIG, "going")
+    folder = workspace.run_dir(going)
+    workspace.cancel(going)
+    told = (alarm("skip", "one"), alarm("skip", "two"), alarm("control", "no alarm"), EventRecord("info", "health", "no alarm"))
+    with EngineLock(folder), RunWriter(folder) as writer:
+        writer.set_state("running")
+        for event in told:
+            writer.event(event)
+        events = asyncio.run(News(workspace).news({}, VIEWER))["events"]
+    assert [(event["run"], event["what"]) for event in events] == [(going, "alarm"), (failed, "failed"), (first, "finished")]
+    assert [event["text"].split(" with ")[0] for event in events] == ["one", "Out of memory", "Step 3 of 30"]
+    assert "hf_abcdef" not in str(events) and events[0]["at"] >= events[1]["at"] >= events[2]["at"]

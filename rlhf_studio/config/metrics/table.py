@@ -204,8 +204,8 @@ _VALUE = (
         "val/explained_variance",
         "Explained variance",
         "",
-        "1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than always "
-        "saying the mean return, below 0 is worse. A constant mistake counts too.",
+        "Value fit: 1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than "
+        "always saying the mean return, below 0 is worse. A constant mistake counts too.",
         "Climbs above 0 within the first steps and stays there.",
         usual=(0.0, 1.0),
         colour="critic",

@@ -23,14 +23,11 @@ import httpx
 from rlhf_studio.config import DESKTOP, Permissions, StageConfig
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside.http_client import JsonClient
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, is_alarm
 
 SECONDS = 10.0  # for one message
 LAST_SECONDS = 15.0  # that the end of the process waits for what is still to be sent
 MOST_WAITING = 20
-ALARMS = ("warning", "error")
-"""Levels of the events that are alarms; the end of a run says why it failed itself."""
-NOT_ALARMS = ("failure", "notify", "kept", "resume", "control")
 _FOR_MAC = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 Json = dict[str, Any]
 Post = Callable[[str, Json], None]
@@ -92,7 +89,7 @@ class Notifier:
     def alarms(self, events: Iterable[EventRecord], step: int) -> None:
         """Tell of those events that are alarms, each kind once in the life of this process."""
         for event in events:
-            if event.level in ALARMS and event.kind not in (*NOT_ALARMS, *self._raised):
+            if is_alarm(event.level, event.kind) and event.kind not in self._raised:
                 self._raised.add(event.kind)
                 self._tell("alarm", event.text, {"kind": event.kind, "step": step})
 

@@ -225,7 +225,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def _results(story: Story, curves: list[Curve]) -> str:
     parts = ["## Results"]
     if story.summary:
-        rows = [[title, number(first), number(last), unit] for title, unit, first, last in story.summary]
+        rows = [[title, number(first), number(last), unit] for title, unit, _, first, last in story.summary]
         parts += [story.compared, _table(["", "First", "Last", "Unit"], rows)]
     if curves:
         titles = ", ".join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)

@@ -12,6 +12,7 @@ import numpy as np
 from rlhf_studio import __version__
 from rlhf_studio.analysis.records import Evidence, Finding, Learned
 from rlhf_studio.config import STAGE_TITLES
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.jobs.export.curves import curves_of
 from rlhf_studio.jobs.export.html import Html, join, table, tag
 from rlhf_studio.jobs.export.report_style import STYLE
@@ -109,8 +110,17 @@ def _evidence_text(evidence: Evidence) -> str:
 def _summary(story: Story) -> Html:
     if not story.summary:
         return tag("p", "No steps were recorded.", class_="quiet")
-    rows: list[list[Any]] = [[title, number(first), number(last), unit] for title, unit, first, last in story.summary]
-    return join(tag("p", story.compared, class_="quiet"), table(["", "First", "Last", "Unit"], rows, "figures"))
+    rows: list[list[Any]] = [
+        [join(title, tag("span", meaning, class_="meaning")), number(first), number(last), unit]
+        for title, unit, meaning, first, last in story.summary
+    ]
+    nats = GLOSSARY["nats"]
+    told = any("nat" in unit.split() or "nats" in unit.split() for _, unit, *_ in story.summary)
+    return join(
+        tag("p", story.compared, class_="quiet"),
+        table(["", "First", "Last", "Unit"], rows, "figures"),
+        tag("p", f"{nats.title}: {nats.meaning}", class_="quiet") if told else None,
+    )
 
 
 def _curves(story: Story) -> Html:
@@ -118,7 +128,13 @@ def _curves(story: Story) -> Html:
     if not curves:
         return tag("p", "Nothing to draw: no steps were recorded.", class_="quiet")
     marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]
-    figures = [tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}"), curve_svg(curve, marks)) for curve in curves]
+    explained = {title for title, *_ in story.summary}
+    told_here = [curve.name for curve in curves if curve.title not in explained]
+    meanings = {name: tag("span", GLOSSARY[name].meaning, class_="meaning") for name in told_here}
+    figures = [
+        tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}", meanings.get(curve.name)), curve_svg(curve, marks))
+        for curve in curves
+    ]
     return tag("div", figures, class_="curves")
 
 

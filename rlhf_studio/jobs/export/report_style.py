@@ -47,6 +47,7 @@ th, td { text-align: left; vertical-align: top; padding: 4px 16px 4px 0; border-
 td q, td span, td b { overflow-wrap: anywhere; }
 thead th { white-space: nowrap; color: var(--quiet); font-weight: 500; font-size: 12px; }
 tbody th { font-weight: 400; }
+.meaning { display: block; font-size: 12px; color: var(--quiet); }
 .figures td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .changed th, .changed td { font-weight: 600; }
 code { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 12px; color: var(--quiet); }

@@ -50,7 +50,8 @@ class Story:
     Attributes:
         program: version of this program that created the run.
         tenth: how many steps the first and the last tenth have.
-        summary: (title, unit, how it began, how it ended: :func:`~rlhf_studio.analysis.ends.first_and_last`), where both are known.
+        summary: (title, unit, meaning, how it began, how it ended), where both are known:
+            :func:`~rlhf_studio.analysis.ends.first_and_last`.
         series: metric -> (steps, values), NaN where a value was not finite.
         settings: by section.
     """
@@ -60,7 +61,7 @@ class Story:
     origin: Origin
     program: str
     tenth: int
-    summary: list[tuple[str, str, float, float]]
+    summary: list[tuple[str, str, str, float, float]]
     series: dict[str, tuple[np.ndarray, np.ndarray]]
     answers: list[Answers]
     changes: list[SettingChange]
@@ -86,7 +87,7 @@ def story_of(reader: RunReader) -> Story:
     """Read a run. Raises StoreError."""
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
-    titles = {metric.name: (metric.title, metric.unit) for metric in METRICS}
+    titles = {metric.name: (metric.title, metric.unit, metric.meaning) for metric in METRICS}
     ends = first_and_last(reader, config.stage, telling_of(config).summary)
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
+from rlhf_studio.runs.pace import recent_pace, seconds_left
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.live.payloads import Series, finite
 
-RECENT = 10  # steps whose mean time tells how long the rest takes
 ROW = (
     *("id", "name", "recipe", "stage", "state", "note", "step", "total", "queue_position", "parent", "parent_step", "tags", "starter"),
     *("score_first", "score_last", "gold_first", "gold_last", "kl_last", "verdict"),
@@ -43,9 +41,8 @@ def recipe_settings(recipe: Recipe) -> Json:
 
 def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     """How a run is; ``reader`` is None for one that cannot be read."""
-    times = reader.columns(["time/total"])[1].get("time/total", np.zeros(0))[-RECENT:] if reader is not None else np.zeros(0)
-    seconds = finite(float(np.nanmean(times))) if np.isfinite(times).any() else None
-    left = None if seconds is None or run.state in ENDED else round(seconds * max(0, run.total_steps - run.step), 1)
+    seconds = recent_pace(reader.columns(["time/total"])[1].get("time/total", [])) if reader is not None else None
+    left = None if run.state in ENDED else seconds_left(seconds, run.step, run.total_steps)
     return {
         "run": run.run_id,
         "name": run.name,
@@ -57,7 +54,7 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
         "step": run.step,
         "total_steps": run.total_steps,
         "seconds_per_step": seconds,
-        "seconds_left": left,
+        "seconds_left": None if left is None else round(left, 1),
         "device": run.device,
         "cause": without_secrets(run.cause),
         "queue_position": run.queue_position,

@@ -21,6 +21,7 @@ from rlhf_studio.config.bundled import Recording
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
+from rlhf_studio.runs.pace import recent_pace, seconds_left
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
@@ -139,13 +140,6 @@ def _rows_from(name: str) -> str:
     return "time/total" if name.startswith("time/") and name != "time/elapsed" else name
 
 
-def step_seconds(series: Series) -> float | None:
-    """Mean wall-clock time of the last ten steps, in seconds; None before the first."""
-    recent = series.column("time/total")[-10:]
-    recent = recent[~np.isnan(recent)]
-    return float(recent.mean(dtype=np.float64)) if len(recent) else None  # float32 has no room for the sum of large numbers
-
-
 def listing_payload(runs: Sequence[RunStatus], recordings: Sequence[Recording]) -> dict[str, Any]:
     """What a page without a run gets: the ``newest`` run (of the runs that are alive, if any), and the recordings that it can show."""
     alive = [run for run in runs if run.state in ALIVE]
@@ -174,6 +168,7 @@ def status_payload(
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty: what the
     page then shows of each metric, as ``first`` and ``last``.
     """
+    pace = recent_pace(series.column("time/total"))
     compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,
@@ -201,7 +196,8 @@ def status_payload(
         "silent": silence(status),
         "stop_asked": status.stop_asked_age is not None,
         "may_force_stop": may_force_stop(status),
-        "step_seconds": finite(step_seconds(series)),
+        "step_seconds": finite(pace),
+        "left": finite(seconds_left(pace, status.step, status.total_steps)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
         "first": {name: first for name, (first, last) in first_and_last.items() if first is not None and last is not None and compared},

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
+from rlhf_studio import __version__
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
+from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
+from rlhf_studio.ui.news import News
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.visiting.allowed import RECIPES
 from rlhf_studio.ui.visiting.modes import Mode
@@ -36,9 +40,16 @@ def heading_functions(
     class_page: ClassPage,
     opened: Callable[[], None],
     kept_problem: Callable[[], str] = lambda: "",
+    news: News | None = None,
 ) -> list[Callable[..., Any]]:
-    """What the line above the pages asks the server. Arguments as :func:`where`, and the functions of a class."""
-    return [where(access, login, opened, kept_problem), *class_page.functions()]
+    """What the line above the pages asks the server. Arguments as :func:`where`, the functions of a class, and what the bell tells."""
+    return [where(access, login, opened, kept_problem), words, *([news.news] if news else []), *class_page.functions()]
+
+
+@callable_by(Role.VIEWER, most_bytes=4_000)
+async def words(data: Any) -> Json:
+    """The glossary, for tips on pages that have none of their own."""
+    return {name: asdict(term) for name, term in GLOSSARY.items()}
 
 
 def where(
@@ -58,7 +69,7 @@ def where(
         opened()
         role = access.role_of(request, data)
         plays = role < Role.OPERATOR and access.plays(request, data)
-        facts: Json = {"mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
+        facts: Json = {"version": __version__, "mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
         facts |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
         facts["line"] = line_of(access, request, data)
         facts["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR

@@ -3,6 +3,7 @@ import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
+import { word } from "../shared/tips.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
 const MARK = 5; // pixels from the middle of a mark to its edge
@@ -23,7 +24,7 @@ export class Frontier {
     this.node = el(
       "section",
       { class: "rs-picture-panel rs-box rs-evaluate-frontier", "aria-label": "Frontier" },
-      el("h3", {}, "Score and gold against KL"),
+      el("h3", {}, "Score and ", word("gold", "gold"), " against ", word("sample_kl", "KL")),
       this.sentence,
       this.place,
       this.legend,

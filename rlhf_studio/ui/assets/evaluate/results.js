@@ -4,6 +4,7 @@ import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, number, percent, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
+import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Frontier } from "./frontier.js";
 
@@ -61,7 +62,7 @@ export class Results {
       el(
         "div",
         { class: "rs-evaluate-row" },
-        el("h3", {}, "Win rate"),
+        el("h3", {}, word("win_rate", "Win rate")),
         el("label", {}, el("span", {}, "by "), this.by),
         this.against,
       ),
@@ -107,7 +108,7 @@ export class Results {
       explained ? head("What it is", { class: "rs-evaluate-meaning" }) : null,
     ];
     const lines = columns.map((column, place) => [
-      rowHead(column.title, { title: column.meaning }),
+      rowHead(el("span", { class: "rs-word", tabindex: "0", "data-tip": column.meaning }, column.title)),
       ...rows.map(({ cells }) => valueOf(cells[place], column)),
       explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
     ]);

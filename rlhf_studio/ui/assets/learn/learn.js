@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
-import { mountTips, setGlossary } from "../shared/tips.js";
+import { setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
 import { Lesson } from "./lesson/lesson.js";
 import { Search } from "./search.js";
@@ -56,7 +56,6 @@ class LearnPage {
         el("div", {}, this.poll.notice, this.problem, this.search.results, this.article),
       ),
     );
-    mountTips(host);
     address.watch("learn", (params) => {
       this.search.close();
       this.go(params);

@@ -6,6 +6,7 @@ import { lasting } from "../shared/lasting.js";
 import { isKnown } from "../shared/tokens.js";
 
 const GAP = 10;
+const DONE = "done";
 
 export class Guide {
   /**
@@ -53,6 +54,26 @@ export class Guide {
     inspector.node.append(this.node);
     inspector.title.after(this.start);
     this.start.classList.toggle("rs-new", !lasting.get("guided", false));
+    this.offered = el(
+      "p",
+      { class: "rs-message rs-flow", hidden: true },
+      "The first step is done. Look at one of its tokens: why it was good, and what the update made of it.",
+      pushButton("rs-button rs-small rs-primary", "Show me around", () => this.open()),
+      pushButton("rs-button rs-small", "Not now", () => this.settle()),
+    );
+  }
+
+  /** Offer to show around, in the first run that this person follows from its beginning, and only in this one. */
+  offer(run, begun) {
+    const before = lasting.get("around", null);
+    if (before === null && begun) lasting.set("around", run);
+    show(this.offered, (before === null && begun) || before === run);
+  }
+
+  /** The offer was taken or declined: it does not come back. */
+  settle() {
+    lasting.set("around", DONE);
+    show(this.offered, false);
   }
 
   async open() {
@@ -63,6 +84,7 @@ export class Guide {
     if (!this.inspector.sample) return;
     this.inspector.choose("advantages");
     this.go(0);
+    this.settle();
   }
 
   /** Go to a token that moved clearly; gives why the one that is shown then was taken. */

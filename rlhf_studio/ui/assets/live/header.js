@@ -91,14 +91,8 @@ export class Header {
     const parts = [];
     // Before the first step: since the start, loading included. From the first step on: the training time.
     if (elapsed !== null) parts.push(`${duration(elapsed)} ${status.worked === null ? "since the start" : "elapsed"}`);
-    if (
-      status.state === "running" &&
-      status.total &&
-      status.step_seconds !== null &&
-      status.silent === null &&
-      !status.stop_asked
-    ) {
-      const left = status.step_seconds * (status.total - status.step) - Math.min(since, status.step_seconds);
+    if (status.state === "running" && status.left !== null && status.silent === null && !status.stop_asked) {
+      const left = status.left - Math.min(since, status.step_seconds);
       parts.push(`about ${duration(left)} left`);
       const ends = this.limit && status.started_at !== null && serverNow - status.started_at + left > this.limit;
       if (ends) parts.push(`but it is stopped after ${this.limit / 60} minutes, the limit here`);

@@ -6,7 +6,7 @@ import { Answers } from "./answers.js";
 import { ChartPanel } from "./chart_panel.js";
 import { address } from "../shared/address.js";
 import { ask } from "../shared/dialogs.js";
-import { el, fill, show } from "../shared/dom.js";
+import { el, fill, memory, show } from "../shared/dom.js";
 import { Ending } from "./ending.js";
 import { EventPanel } from "./events.js";
 import { readable } from "../shared/format.js";
@@ -128,13 +128,14 @@ class LivePage {
       { class: "rs-main", hidden: true },
       this.header.node,
       this.scene,
+      this.guide.offered,
       this.replay.node,
       this.content,
     );
     this.empty = new Empty(this.trigger, film, (run) => (address.put("live", { run }, true), this.open(run, {})));
     this.opening = el("p", { class: "rs-hint" }, "Opening the run");
     fill(this.host, this.opening, this.poll.notice, this.main, this.empty.node);
-    mountTips(this.host);
+    mountTips();
   }
 
   /** Send a button's event; gives false when the person went back. Only Resume can have a question. */
@@ -199,6 +200,7 @@ class LivePage {
     });
     whenThemeChanges(() => this.charts.update());
     this.clock = setInterval(() => this.tick(), 1000);
+    addEventListener("rlhf-studio:around", () => this.news.wake());
     address.watch("live", (params) => this.follow(params));
     if (asked) this.open(asked, {});
     else this.open(there.run || there.replay || "", choiceOf(there), there);
@@ -293,7 +295,20 @@ class LivePage {
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
     this.verdict.allow(reply.operator && !this.status.imported && !this.status.program && !this.status.recording);
     this.showStatus();
+    if (memory.get("around", false)) return this.around();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
+  }
+
+  /** Show somebody around who asked for it in the menu: in a recorded run where this one has no tokens to look at. */
+  around() {
+    const { replay } = this.page;
+    const bare = this.status.stage !== "ppo" || !this.ranges.length;
+    if (bare && this.run !== replay) this.open(replay, {});
+    else if (this.work.inspector.sample) {
+      memory.set("around", false);
+      this.guide.open();
+    }
+    return OPENING_WAIT;
   }
 
   /** News while nobody sees the page: only the title changes. The page catches up when it is seen again. */
@@ -374,6 +389,11 @@ class LivePage {
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
     this.replay.offer(status, !isAhead(status.state));
+    const { inspector } = this.work;
+    this.guide.offer(
+      status.run,
+      steers && isAlive(status.state) && status.stage === "ppo" && Boolean(inspector.sample),
+    );
   }
 
   /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */
@@ -394,8 +414,9 @@ class LivePage {
   }
 
   receiveListing(reply) {
-    if (reply.newest) {
-      this.open(reply.newest, {});
+    const around = memory.get("around", false) && this.page.replay;
+    if (reply.newest || around) {
+      this.open(reply.newest || around, {});
       return OPENING_WAIT;
     }
     show(this.main, false);

@@ -29,7 +29,8 @@ class TileView {
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rs-spark", "aria-hidden": "true", preserveAspectRatio: "none" },
       this.line,
     );
-    const label = el("span", { class: "rs-tile-label rs-middle" }, el("i"), spec.label || term(spec.metric).title);
+    const named = el("span", { class: "rs-word" }, spec.label || term(spec.metric).title);
+    const label = el("span", { class: "rs-tile-label rs-middle" }, el("i"), named);
     this.node = el(
       "button",
       {

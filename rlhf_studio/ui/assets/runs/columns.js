@@ -102,10 +102,10 @@ const known = (value) => (Number.isFinite(value) ? value : null);
 const words = (text) => (text || "").toLowerCase();
 
 /**
- * key, title; `tip` says what the numbers are; value(row): what is sorted by, null for nothing; cell(row): what is
- * shown; `first` is the direction of the first click: 1 from small to large, −1 from large to small; `off` columns are
- * shown when a person chooses them, `several` ones while there are runs of several stages; `titleOfSeveral` is a title
- * then.
+ * key, title; `term` names an entry of the glossary, `tip` says what the numbers are; value(row): what is sorted by,
+ * null for nothing; cell(row): what is shown; `first` is the direction of the first click: 1 from small to large, −1
+ * from large to small; `off` columns are shown when a person chooses them, `several` ones while there are runs of
+ * several stages; `titleOfSeveral` is a title then.
  */
 export const COLUMNS = [
   { key: "state", title: "State", first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
@@ -147,6 +147,7 @@ export const COLUMNS = [
     key: "score",
     title: "Score",
     titleOfSeveral: "Result",
+    term: "objective/scores",
     tip: ENDS,
     first: -1,
     value: (row) => known(row.score_last),
@@ -155,6 +156,7 @@ export const COLUMNS = [
   {
     key: "gold",
     title: "Gold",
+    term: "gold/score",
     tip: ENDS,
     first: -1,
     value: (row) => known(row.gold_last),
@@ -163,6 +165,7 @@ export const COLUMNS = [
   {
     key: "kl",
     title: "KL",
+    term: "objective/kl",
     tip: "The mean of the last tenth of the steps.",
     first: -1,
     value: (row) => known(row.kl_last),

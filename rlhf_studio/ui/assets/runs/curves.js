@@ -2,6 +2,7 @@
 import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
+import { unitWords, word } from "../shared/tips.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const MOST_CHARTS = 12;
@@ -126,7 +127,7 @@ export class Curves {
 
 class Chart {
   constructor(name) {
-    this.title = el("h4", {});
+    this.title = word(name);
     this.unit = el("span", { class: "rs-muted" });
     this.reading = new Reading();
     this.plot = new Plot(name, ...this.reading.nodes);
@@ -135,7 +136,7 @@ class Chart {
     this.node = el(
       "article",
       { class: "rs-panel rs-box", data: { metric: name } },
-      el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.unit),
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h4", {}, this.title), this.unit),
       this.plot.node,
       this.readout,
     );
@@ -147,7 +148,7 @@ class Chart {
 
   say(title, unit) {
     setText(this.title, title);
-    setText(this.unit, unit);
+    fill(this.unit, unitWords(unit));
   }
 
   draw(curve, runs, groups, colour, single) {

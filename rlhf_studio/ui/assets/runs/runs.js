@@ -7,7 +7,6 @@ import { debounce, el, fill, memory, pushButton, setText, show } from "../shared
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
 import { pagePoll } from "../shared/lost.js";
-import { mountTips } from "../shared/tips.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { CompareView, offers, partners } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
@@ -61,7 +60,6 @@ class RunsPage {
       rows: () => this.table.rows,
     });
     this.build();
-    mountTips(host);
     this.runNews.wake();
     address.watch("runs", (params) => this.follow(params, true));
     this.looks = 0; // how many more lists to wait for a run that another page asked for

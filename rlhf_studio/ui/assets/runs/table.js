@@ -127,10 +127,11 @@ export class RunTable {
             type: "button",
             class: "rs-sort",
             "data-sort": column.key,
-            title: column.tip || null,
+            "data-term": column.term,
+            "data-tip": column.tip,
             onclick: () => this.sortBy(column),
           },
-          this.titleOf(column),
+          el("span", { class: column.term ? "rs-word" : null }, this.titleOf(column)),
           el("span", { "aria-hidden": "true" }, sorted ? (this.sort.way > 0 ? " \u2191" : " \u2193") : ""),
         ),
       );

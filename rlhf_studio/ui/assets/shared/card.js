@@ -123,7 +123,7 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
     shown.length && card.whitened && Number.isFinite(arrays.whitened_advantages?.[index])
       ? el(
           "p",
-          { class: "rs-whitened", "data-term": "whitened_advantages" },
+          { class: "rs-whitened", tabindex: "0", "data-term": "whitened_advantages" },
           "The loss used ",
           own("whitened_advantages"),
           ": this advantage, whitened over the batch (mean 0, variance 1).",

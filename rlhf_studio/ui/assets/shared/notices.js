@@ -1,4 +1,4 @@
-// What a person sees without looking at the page: the tab's title, and, if wanted, a notification when a run ends.
+// What a person sees without looking at the page: the tab's title, and, if wanted, notifications of ends and alarms.
 import { lasting } from "./lasting.js";
 
 const PRODUCT = "RLHF Studio";
@@ -8,6 +8,7 @@ const ALIVE = ["queued", "loading", "running", "paused"];
 class Notices {
   constructor() {
     this.last = null;
+    this.told = new Set(); // keys of what was told
   }
 
   get possible() {
@@ -35,12 +36,16 @@ class Notices {
     const place = ALIVE.includes(state) && step > 0 ? ` ${step}/${total}` : ` ${state}`;
     document.title = `${SIGNS[state] || "\u25a0"}${place} \u00b7 ${title} \u00b7 ${PRODUCT}`;
     const ended = this.last?.run === run && ALIVE.includes(this.last.state) && !ALIVE.includes(state);
-    if (ended && this.wanted && document.visibilityState === "hidden") this.tell(title, state, step, total);
+    if (ended) this.tell({ key: `${run}:${state}`, title: `${title}: ${state}`, text: `Step ${step} of ${total}` });
     this.last = { run, state };
   }
 
-  tell(title, state, step, total) {
-    const notification = new Notification(`${title}: ${state}`, { body: `Step ${step} of ${total}`, tag: title });
+  /** Tell something once, if that is wanted; what happens before somebody's eyes needs no notification. */
+  tell({ key, title, text }) {
+    if (this.told.has(key)) return;
+    this.told.add(key);
+    if (!this.wanted || document.visibilityState !== "hidden") return;
+    const notification = new Notification(title, { body: text, tag: key }); // one for all tabs
     notification.addEventListener("click", () => window.focus());
   }
 

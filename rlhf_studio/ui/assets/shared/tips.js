@@ -1,7 +1,9 @@
-// One tooltip for the whole page: anything with data-term shows its glossary entry on hover and on focus.
+// One tooltip for all pages: anything with data-term shows its glossary entry on hover, on focus and when it is tapped.
 import { el, fill } from "./dom.js";
 
 let glossary = {};
+let learn = null; // asks for the whole glossary, once, for words that no page has brought
+let mounted = false;
 const box = el("div", { class: "rs-tip", role: "tooltip", id: "rs-tip", hidden: true });
 
 export function term(name) {
@@ -19,11 +21,20 @@ export function term(name) {
 }
 
 export function setGlossary(entries) {
-  glossary = entries;
+  glossary = { ...glossary, ...entries };
 }
 
-/** Show tips for everything inside the page's root. */
-export function mountTips(root) {
+/** A word that is explained where it stands: underlined with dots, and reached with the keyboard. */
+export const word = (name, ...words) => el("span", { class: "rs-word", tabindex: "0", "data-term": name }, words);
+
+/** A unit; nats are explained where they stand. */
+export const unitWords = (unit) => (/\bnats?\b/.test(unit) ? word("nats", unit) : unit);
+
+/** Show tips on every page from now on; `ask` gives the glossary, for pages that do not bring their own. */
+export function mountTips(ask = null) {
+  learn ??= ask;
+  if (mounted) return;
+  mounted = true;
   document.body.append(box);
   let owner = null;
   const hide = () => {
@@ -34,24 +45,45 @@ export function mountTips(root) {
   const open = (node) => {
     if (node === owner) return;
     hide();
-    const content = node.dataset.term ? entryOf(node) : node.dataset.tip ? [el("p", {}, node.dataset.tip)] : null;
-    if (!content) return;
+    const name = node.dataset.term;
     owner = node;
+    if (name && learn && !isWord(name)) return void fetchWords().then((came) => came && owner === node && reopen(node));
+    const content = name ? entryOf(node) : [el("p", {}, node.dataset.tip)];
     fill(box, ...content);
     (node.closest("dialog[open]") || document.body).append(box); // above an open dialog lies only what is in it
     box.hidden = false;
     node.setAttribute("aria-describedby", "rs-tip");
     place(node);
   };
-  const near = (event) => (event.target instanceof Element ? event.target.closest("[data-term], [data-tip]") : null);
-  const over = (event) => (near(event) && root.contains(near(event)) ? open(near(event)) : hide());
-  const escape = (event) => event.key === "Escape" && hide();
-  root.addEventListener("pointerover", over);
-  root.addEventListener("pointerleave", hide);
-  root.addEventListener("focusin", over);
-  root.addEventListener("focusout", hide);
-  document.addEventListener("keydown", escape);
+  const reopen = (node) => {
+    owner = null;
+    open(node);
+  };
+  const over = ({ target }) => {
+    const node = target instanceof Element ? target.closest("[data-term], [data-tip]") : null;
+    if (node) open(node);
+    else hide();
+  };
+  const bymouse = (action) => (event) => event.pointerType !== "touch" && action(event); // a finger taps
+  document.addEventListener("pointerover", bymouse(over));
+  document.documentElement.addEventListener("pointerleave", bymouse(hide));
+  document.addEventListener("click", over);
+  document.addEventListener("focusin", over);
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("scroll", hide, true);
+}
+
+const isWord = (name) => Object.hasOwn(glossary, name) || name.startsWith("reward/");
+
+async function fetchWords() {
+  try {
+    glossary = { ...(await learn()), ...glossary };
+    learn = null;
+    return true;
+  } catch {
+    return false; // the next look at a word asks again
+  }
 }
 
 function entryOf(node) {
@@ -61,6 +93,7 @@ function entryOf(node) {
     el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, entry.unit) : null),
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
+    /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,
     entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, "Good: "), entry.good) : null,
     range ? el("p", { class: "rs-tip-good" }, el("b", {}, "Usual range: "), range) : null,
   ].filter(Boolean);

@@ -1,6 +1,5 @@
-// The sheet of keyboard shortcuts, and whether to be told when a run ends.
+// The sheet of keyboard shortcuts.
 import { el, elEach, pushButton } from "../shared/dom.js";
-import { notices } from "../shared/notices.js";
 
 /** @type {[string, [string, string][]][]} */
 const KEYS = [
@@ -48,32 +47,10 @@ export function openSheet(host) {
     { class: "rs-dialog rs-sheet", "aria-labelledby": "rs-sheet-title" },
     el("h2", { id: "rs-sheet-title" }, "Keyboard shortcuts"),
     groups,
-    noticeChoice(),
     el("div", { class: "rs-dialog-buttons" }, close),
   );
   dialog.addEventListener("close", () => dialog.remove());
   host.append(dialog);
   dialog.showModal();
   close.focus();
-}
-
-/** A box to be told when a run ends; absent where the browser cannot. */
-function noticeChoice() {
-  if (!notices.possible) return null;
-  const note = el("p", { class: "rs-help", role: "status" });
-  const box = el("input", {
-    type: "checkbox",
-    checked: notices.wanted,
-    onchange: async () => {
-      box.checked = await notices.want(box.checked);
-      note.textContent = notices.refused ? "Your browser does not let this page send notifications." : "";
-    },
-  });
-  return el(
-    "section",
-    {},
-    el("h3", {}, "When a run ends"),
-    el("label", {}, box, " Tell me with a notification of this browser, while a Live page is open in some tab."),
-    note,
-  );
 }

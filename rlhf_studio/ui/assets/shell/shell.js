@@ -1,11 +1,12 @@
-// What lies around the pages: the product's name, the way past the tabs, the theme, and the sheet of shortcuts.
+// What lies around the pages: the product's name, the way past the tabs, the bell and the menu, and tips.
 import { address } from "../shared/address.js";
 import { el, fill, newTab, show } from "../shared/dom.js";
 import { Poll, setPace } from "../shared/poll.js";
 import { isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
-import { textSizeButton } from "./text_size.js";
-import { themeButton } from "./theme_button.js";
 import { classTools } from "../classroom/classroom.js";
+import { mountTips } from "../shared/tips.js";
+import { Bell } from "./bell.js";
+import { Menu } from "./menu.js";
 import { openSheet } from "./sheet.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
@@ -71,7 +72,7 @@ function keepFocus() {
   if (!navigator.userActivation?.hasBeenActive) return; // the page is just being opened
   setTimeout(() => {
     const has = /** @type {HTMLElement} */ (document.activeElement);
-    if (!has || has === document.body || has.offsetParent === null) enterPage();
+    if (!has || has === document.body || !has.checkVisibility()) enterPage();
   }, SETTLED);
 }
 
@@ -92,12 +93,13 @@ function recordingLink(run) {
 }
 
 /** How the app is used, and what whoever looks at it may do; nothing where one person uses it and may do everything. */
-async function sayWhere(host, node, server) {
+async function sayWhere(host, node, server, menu) {
   const poll = new Poll({ awake: () => isOnScreen(host) });
   whenShown(host, () => poll.wake());
   const told = await poll.first(() => server.where({ view: onlyWatches() }));
   poll.stop();
   setPace(told.pace);
+  menu.take(told);
   Object.assign(document.body.dataset, { starts: told.starts, limit: told.limit }); // for the pages
   if (!told.line && !told.notice) return;
   const links = [
@@ -117,22 +119,15 @@ async function sayWhere(host, node, server) {
 
 export async function mount({ host, server }) {
   const where = el("p", { class: "rs-page rs-where", hidden: true });
+  const menu = new Menu(() => openSheet(host));
+  const bell = new Bell(server).drop;
   fill(
     host,
     el("a", { class: "rs-skip", href: "#pages", onclick: skip }, "Skip to the page"),
     el("h1", { class: "rs-brand" }, "RLHF Studio"),
-    el(
-      "div",
-      { class: "rs-shell-tools" },
-      textSizeButton(),
-      themeButton(),
-      el(
-        "button",
-        { type: "button", class: "rs-tool", title: "Keyboard shortcuts (?)", onclick: () => openSheet(host) },
-        el("span", { "aria-hidden": "true" }, "?"),
-        el("span", { class: "rs-hidden" }, "Keyboard shortcuts"),
-      ),
-    ),
+    el("div", { class: "rs-shell-tools" }, bell.button, menu.drop.button),
+    bell.panel,
+    menu.drop.panel,
   );
   document.addEventListener("keydown", (event) => {
     if (event.key !== "?" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
@@ -140,8 +135,9 @@ export async function mount({ host, server }) {
     event.preventDefault();
     openSheet(host);
   });
+  mountTips(() => server.words({}));
   const pages = await tabsThere();
   followTabs(pages);
   pages.firstElementChild?.after(where);
-  sayWhere(host, where, server).catch((error) => console.error(error));
+  sayWhere(host, where, server, menu).catch((error) => console.error(error));
 }

@@ -1,10 +1,10 @@
-// The size of all text, for a projector: chosen with one button and remembered on this machine.
+// The size of all text, for a projector: chosen in the menu and remembered on this machine.
 //
 // Browsers enlarge a page for one person at one screen; this is for the page that a whole room reads. In all rules the
 // sizes of text and columns are multiplied, and so are the widths at which a page becomes narrower: large text needs
 // the layout of a narrower window.
-import { el } from "../shared/dom.js";
 import { TEXT_SIZES, keepTextSize, textSize } from "../shared/lasting.js";
+import { Segments } from "../shared/segments.js";
 
 const SIZES = ["small", "body", "large", "title", "display"].map((name) => `--rs-text-${name}`); // see tokens.css
 const PROPERTIES = ["font-size", "--body-text-size", "grid-template-columns", ...SIZES];
@@ -64,22 +64,15 @@ function watchNewRules() {
   );
 }
 
-export function textSizeButton() {
-  const sign = el("span", { "aria-hidden": "true" }, "A");
-  const words = el("span", { class: "rs-hidden" });
-  const button = el("button", { type: "button", class: "rs-tool rs-text-size" }, sign, words);
-  const draw = () => {
-    const percent = `${Math.round(100 * textSize())}\u00a0%`;
-    words.textContent = button.title = `Text size: ${percent}`;
-    sign.textContent = textSize() === 1 ? "A" : percent;
-  };
-  button.addEventListener("click", () => {
-    keepTextSize(TEXT_SIZES[(TEXT_SIZES.indexOf(textSize()) + 1) % TEXT_SIZES.length]);
+/** The three sizes; the one that was chosen before is in force at once. */
+export function textSizeChoice() {
+  const sizes = TEXT_SIZES.map((size) => ({ value: String(size), label: `${Math.round(100 * size)}\u00a0%` }));
+  const choose = (value) => {
+    keepTextSize(Number(value));
     enlargeAll(textSize());
-    draw();
-  });
+  };
   if (textSize() !== 1) enlargeAll(textSize());
   watchNewRules();
-  draw();
-  return button;
+  const look = { radio: true, framed: true };
+  return new Segments({ "aria-label": "Text size" }, sizes, String(textSize()), choose, look).node;
 }

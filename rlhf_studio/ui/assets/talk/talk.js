@@ -6,7 +6,6 @@ import { pagePoll } from "../shared/lost.js";
 import { ColourChoice } from "../shared/answers.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
-import { mountTips } from "../shared/tips.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
 import { Exchange, followJob, invitation } from "./exchange.js";
@@ -285,7 +284,6 @@ const runOf = (value) =>
 /** Draw the page into `host`; called once when the component appears. */
 export function mount(options) {
   const page = new TalkPage(options);
-  mountTips(options.host);
   const { reward } = address.params("talk");
   if (reward) page.tryReward(reward);
   address.watch("talk", ({ talk, reward: asked }) => {
