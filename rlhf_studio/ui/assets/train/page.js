@@ -357,9 +357,10 @@ export class TrainPage {
   /** A setting is left: from now on it is said when it is empty and must not be. */
   left(target) {
     const name = settingOf(target);
+    if (!name) return;
     const offered = name === this.offered; // the focus was put there by the page, not by the person
     this.offered = "";
-    if (!name || offered || this.touched.has(name)) return;
+    if (offered || this.touched.has(name)) return;
     this.touched.add(name);
     this.show(this.answer);
   }
