@@ -25,12 +25,12 @@ def words(text: str) -> frozenset[str]:
 WATCH = words(
     """
     shell: where words news class_now
-    train: boot check preview to_yaml
+    train: first boot check preview to_yaml
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form
     live, runs: experiment_ideas export_look
     train, live: replay
-    feedback: boot
+    feedback: boot example
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot
     learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
@@ -64,7 +64,7 @@ OPERATE = words(
     runs: loss resume_question open_log
     live, runs: experiment_start export_start export_cancel
     road: road_look road_start road_go road_stop
-    feedback: results rating_link add_items manage export train_on
+    feedback: results rating_link add_items from_run manage export train_on
     talk: ask news halt playground_model playground_ask playground_news playground_halt
     learn: break_start
     evaluate: begin duel vote

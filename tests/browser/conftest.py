@@ -190,7 +190,7 @@ def section(page: Any, title: str) -> Any:
 
 def open_form(page: Any) -> None:
     """The Train page's form, from its first screen."""
-    page.get_by_role("button", name="Change settings").click()
+    page.get_by_role("button", name=re.compile("^(Change|See the) settings$")).click()
     page.locator(".rs-sections").wait_for()
 
 

@@ -42,9 +42,9 @@ def tab(page: Any, name: str) -> Any:
 def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callable[..., Any], tmp_path: Path) -> None:
     server = launch(tmp_path, start=lambda *_, **__: pytest.fail("nothing is started here"))
     server.dispatcher.stop()  # a queued run stays queued
-    page = open_page("?tab=train", at=server)
+    page = open_page("?tab=live", at=server)
     rows, name = page.locator(".rs-run-row"), page.locator(".rs-head .rs-name")
-    page.get_by_role("button", name=RECORDED[1]).click()
+    page.get_by_role("link", name=RECORDED[1]).click()
     expect(name).to_have_text(RECORDED[1])
     expect(page.locator(".rs-inspector .rs-token").first).to_be_visible()
     expect(page.get_by_role("region", name="Before and now")).to_be_visible()
@@ -188,8 +188,8 @@ def test_a_read_only_app_opens_with_its_runs_and_offers_nothing_that_cannot_be_d
     expect(page.get_by_text("No run yet")).to_have_count(0)
     expect(page.get_by_role("button", name="Open Train")).to_have_count(0)
     tab(page, "Train").click()
-    expect(page.locator(".rs-watch-first button")).to_have_text(RECORDED)
     expect(page.get_by_text("This app was started read-only").locator("visible=true")).to_have_count(1)
+    wait_for_form(page)
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
     page.keyboard.press("Escape")

@@ -13,7 +13,6 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.runs.writer import RunWriter
-from rlhf_studio.ui.live.payloads import summary_rows
 
 NAN = math.nan
 
@@ -32,7 +31,7 @@ def test_both_pages_say_the_same_where_numbers_are_missing(tmp_path: Path) -> No
     reader = scored(tmp_path / "run", [NAN if step % 3 == 2 else float(step) for step in range(1, 41)])
     table = reader.summary()
     ends = reader.first_and_last(["objective/scores"])
-    assert summary_rows(ends, 40) == [{"name": "objective/scores", "from": table["score_first"], "to": table["score_last"]}]
+    assert ends == {"objective/scores": (table["score_first"], table["score_last"])}
     assert (table["score_first"], table["score_last"]) == (1.0, pytest.approx(116 / 3))  # step 1, and steps 37 to 40 without 38
 
 

@@ -129,7 +129,18 @@ def test_exported_names_are_imported_somewhere():
 
 
 # Classes of Gradio's own elements, which our rules must name.
-OF_GRADIO = {"dark", "divider", "fillable", "gradio-container", "html-container", "main", "tab-container", "tab-wrapper", "tabitem"}
+OF_GRADIO = {
+    "dark",
+    "divider",
+    "fillable",
+    "gradio-container",
+    "html-container",
+    "main",
+    "pending",
+    "tab-container",
+    "tab-wrapper",
+    "tabitem",
+}
 
 
 def classes_of(style: str) -> set[str]:

@@ -23,6 +23,9 @@ export const choiceOf = ({ step, sample, token }) => ({
   token: whole(token),
 });
 
+/** Whether a question to the class stands above the page: no address opens a sheet over it, a person's own click does. */
+const asked = () => document.querySelector(".rs-class-card:not([hidden])") !== null;
+
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
 
 /**
@@ -84,7 +87,7 @@ export class WorkArea {
   reset(choice) {
     this.failed = new Set(); // of scratch, samples and tokens: those whose last question got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
-    this.want(this.choice.token !== null);
+    this.want(this.choice.token !== null && !asked());
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
     this.waiting = "";
@@ -260,7 +263,7 @@ export class WorkArea {
   /** Show again what was chosen at another time. */
   restore(choice) {
     this.choice = choice;
-    this.want(choice.token !== null);
+    this.want(choice.token !== null && !asked());
     this.shown = { step: null, sample: null, epoch: -1 };
     return this.changed();
   }

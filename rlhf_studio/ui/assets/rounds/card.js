@@ -9,6 +9,11 @@ const WATCHING = "You are watching. To answer, open the class link: ask your tea
 const REPLACED = "You cannot answer: there is a new class link. Ask your teacher for it, and open it.";
 const CLOSED = "Your teacher has closed the round.";
 
+/** On a small screen the inspector lies over the page: a question takes its place. */
+function uncovered() {
+  document.querySelectorAll(".rs-inspector-place > dialog[open]").forEach((sheet) => sheet.close());
+}
+
 export class RoundCard {
   /** @param poll  of the class */
   constructor(server, teaches, poll) {
@@ -74,6 +79,7 @@ export class RoundCard {
     this.may = may;
     this.whyNot = whyNot;
     show(this.node, Boolean(view.id));
+    if (fresh && view.id && !this.teaches) uncovered();
     if (!view.id) {
       this.steering?.end();
       fill(this.answer);
