@@ -48,5 +48,10 @@ def duration(seconds: float) -> str:
     return f"{_two_digits(seconds)} s"
 
 
+def score_text(value: float) -> str:
+    """A score in a sentence: two decimals and a real minus sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
 def _two_digits(value: float) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.evaluation.compare import prompt_means
 from rlhf_studio.analysis.evaluation.intervals import Interval, mean
 from rlhf_studio.analysis.evaluation.many import LEVEL, p_values
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.units import score_text
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        begin = f"Gold is highest at {best} ({gold:.2f}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        begin = f"Gold is highest at {best} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
         unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
         if not unsure:
             return f"{begin}; no policy has a higher score and a lower gold."
@@ -110,8 +111,8 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
     return (
-        f"The reward is over-optimised: from {best} to {worst} the score rises from {score:.2f} to {then_score:.2f} and gold falls from "
-        f"{gold:.2f} to {then_gold:.2f}."
+        f"The reward is over-optimised: from {best} to {worst} the score rises from {score_text(score)} to {score_text(then_score)} and "
+        f"gold falls from {score_text(gold)} to {score_text(then_gold)}."
     )
 
 

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.units import score_text
 
 MOST_MOMENTS, MOST_CHECKPOINTS = 8, 40
 KL_STEPS = 2
@@ -64,8 +65,8 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         at, fall = int(np.searchsorted(run.steps, finding.since)), judges.fall(gold)
         now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
         then = now[best] if np.isfinite(now[best]) else score.start
-        change = f"gold {points(fall.best[at])} → {points(fall.now[at])} since step {int(run.steps[best]):,}"
-        scores = points(then), points(now[at])
+        change = f"gold {score_text(fall.best[at])} → {score_text(fall.now[at])} since step {int(run.steps[best]):,}"
+        scores = score_text(then), score_text(now[at])
         what = "the score rises and gold falls" if now[at] > then and scores[0] != scores[1] else "gold falls, the score does not rise"
         yield _moment(finding.since, "gold_turns", f"Gold turns: {what} ({change}, score {' → '.join(scores)}).")
 
@@ -111,7 +112,7 @@ def _score(run: RunData) -> Iterator[Moment]:
     risen = judges.risen(score)
     if risen.any():
         at = int(np.argmax(risen))
-        change = f"{points(score.start)} → {points(score.start + judges.rise(score)[0][at])}"
+        change = f"{score_text(score.start)} → {score_text(score.start + judges.rise(score)[0][at])}"
         yield _moment(run.steps[at], "score", f"The score has risen by more than chance: {change}.")
 
 
@@ -139,8 +140,3 @@ def _settings(run: RunData) -> Iterator[Moment]:
 
 def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def points(value: float) -> str:
-    """A score as the verdict writes it: two decimals and a real minus sign."""
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")

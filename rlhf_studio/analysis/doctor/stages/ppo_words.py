@@ -9,7 +9,7 @@ from rlhf_studio.analysis.doctor.check import figure
 from rlhf_studio.analysis.doctor.expectation import NIGHT, Outlook
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.run_data import RunData
-from rlhf_studio.units import duration
+from rlhf_studio.units import duration, score_text
 
 
 def nothing_words(run: RunData, score: ScoreSeries, change: str, compared: str) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def nothing_words(run: RunData, score: ScoreSeries, change: str, compared: str) 
         sentence = f"Nothing learned{so_far}: the policy is where it began. {change}."
         reason = f"The KL is {kl} nats: no policy so near to another scores higher by more than {figure(near, 2)}, and {matters}."
         return sentence, reason
-    rose = f"rose by {_points(most)} at most" if most > 0 else "did not rise"
+    rose = f"rose by {score_text(most)} at most" if most > 0 else "did not rise"
     by_steps = " Its error is estimated from how far the means of successive steps lie apart." if score.by_steps else ""
     sentence = f"Nothing learned{so_far}: the score {rose}, and {figure(MATTERS * score.spread, 2)} would matter. {change}."
     return sentence, f"{compared}: {interval(score)}{by_steps}"
@@ -34,7 +34,7 @@ def interval(score: ScoreSeries) -> str:
     """Between what the rise lies, and what would matter, as a sentence."""
     least, most = (float(part[-1]) for part in by_scores(score))
     matters = f"{figure(MATTERS * score.spread, 2)} would matter, {MATTERS:g} times the spread of single scores"
-    return f"the rise lies between {_points(least)} and {_points(most)} (each end with 95 %); {matters}."
+    return f"the rise lies between {score_text(least)} and {score_text(most)} (each end with 95 %); {matters}."
 
 
 def more_steps(expected: Outlook) -> str:
@@ -61,12 +61,8 @@ def expectation(expected: Outlook) -> str:
         at += f" ({night}{duration(time)} at {duration(expected.pace)} a step)"
     kl = f", with a KL of up to {figure(expected.kl, 2)} nats" if np.isfinite(expected.kl) else ""
     limits = "from no further gain to the trend carried on, by no more than it gained so far and not above the best answer yet"
-    return f"Expect a score of {_points(expected.low)} to {_points(expected.high)} after {at}{kl}: {limits}."
+    return f"Expect a score of {score_text(expected.low)} to {score_text(expected.high)} after {at}{kl}: {limits}."
 
 
 def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count:,} steps"
-
-
-def _points(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
