@@ -23,7 +23,7 @@ export const choiceOf = ({ step, sample, token }) => ({
   token: whole(token),
 });
 
-/** Whether a question to the class stands above the page: no address opens a sheet over it, a person's own click does. */
+/** Whether a question to the class stands above the page: then no address opens a sheet over it, only a click. */
 const asked = () => document.querySelector(".rs-class-card:not([hidden])") !== null;
 
 const TYPING = new Set(["INPUT", "TEXTAREA", "SELECT"]);
