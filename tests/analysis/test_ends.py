@@ -62,7 +62,7 @@ def test_headline_report_sweep_and_road_tell_the_same_ends(tmp_path: Path) -> No
     other = write_stage_run(tmp_path, "reward_model", rows[:100], reward_model={"learning_rate": 1e-3})
     name = "reward_model/eval_accuracy"
     assert headline_ends(reader, "reward_model") == HeadlineEnds(name, 0.51, 0.9, falls=False, percent=True)
-    assert [row[2:] for row in story_of(reader).summary if row[0] == "Held-out accuracy"] == [(0.51, 0.9)]
+    assert [row[-2:] for row in story_of(reader).summary if row[0] == "Held-out accuracy"] == [(0.51, 0.9)]
     assert [[cell and cell.mean for cell in row] for row in sweep_table([reader, other], name).cells] == [[0.9], [0.7]]
     assert headline_of(reader) == "Held-out accuracy 51.0 % → 90.0 %."
 

@@ -15,7 +15,7 @@ def test_every_quantity_of_a_token_has_an_entry():
 def test_every_entry_explains_in_sentences_and_has_a_range_or_none():
     for name, entry in GLOSSARY.items():
         assert entry.title and entry.title[0].isupper() and len(entry.title) <= 26, name
-        for sentence in (entry.meaning, entry.good):
+        for sentence in [entry.meaning, *filter(None, [entry.good])]:  # of a unit no value is good
             assert sentence.endswith(".") and "!" not in sentence, name
         assert (entry.healthy_low is None) is (entry.healthy_high is None), name
         assert entry.healthy_low is None or entry.healthy_low < entry.healthy_high, name
