@@ -27,6 +27,8 @@ from tests.ui.fake_run import FakeRun, config
 from tests.ui.live_app import LiveApp
 from tests.waiting import wait_until
 
+expect = pytest.importorskip("playwright.sync_api").expect
+
 pytestmark = pytest.mark.browser
 TITLE = "document.querySelector('.rs-picker h3').textContent"
 HIDE = """() => {
@@ -118,12 +120,14 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
         assert box["y"] >= 0 and box["y"] + min(box["height"], 160) <= 900, part
     assert page.locator(".rs-verdict-sentence").inner_text().startswith("Improving.")
     curves = page.locator("[data-chart=kl] .rs-plot-frame")
+    expect(curves).to_have_attribute("role", "slider")  # it is drawn, and can be read by keys
     curves.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
+    expect(curves).to_have_attribute("aria-valuenow", "5")
     stored = RunReader(run.folder).columns(["objective/kl", "objective/kl_coef"])[1].values()
     beside = [float(text) for text in curves.locator("b").all_inner_texts()]  # another estimator of the KL is drawn when asked for
-    assert beside == [pytest.approx(values[4], abs=0.006) for values in stored] and curves.get_attribute("aria-valuenow") == "5"
+    assert beside == [pytest.approx(values[4], abs=0.006) for values in stored]
     colours = """(which) => [...document.querySelectorAll(`.rs-answers .rs-answer${which} .rs-tinted`)]
       .filter((node) => node.style.getPropertyValue('--v') !== '0.0%').map((node) => node.dataset.sign)"""
     for quantity in ("KL", "Value"):  # the start has a KL and values of 0: neither says anything of its text
