@@ -211,7 +211,7 @@ function kappaGrid(names, cohen) {
   const corner = head(el("span", { class: "rs-hidden" }, "Annotator"));
   const grid = table([corner, ...short.map((name) => numberHead(name))], rows, { class: "rs-kappas" });
   return [
-    el("div", { class: "rs-sideways" }, grid),
+    scrolled("Agreement of each two", grid),
     el(
       "p",
       { class: "rs-help" },
@@ -245,14 +245,17 @@ function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
 }
 
 const sideways = (heads, rows, numbersFrom) =>
-  el(
-    "div",
-    { class: "rs-sideways" },
+  scrolled(
+    heads.join(", "),
     table(
       heads.map((title, place) => (place < numbersFrom ? title : numberHead(title))),
       rows,
     ),
   );
+
+/** What may be wider than a phone: it is scrolled sideways, by keys too. */
+const scrolled = (name, node) =>
+  el("div", { class: "rs-sideways", tabindex: "0", role: "region", "aria-label": name }, node);
 
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
 function lean({ share, count, interval, leans }) {

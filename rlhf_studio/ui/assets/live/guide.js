@@ -56,7 +56,7 @@ export class Guide {
     this.start.classList.toggle("rs-new", !lasting.get("guided", false));
     this.offered = el(
       "p",
-      { class: "rs-message rs-flow", hidden: true },
+      { class: "rs-message rs-flow rs-offered", hidden: true },
       "The first step is done. Look at one of its tokens: why it was good, and what the update made of it.",
       pushButton("rs-button rs-small rs-primary", "Show me around", () => this.open()),
       pushButton("rs-button rs-small", "Not now", () => this.settle()),
