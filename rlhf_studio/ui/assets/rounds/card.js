@@ -11,7 +11,8 @@ const CLOSED = "Your teacher has closed the round.";
 
 /** On a small screen the inspector lies over the page: a question takes its place. */
 function uncovered() {
-  document.querySelectorAll(".rs-inspector-place > dialog[open]").forEach((sheet) => sheet.close());
+  for (const sheet of document.querySelectorAll("dialog[open]"))
+    if (sheet instanceof HTMLDialogElement && sheet.closest(".rs-inspector-place")) sheet.close();
 }
 
 export class RoundCard {
