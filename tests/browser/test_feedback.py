@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import re
@@ -150,14 +149,29 @@ def test_from_a_new_task_over_its_votes_to_a_reward_model(
     assert "good 3" not in page.content()
 
 
-def lose_the_reply(route: Any) -> None:
-    """Votes reach the app, but the page does not hear of it."""
-    with contextlib.suppress(playwright.Error):  # the last one may be under way when the connection is mended
-        if "verdict" in (route.request.post_data or ""):
+class Line:
+    """The connection of a page: one route for the whole test, for a browser may still send a request past a new one."""
+
+    def __init__(self, page: Any) -> None:
+        self.works()
+        page.route(VOTES, lambda route: self.handle(route))
+
+    def works(self) -> None:
+        self.handle = lambda route: route.continue_()
+
+    def breaks(self) -> None:
+        self.handle = lambda route: route.abort()
+
+    def loses_the_reply(self) -> None:
+        """Votes reach the app, but the page does not hear of it."""
+
+        def lose(route: Any) -> None:
+            if "verdict" not in (route.request.post_data or ""):
+                return route.continue_()
             route.fetch()
-            route.abort()
-        else:
-            route.continue_()
+            return route.abort()
+
+        self.handle = lose
 
 
 def test_no_answer_is_lost_or_counted_twice_when_the_app_does_not_answer(
@@ -166,19 +180,20 @@ def test_no_answer_is_lost_or_counted_twice_when_the_app_does_not_answer(
     task, _ = feedback.create(NewTask("Lost"), [NewItem(f"p{number}", ("one", "two")) for number in range(5)])
     other, _ = feedback.create(NewTask("Other"), [NewItem("p", ("three", "four"))])
     page = rate(task.id)
-    page.route(VOTES, lambda route: route.abort())
+    line = Line(page)
+    line.breaks()
     page.keyboard.press("t")
     expect(page.get_by_text(KEPT)).to_be_visible()
     assert verdicts(feedback, task.id) == []
     page.reload()  # the tab is closed, and opened again while the app does not answer
-    page.unroute(VOTES)
+    line.works()
     expect(page.get_by_text("1 by you")).to_be_visible()
     assert verdicts(feedback, task.id) == ["tie"]
-    page.route(VOTES, lose_the_reply)  # an answer that was stored, but whose reply was lost
+    line.loses_the_reply()  # an answer that was stored, but whose reply was lost
     page.keyboard.press("x")
     expect(page.get_by_text(KEPT)).to_be_visible()
     assert verdicts(feedback, task.id) == ["tie", "both_bad"]
-    page.unroute(VOTES)
+    line.works()
     expect(page.get_by_text("2 by you")).to_be_visible()
     assert verdicts(feedback, task.id) == ["tie", "both_bad"]
 
@@ -190,12 +205,12 @@ def test_no_answer_is_lost_or_counted_twice_when_the_app_does_not_answer(
         page.keyboard.press("t")
         expect(page.get_by_text(f"feedback.db may not be written. {KEPT}")).to_be_visible()
     expect(page.get_by_text("3 by you")).to_be_visible()
-    page.route(VOTES, lambda route: route.abort())
+    line.breaks()
     page.keyboard.press("t")
     expect(page.get_by_text(KEPT)).to_be_visible()
     page.get_by_role("button", name="All tasks").click()  # it is sent from another task too
     page.locator(f'[data-task="{other.id}"]').get_by_role("button", name="Start").click()
-    page.unroute(VOTES)
+    line.works()
     expect(page.get_by_text("three")).to_be_visible()
     page.keyboard.press("x")
     expect(page.get_by_role("heading", name="All done")).to_be_visible()
