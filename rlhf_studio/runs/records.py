@@ -215,6 +215,11 @@ class SettingChange:
     new: Any
 
 
+Kind = Literal["studio", "program", "watched", "log"]
+"""Who trains a run: an engine of ours; somebody's own program with our engine; another trainer, which records it here; or whoever wrote
+the log that it was read from."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a run comes from, beside its settings.
@@ -242,6 +247,28 @@ class Origin:
     settings_given: list[str] = field(default_factory=list)
     controls: list[str] | None = None
     program: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """Who trains the run; everything that is said of where a run comes from begins here."""
+        if self.imported:
+            return "log" if self.controls is None else "watched"
+        return "program" if self.program else "studio"
+
+    @property
+    def only_read(self) -> str:
+        """Why nothing here can train this run or go on with it, as the end of a sentence about it; empty where something can."""
+        return {
+            "log": f"was read from {self.imported}: there is no model to train. Start a new run.",
+            "watched": f"is trained by {self.imported}, outside this app, which has its model and its settings. Start a new run.",
+            "program": f"was made by {self.program}, which has its prompts and rewards: run that again, or start a new run from the policy "
+            "in one of its checkpoints.",
+            "studio": "",
+        }[self.kind]
+
+    def knows(self, setting: str) -> bool:
+        """Whether the value of a setting, named like ``ppo.kl_coef``, is what the run was trained with, and not a default of ours."""
+        return self.settings_known or setting in self.settings_given
 
     @property
     def trained_by(self) -> str:

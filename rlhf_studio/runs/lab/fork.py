@@ -34,19 +34,11 @@ _WORTH_PACKING = 0.2  # share of a database's pages that are free
 
 
 def refuse_only_read(reader: RunReader) -> None:
-    """Raises StoreError for a recording, for a run whose records were read from a file, and for one that a program has made."""
+    """Raises StoreError for a recording, and for a run that only others can train: see ``Origin.only_read``."""
     if paths.is_recording(reader.run_dir):
         raise OnlyRead()
-    origin = reader.origin()
-    if origin.imported:
-        text = f"The run {reader.run_dir.name} was read from {origin.imported}: there is no model to train. Start a new run."
-        raise StoreError(text, "state")
-    if origin.program:
-        raise StoreError(
-            f"The run {reader.run_dir.name} was made by {origin.program}, which has its prompts and rewards: run that again, "
-            "or start a new run from the policy in one of its checkpoints.",
-            "state",
-        )
+    if why := reader.origin().only_read:
+        raise StoreError(f"The run {reader.run_dir.name} {why}", "state")
 
 
 def settings_at(run_dir: Path, step: int | None) -> StageConfig:

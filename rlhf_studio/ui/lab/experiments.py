@@ -189,8 +189,7 @@ class Experiments:
 
     def _sweep(self, run: str, axes: Mapping[str, list[Any]], name: str) -> list[str]:
         reader = self._workspace.reader(run)
-        if source := reader.origin().imported:
-            raise StoreError(f"This run was read from {source}: there is no model to train. Start a new run.", "state")
+        refuse_only_read(reader)
         config = reader.config()
         known = [(own, self._checked(own, run)) for _, own in sweep_configs(config, axes)]
         title = name.strip() or visible(self._workspace.status(run).name, lines=False)
