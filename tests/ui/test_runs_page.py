@@ -98,7 +98,7 @@ def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Wo
     by_id = {row["id"]: row for row in rows(page)}
     assert list(by_id) == sorted(by_id, key=lambda run_id: by_id[run_id]["created_at"], reverse=True)
     assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (1, 2)
-    assert by_id[first]["actions"] == ["move", "cancel", "follow", "rename", "mark", "archive", "delete"]
+    assert by_id[first]["actions"] == ["move", "cancel", "follow", "copy", "rename", "mark", "archive", "delete"]
     assert by_id[failed]["note"] == "The disk is full."
     assert by_id[failed]["actions"] == ["resume", "follow", "rename", "mark", "archive", "delete"]
 

@@ -55,6 +55,7 @@ def open_to_programs(demo: gr.Blocks, functions: Sequence[Program]) -> None:
             texts = arguments_of(event.fn)
             for part, argument in zip(parameters_of(event.fn), event.inputs, strict=True):
                 _describe(argument, part.name, texts[part.name])
+            event.outputs[0].label = "answer"
 
 
 def _describe(argument: Any, name: str, text: str) -> None:
