@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -195,7 +196,7 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.get_by_role("button", name="Open a log").click()
     line = {"step": 1, "prompt": "a", "response": "b", "reward": 0.5}
     log = {"name": "theirs.jsonl", "mimeType": "application/jsonl", "buffer": json.dumps(line).encode()}
-    page.get_by_label("File", exact=True).set_input_files(log)
+    page.locator(".rs-file").set_input_files(log)
     page.get_by_role("dialog").get_by_role("button", name="Open").click()
     expect(row).to_contain_text("read from theirs.jsonl")
     expect(row).to_contain_text("finished")

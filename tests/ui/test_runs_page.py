@@ -100,7 +100,7 @@ def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Wo
     assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (1, 2)
     assert by_id[first]["actions"] == ["move", "cancel", "follow", "copy", "rename", "mark", "archive", "delete"]
     assert by_id[failed]["note"] == "The disk is full."
-    assert by_id[failed]["actions"] == ["resume", "follow", "rename", "mark", "archive", "delete"]
+    assert by_id[failed]["actions"] == ["resume", "follow", "copy", "rename", "mark", "archive", "delete"]
 
 
 def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspace) -> None:
