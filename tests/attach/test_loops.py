@@ -76,7 +76,7 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     (missing, *_) = [note for note in diagnose(reader).verdict.notes if note.startswith("Not checked")]
     assert "numbers that they need are not recorded" in missing
     shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
-    assert shown == {"ppo.kl_coef": 0.2, "trainer.ppo.kl_coef": 0.2}  # no default that nobody chose
+    assert shown == {"ppo.kl_coef": 0.2}  # no default that nobody chose
 
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 
@@ -51,11 +51,11 @@ def open_to_programs(demo: gr.Blocks, functions: Sequence[Program]) -> None:
     for function in functions:
         gr.api(function, api_name=function.__name__, api_description=about(function), queue=False, concurrency_limit=None)
     for event in demo.fns.values():
-        if event.fn in functions:
-            texts = arguments_of(event.fn)
+        if event.fn is not None and event.fn in functions:
+            texts, answer = arguments_of(event.fn), cast(Any, event.outputs[0])
             for part, argument in zip(parameters_of(event.fn), event.inputs, strict=True):
                 _describe(argument, part.name, texts[part.name])
-            event.outputs[0].label = "answer"
+            answer.label = "answer"
 
 
 def _describe(argument: Any, name: str, text: str) -> None:
