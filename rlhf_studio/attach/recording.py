@@ -93,6 +93,10 @@ class Recording:
         """Say how many steps the run is to have."""
         self._put(lambda writer: writer.plan(total_steps))
 
+    def counts_words(self) -> None:
+        """Say that responses are texts without tokens."""
+        self._put(lambda writer: writer.counts_words())
+
     def asked(self, control: Control) -> bool:
         """Whether a person has asked for it and it was not carried out yet."""
         return bool(self._open.get(control)) and not self.ended
