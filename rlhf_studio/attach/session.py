@@ -126,7 +126,8 @@ class Session:
         ``metrics`` have the last word over those. Time since the step that was recorded last is shared equally by the steps since then.
         ``made`` is when the step was complete, by :meth:`now`; None for now.
         """
-        if self.recording is None:
+        recording = self.recording
+        if recording is None:
             return
         now = self.now() if made is None else made
         seconds, elapsed = (now - self._last) / max(1, step - self._last_step), now - self._began
@@ -141,9 +142,7 @@ class Session:
                 times["episode"] = float(self._episodes)
                 lengths = [response.length for response in responses]
                 if self._words is None:  # of some with tokens and some without, the lengths that are known count tokens
-                    self._words = all(length is None for length in lengths)
-                    if self._words and self.recording is not None:
-                        self.recording.counts_words()
+                    self._words = recording.words = all(length is None for length in lengths)
                 if self._words:
                     times["tokens/response_length"] = sum(len(words_of(own.response or "")) for own in responses) / len(responses)
                 if None in lengths and not self._told_of_texts:
@@ -155,7 +154,7 @@ class Session:
             extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "estimator": self._estimator}
             return step_record(step, responses, every, self._texts, events=told, **extra)
 
-        self.recording.commit(record)
+        recording.commit(record)
 
     def finish(self, error: BaseException | None = None) -> None:
         """End the run as the training has ended: by itself, by a person, or with an error."""

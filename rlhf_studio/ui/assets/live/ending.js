@@ -23,8 +23,8 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, only_read, recording, critic, verdict} of the run
-   *                  that is shown
+   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict} of the
+   *                  run that is shown
    * @param film      id of the recording of a judge that is fooled
    * @param vary      opens the form with the run's settings, at the setting that made it fail (`failed`) or at `field`
    * @param takeHome  opens the dialog that exports a run: ({run, name})
@@ -79,7 +79,8 @@ export class Ending {
 
   /** The smaller steps. */
   row({ failed, operator, trains }) {
-    const { checkpoints, only_read: read, recording, stage } = this.run();
+    const { checkpoints, kind, only_read: read, recording, stage } = this.run();
+    const ours = kind === "studio" || kind === "program"; // by our engine: a lesson can compute with its numbers
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const some = !failed && stage !== "evaluation" && saved;
     const variation = recording ? "Train with its settings" : "Run a variation";
@@ -89,7 +90,7 @@ export class Ending {
       some && operator && stage === "reward_model" && reward(),
       (some || (recording && operator)) && this.button("Take it home", () => this.takeHome(this.run())),
       this.button("Compare", () => this.compare()),
-      !failed && stage === "ppo" && learnLink(this.run()),
+      !failed && ours && stage === "ppo" && learnLink(this.run()),
       operator && !failed && (!read || recording) && this.button(variation, () => this.vary({ field: this.field })),
       trains && failed && saved && this.button("Take it home", () => this.takeHome(this.run())),
     ].filter(Boolean);
