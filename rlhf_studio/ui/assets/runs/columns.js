@@ -88,6 +88,7 @@ const VERDICTS = [
   "overfits",
   "nothing learned",
   "cannot tell yet",
+  "not known",
   "too early",
   "rising",
   "improving",
