@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const { modelName } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
+const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
 
 test("models whose folders are called alike are told apart by the folders around them", () => {
+  const { value } = COLUMNS.find(({ key }) => key === "model");
   const names = {
-    "Qwen/Qwen3-0.6B": "Qwen3-0.6B",
+    "Qwen/Qwen3-0.6B": "qwen3-0.6b",
     "bundled/world-policy": "world-policy",
     "/home/me/tries/second/model/": "second/model",
     "/ws/runs/own/checkpoints/step-000020/policy": "own/checkpoints/step-000020/policy",
@@ -14,5 +15,5 @@ test("models whose folders are called alike are told apart by the folders around
     "/model": "model",
     "": "–",
   };
-  for (const [model, name] of Object.entries(names)) assert.equal(modelName(model), name);
+  for (const [model, name] of Object.entries(names)) assert.equal(value({ model }), name);
 });

@@ -70,7 +70,7 @@ const ALIKE = /^(model|policy|base|adapter|reward_model|final|best|last|latest|o
 const NUMBERED = /^(step|checkpoint|global_step|epoch)[-_]?\d+$/i;
 
 /** What tells a model from others: the last part of its name, with those before it where many folders end so. */
-export function modelName(model) {
+function modelName(model) {
   const parts = String(model ?? "")
     .split(/[/\\]/)
     .filter(Boolean);
@@ -153,7 +153,7 @@ export const COLUMNS = [
     title: "Model",
     first: 1,
     off: true,
-    value: (row) => words(row.model),
+    value: (row) => words(modelName(row.model)),
     cell: ({ model }) =>
       model === UNKNOWN ? NONE : el("span", { class: "rs-model", title: model || "" }, modelName(model)),
   },

@@ -76,7 +76,7 @@ const tooLarge = (size) =>
 /** What is said of a log that was opened, with the way to its run. */
 export function openedLine({ run, steps, rollouts, notes, following }) {
   const told = notes.map((note) => readable(note, 400)).join(" ");
-  const link = run ? pageLink("Look at the run", "live", { run }, "rs-link rs-opened") : "";
-  if (following) return run ? ["The log is followed: its run grows with it. ", link, " ", told] : [told];
-  return [`Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. `, link, " ", told];
+  const link = run && pageLink("Look at the run", "live", { run }, "rs-link rs-opened");
+  if (following) return run ? ["The log is followed: its run grows with it. ", link, ". ", told] : [told];
+  return [`Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. `, link, ". ", told];
 }
