@@ -29,14 +29,25 @@ from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that may be a part of a name of TRL
-WEIGHTS = {"lesson": 1.6, "station": 1.2, "scene": 1.2, "question": 1.0, "term": 1.0, "code": 0.6, "page": 1.2, "document": 1.0, "setting": 0.9, "check": 0.9}
+WEIGHTS = {
+    "lesson": 1.6,
+    "station": 1.2,
+    "scene": 1.2,
+    "question": 1.0,
+    "term": 1.0,
+    "code": 0.6,
+    "page": 1.2,
+    "document": 1.0,
+    "setting": 0.9,
+    "check": 0.9,
+}
 """How much a result of a kind counts beside the others."""
 IGNORED = frozenset(
     re.findall(
         r"\w+",
-        "a about all an and any are as at be by can did do does doing done for from get give go have here how i if in is it just let like look "
-        "make me my not of on or our out part put should so some take than that the their them then there these they this those to us use used "
-        "vs want was we what when where which who why will with would you your",
+        "a about all an and any are as at be by can did do does doing done for from get give go have here how i if in is it just let like "
+        "look make me my not of on or our out part put should so some take than that the their them then there these they this those to us "
+        "use used vs want was we what when where which who why will with would you your",
     )
 )
 SHORTEST_STEM = 5
@@ -89,8 +100,17 @@ def results_of(query: str, language: str = "en") -> list[Json]:
             best.setdefault(f"{entry.kind} {entry.title} {address}", _result(entry, expression))
         if len(best) >= MOST:
             break
-    ranked = sorted(best.values(), key=lambda result: plain(result["title"]) != plain(query.strip()))  # a title as it was typed
+    ranked = sorted(best.values(), key=lambda result: _as_typed(result, query))
     return [*map(_named, first), *ranked[: MOST - len(near)], *map(_named, last)]
+
+
+def _as_typed(result: Json, query: str) -> int:
+    """Which results come first: a title that is the query's words, if they are several, with a place and without; then one that begins
+    with them."""
+    typed, words = plain(query).split(), plain(result["title"]).split()
+    if len(typed) < 2 or words[: len(typed)] != typed:
+        return 3
+    return 2 if words != typed else int(not result["to"])
 
 
 def fts_queries(query: str) -> Iterator[str]:
@@ -205,7 +225,7 @@ def _prose(piece: Any) -> str:
     if isinstance(piece, str):
         return piece
     if isinstance(piece, list):
-        joined = " " if piece and isinstance(piece[0], dict) and "kind" in piece[0] and _is_block(piece[0]) else ""
+        joined = " " if piece and isinstance(piece[0], dict) and _is_block(piece[0]) else ""
         return joined.join(_prose(part) for part in piece)
     if piece.get("kind") == "code" and "text" in piece:
         return str(piece["text"])

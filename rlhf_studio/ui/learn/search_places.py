@@ -51,6 +51,9 @@ OTHER_WORDS = {
     "docs/deploy.md#a-gradio-space": "deploy to a Space, deploy a Space, host it on Spaces",
     "docs/faq.md#which-label-of-a-sentiment-classifier-is-the-reward": "the positive reward is extracted",
     "docs/feedback.md#results": "inter-annotator agreement",
+    "docs/planner.md": "how much memory a 7B model needs",
+    "docs/data.md#chats": "chat template",
+    "docs/many-gpus.md": "multi-GPU, distributed training",
     "gae": "gamma and lambda",
     "gae/constants": "detach the result from the computation graph, no_grad",
     "gae/right_to_left": "computation in reverse, reversed, backwards",
@@ -69,11 +72,11 @@ OTHER_WORDS = {
     "rlhf/only_good": "fine-tune on positive reviews, SFT",
     "tour.whitening": "normalize normalise standardize advantages",
 }
-"""Words that people ask with and a text does not have, by the place that answers them: a lesson, ``lesson/scene``, a station, a section of a
-document (``docs/api.md#anchor``), a setting or a check of the doctor."""
+"""Words that people ask with and a text does not have, by the place that answers them: a lesson, ``lesson/scene``, a station, a section of
+a document (``docs/api.md#anchor``), a setting or a check of the doctor."""
 
 
 def plain(text: str) -> str:
-    """Text in the form that is searched: Greek letters by name, names split at their capitals, Chinese characters apart, -ise written -ize."""
+    """Text in the form that is searched: Greek letters by name, names split at their capitals, Chinese characters apart, -ise as -ize."""
     spread = HAN.sub(r" \g<0> ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.translate(_GREEK)))
     return _SPELLING.sub("iz", spread.lower())

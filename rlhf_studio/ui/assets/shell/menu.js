@@ -24,7 +24,7 @@ export class Menu {
     const help = [
       pushButton("rs-drop-item", "Show me around", closing(showAround)),
       pageLink("Tour of the code of one step", "learn", { place: "tour" }, "rs-drop-item"),
-      pageLink("Lessons, and a search in all of them", "learn", {}, "rs-drop-item"),
+      pageLink("Help, and a search", "learn", { place: "help" }, "rs-drop-item"),
       pushButton("rs-drop-item", ["Keyboard shortcuts", el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
     ];
     this.drop = new Drop({

@@ -54,7 +54,7 @@ export function showWanted(page) {
   const wanted = memory.get("train.wanted", null);
   if (!wanted || !isOnScreen(page.root)) return;
   memory.set("train.wanted", null);
-  page.say(whose(wanted.name, wanted.cause));
+  if (wanted.name) page.say(whose(wanted.name, wanted.cause));
   if (page.sections.mark(wanted.field, wanted.cause)) page.sections.reveal(wanted.field);
   else if (wanted.cause) page.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
 }
