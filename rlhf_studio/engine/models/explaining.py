@@ -180,7 +180,7 @@ def _policy(loaded: tuple[Any, dict[str, Any]] | str) -> Loaded:
     )
 
 
-def _of_class(model: nn.Module) -> dict[str, str]:
+def _of_class(model: nn.Module) -> dict[str, Any]:
     kind = type(model)
     return {"class_name": kind.__name__, "module": kind.__module__, "file": str(inspect.getsourcefile(kind))}
 

@@ -8,17 +8,12 @@ const PLACE = "help";
 const FIRST = "faq";
 const FEW = 3; // sections that are seen without a list of them
 
-/** The styles of this place alone. */
-const styled = new Promise((resolve) => {
-  const href = new URL("help.css", import.meta.url).href;
-  document.head.append(el("link", { rel: "stylesheet", href, onload: resolve, onerror: resolve }));
-});
-
 export class Help {
   /** @param page  (article, contents(title, entries), entry(...), mark(...), need(...), choose(params), tell(...)) */
   constructor(page) {
     this.page = page;
     this.shown = "";
+    this.shelf = null; // all documents
     this.lead = leadOf(page);
   }
 
@@ -40,10 +35,10 @@ export class Help {
 
   /** Whether the document came, and is still wanted. */
   async load(show, wanted) {
-    this.documents ??= await this.page.need("help_shelf");
-    const [text] = await Promise.all([this.page.need("help_text", { document: show }, wanted), styled]);
+    this.shelf ??= await this.page.need("help_shelf");
+    const text = await this.page.need("help_text", { document: show }, wanted);
     if (!wanted()) return false;
-    const { documents } = this.documents;
+    const { documents } = this.shelf;
     this.page.contents(
       "Help",
       documents.map(({ name, title }) => this.page.entry({ place: PLACE, show: name }, title, "")),

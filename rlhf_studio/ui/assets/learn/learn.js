@@ -21,6 +21,7 @@ const PLACES = [
 class Later {
   constructor(page) {
     this.page = page;
+    this.help = null;
   }
 
   async go(params) {
