@@ -1,4 +1,4 @@
-// The menu of the line above the pages: how the pages look, the keys, and where help is. All of it works offline.
+// The menu of the line above the pages: how the pages look, the keys, and help. All works offline.
 import { el, memory, pushButton, setText } from "../shared/dom.js";
 import { address } from "../shared/address.js";
 import { pageLink } from "../shared/links.js";
