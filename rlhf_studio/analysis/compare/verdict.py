@@ -17,16 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, RunGroup, SettingRow
-from rlhf_studio.analysis.compare.wording import difference, teaches, title, value_text
+from rlhf_studio.analysis.compare.scale import GOLD, SCORE, judged_differently, not_one_scale
+from rlhf_studio.analysis.compare.wording import MOST_NAMED, difference, title, value_text
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Kind
 from rlhf_studio.runs.rows import tenth
 
-GOLD, SCORE, KL = "gold/score", "objective/scores", "objective/kl"
+KL = "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"} | {
     metric.name: metric.title.lower() for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())
 }
@@ -78,7 +80,9 @@ def judge(
         differ = difference(rows, runs, there)
         how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
         return f"These runs were {how}, so their {_plural(NAMES[metric])} cannot be compared. {differ}", notes
-    if metric == GOLD and not judged_differently(rows, SCORE):
+    if why := not_one_scale([readers[run] for run in there], metric):
+        return f"{why}. {_each_by_itself(results, runs, metric)}", notes
+    if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
         notes.append("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round.")
@@ -101,18 +105,25 @@ def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
 
 def _of_different_stages(runs: Sequence[ComparedRun]) -> str:
     titles = [STAGE_TITLES[stage] for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
-    named = " and ".join([", ".join(titles[:-1]), titles[-1]])
-    none = f"These runs are of different stages ({named}), and no number says of all of them how good they are"
+    none = f"These runs are of different stages ({_all_of(titles)}), and no number says of all of them how good they are"
     return f"{none}: compare their policies on the Evaluate page."
 
 
-def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
-    """Whether the runs' values of this metric come from different judges."""
-    rows = [row for row in rows if teaches(row.setting) and row.differs()]
-    of_gold = [row for row in rows if row.setting == "reward.gold"]
-    of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold"]
-    of_data = [row for row in rows if row.setting.startswith("data.")]  # which examples are held out comes from them
-    return bool(of_gold if metric == GOLD else of_reward if metric == SCORE else of_data)
+def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun], metric: str) -> str:
+    """Where each run's own values of a metric began and ended, in the order of the runs."""
+    ends = []
+    for result in sorted(results, key=lambda result: result.runs[0]):
+        first = [value for run in result.runs if (value := runs[run].first[metric]) is not None]
+        began = f"from {_number(float(np.mean(first)))} " if first else ""
+        ends.append(f"{result.text} went {began}to {_number(result.value)}")
+    more = len(ends) - MOST_NAMED
+    listed = ends if more <= 0 else [*ends[:MOST_NAMED], f"{more} more {'run' if more == 1 else 'runs'} are in the table of figures"]
+    return f"Each by itself: {_all_of(listed)} ({NAMES[metric]}, first step and mean of the last tenth)."
+
+
+def _all_of(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def _plural(name: str) -> str:
@@ -243,18 +254,31 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> li
         notes.append(f"Not finished yet: {', '.join(going)}.")
     if metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
-    notes += [
-        f"“{run.label}” was read from a log that does not give all settings: it is taken for no seed of another run, what its log does not "
-        "give is shown as “–”, and its score may come from another reward."
-        for run in runs
-        if not run.settings_known
-    ]
+    notes += _not_all_known(runs)
     for run in runs:
         notes += [
             f"“{run.label}”: {title(setting)} was changed to {value_text(value)} at step {step}, while it ran."
             for step, setting, value in run.changed
         ]
     return notes
+
+
+_SOURCES: dict[Kind, str] = {
+    "program": "made by a person's own program, which has its prompts and rewards",
+    "watched": "trained outside this app",
+    "log": "read from a log",
+}
+
+
+def _not_all_known(runs: Sequence[ComparedRun]) -> list[str]:
+    """One sentence about the runs whose settings are not all known; empty where there is none."""
+    parts = []
+    for kind, source in _SOURCES.items():
+        names = [f"“{run.label}”" for run in runs if run.kind == kind and not run.settings_known]
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        parts += [f"{_all_of([*names[:MOST_NAMED], *more])} ({source})"] if names else []
+    end = "such a run is not averaged with others, and a setting that is not known is shown as “–”."
+    return [f"Not all settings are known of {_all_of(parts)}: {end}"] if parts else []
 
 
 def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) -> list[str]:

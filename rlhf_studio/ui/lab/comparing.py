@@ -126,7 +126,8 @@ class Comparing:
             "runs": [asdict(run) for run in comparison.runs],
             "groups": [asdict(group) for group in comparison.groups],
             "settings": [
-                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in comparison.settings
+                {**asdict(row), "differs": row.differs(), "title": fields[row.setting].title if row.setting in fields else row.setting}
+                for row in comparison.settings
             ],
             "metrics": [{"name": name, **_word(words, name)} for name in comparison.metrics],
             "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
