@@ -61,9 +61,7 @@ def lines_of(chart: Chart, metrics: DataFrame) -> list[DrawnLine]:
     return lines + [DrawnLine(name, "left", "soft", False, f"part-{1 + row % EXTRA_COLOURS}") for row, name in enumerate(extras)]
 
 
-def draw(
-    chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any, one_scale: bool = False
-) -> Any:
+def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any, one_scale: bool = False) -> Any:
     """The figure. ``targets``: (first step, value) of each dashed line by the name of its setting; ``objects``: plotly.graph_objects;
     ``one_scale``: whether score and gold of the run share an axis (:class:`~rlhf_studio.analysis.replay.scale.OneScale`).
 

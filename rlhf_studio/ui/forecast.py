@@ -79,8 +79,8 @@ class Estimate:
 
     Attributes:
         low, high: seconds; the same where a run was timed.
-        source: what they rest on: the time that the recipe took elsewhere, or the same as the newest runs here scale it; an earlier run with
-            these settings, or with other sizes; or the machine's rate alone.
+        source: what they rest on: the time that the recipe took elsewhere, or the same as the newest runs here scale it; an earlier run
+            with these settings, or with other sizes; or the machine's rate alone.
         steps: how many there are; 0 where that is not known before the data has been read.
     """
 

@@ -323,8 +323,8 @@ _SPEED = (
         "time/left",
         "Time left",
         "seconds",
-        "Steps that remain, times the median time of this run's last ten steps. Before its first step, the time on the Train page tells: it "
-        "comes from the recipe, from earlier runs or from the machine's rate, and says from which.",
+        "Steps that remain, times the median time of this run's last ten steps. Before its first step, the time on the Train page tells: "
+        "it comes from the recipe, from earlier runs or from the machine's rate, and says from which.",
         "Settles after a few steps.",
     ),
     Metric("speed/episodes_per_second", "Episodes per second", "episodes/s", "Responses finished per second of the whole step.", "Steady."),

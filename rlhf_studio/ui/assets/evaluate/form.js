@@ -103,20 +103,23 @@ export class Form {
     );
   }
 
-  setRuns(runs) {
+  /** The runs that have kept policies; the form begins with `ends`, the run that the page offers, else with the newest. */
+  setRuns(runs, ends) {
     const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
     if (rows === this.rows) return;
     const before = this.run.value;
     this.rows = rows;
     this.runs = runs;
     each(this.run, runs, ({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`));
-    if (runs.some(({ id }) => id === before)) this.run.value = before;
+    const first = ends?.id ?? runs[0]?.id ?? "";
+    this.run.value = runs.some(({ id }) => id === before) ? before : first;
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
     this.setSteps();
     if (!this.policies.length && runs.length) {
-      this.add(`${runs[0].id}@start`);
-      this.add(`${runs[0].id}@${runs[0].steps.at(-1)}`);
+      const { steps } = runs.find(({ id }) => id === first);
+      this.add(`${first}@start`);
+      this.add(`${first}@${steps.at(-1)}`);
     }
   }
 

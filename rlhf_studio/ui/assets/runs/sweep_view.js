@@ -82,12 +82,7 @@ export class SweepView {
             number(cell.mean, 3),
             two && cell.runs.length > 1 ? el("small", {}, ` ${range(cell)}`) : null,
           );
-    const spread = (cell) =>
-      el(
-        "td",
-        { class: "rs-figure" },
-        cell && cell.runs.length > 1 ? range(cell) : "one run",
-      );
+    const spread = (cell) => el("td", { class: "rs-figure" }, cell && cell.runs.length > 1 ? range(cell) : "one run");
     return compared(
       heads,
       rows.map((value, row) => [
