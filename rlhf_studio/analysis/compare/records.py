@@ -136,6 +136,7 @@ class Comparison:
         watched: prompts that at least two of the runs watch, or all of a single run's.
         verdict: one sentence, and what differs in a second one.
         notes: what to bear in mind, short sentences.
+        one_scale: those of the metrics whose numbers are known to mean the same in all runs that have them.
     """
 
     runs: list[ComparedRun]
@@ -145,6 +146,7 @@ class Comparison:
     watched: list[WatchedPrompt]
     verdict: str
     notes: list[str]
+    one_scale: list[str]
 
 
 @dataclass(frozen=True)

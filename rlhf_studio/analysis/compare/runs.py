@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
+from rlhf_studio.analysis.compare.scale import of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last
@@ -68,7 +69,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
     recorded = [set(reader.metric_names()) for reader in readers]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
-    return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
+    return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
 
 
 def _summary(stages: Sequence[Stage]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from functools import cache
 
 from rlhf_studio.analysis.compare.records import SettingRow
 from rlhf_studio.analysis.compare.wording import fields_of, teaches
@@ -30,6 +31,18 @@ def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
     section, _ = _judge_of(metric)
     settings = [row.setting for row in rows if teaches(row.setting) and row.differs() and row.setting.startswith(f"{section}.")]
     return bool(section) and any((setting == "reward.gold") == (metric == GOLD) for setting in settings)
+
+
+def of_one_scale(readers: Sequence[RunReader], recorded: Sequence[Set[str]], metrics: Sequence[str]) -> list[str]:
+    """The metrics that are known to mean the same in all runs that have ``recorded`` them."""
+    knows = cache(lambda run, section, gold: _knows_judge(readers[run], section, GOLD if gold else ""))
+    alike = []
+    for metric in metrics:
+        section, _ = _judge_of(metric)
+        those = [run for run, names in enumerate(recorded) if metric in names]
+        if len(those) < 2 or not section or all(knows(run, section, metric == GOLD) for run in those):
+            alike.append(metric)
+    return alike
 
 
 def not_one_scale(readers: Sequence[RunReader], metric: str) -> str:

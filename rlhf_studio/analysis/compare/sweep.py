@@ -28,12 +28,12 @@ def sweep_table(readers: Sequence[RunReader], metric: str) -> SweepTable:
     settings = [plain_settings(reader) for reader in readers]
     axes = _axes(readers, settings)
     placed = [run for run, plain in enumerate(settings) if all(is_known(plain, axis) for axis in axes)]
-    if why := not_one_scale([readers[run] for run in placed], metric):
+    last = {run: first_and_last(readers[run], readers[run].status().stage, [metric])[metric][1] for run in placed}
+    if why := not_one_scale([readers[run] for run, value in last.items() if value is not None], metric):
         raise ValueError(f"{why}.")
     values = {run: [_value(settings[run], axis) for axis in axes] for run in placed}
     rows = _ordered([own[0] for own in values.values()])
     columns = _ordered([own[1] for own in values.values()]) if len(axes) == 2 else [None]
-    last = {run: first_and_last(readers[run], readers[run].status().stage, [metric])[metric][1] for run in placed}
     whole = {run for run in placed if all_known(settings[run])}
     cells = [[_cell(values, last, whole, [row, column][: len(axes)]) for column in columns] for row in rows]
     return SweepTable(metric, axes, rows, columns, cells, [run for run in range(len(readers)) if run not in values])
@@ -82,5 +82,5 @@ def _cell(values: Mapping[int, Sequence[Any]], last: Mapping[int, float | None],
     known = [value for run in runs if (value := last[run]) is not None]
     if not known:
         return Cell(runs, None, None, None)
-    alike = len(runs) == 1 or whole.issuperset(runs)
+    alike = len(runs) == 1 or whole >= set(runs)
     return Cell(runs, sum(known) / len(known) if alike else None, min(known), max(known))

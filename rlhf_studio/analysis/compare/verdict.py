@@ -27,6 +27,7 @@ from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Kind
 from rlhf_studio.runs.rows import tenth
+from rlhf_studio.units import score_text
 
 KL = "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"} | {
@@ -35,6 +36,8 @@ NAMES = {GOLD: "gold score", SCORE: "score"} | {
 NAMES[SCORE] = "score"
 FALLS = frozenset(name for headline in HEADLINES.values() if headline.falls for name in headline.names)
 """Metrics of which the lowest is the best."""
+MOST_TOLD = 4
+"""So many runs that cannot be ranked are told one by one."""
 LEVEL = 0.05
 """Chance of a wrong statement of a comparison."""
 RECENT_STEPS = 20
@@ -67,7 +70,8 @@ def judge(
     if metric is None:
         return _of_different_stages(runs), _notes(runs, range(len(runs)), "")
     there = [run for run in range(len(runs)) if runs[run].last.get(metric) is not None]
-    notes = _notes(runs, there, metric)
+    unlike = not_one_scale([readers[run] for run in there], metric)
+    notes = _notes(runs, there, metric, ranked=not unlike)
     failed = _failed_early(runs, groups, there)
     there = [run for run in there if run not in failed]
     notes += [f"“{runs[run].label}” failed after step {runs[run].step}, so its seeds' mean is without it." for run in failed]
@@ -80,8 +84,8 @@ def judge(
         differ = difference(rows, runs, there)
         how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
         return f"These runs were {how}, so their {_plural(NAMES[metric])} cannot be compared. {differ}", notes
-    if why := not_one_scale([readers[run] for run in there], metric):
-        return f"{why}. {_each_by_itself(results, runs, metric)}", notes
+    if unlike:
+        return f"{unlike}. {_each_by_itself(results, runs, metric)}", notes
     if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
@@ -116,9 +120,8 @@ def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun],
         first = [value for run in result.runs if (value := runs[run].first[metric]) is not None]
         began = f"from {_number(float(np.mean(first)))} " if first else ""
         ends.append(f"{result.text} went {began}to {_number(result.value)}")
-    more = len(ends) - MOST_NAMED
-    listed = ends if more <= 0 else [*ends[:MOST_NAMED], f"{more} more {'run' if more == 1 else 'runs'} are in the table of figures"]
-    return f"Each by itself: {_all_of(listed)} ({NAMES[metric]}, first step and mean of the last tenth)."
+    listed = _all_of(ends) if len(ends) <= MOST_TOLD else f"{', '.join(ends[:MOST_TOLD])}; the table of figures has all {len(ends)}"
+    return f"Each by itself, its {NAMES[metric]} in the first step and on average in the last tenth: {listed}."
 
 
 def _all_of(parts: Sequence[str]) -> str:
@@ -235,24 +238,24 @@ def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
 
 
 def _number(value: float) -> str:
-    """Two decimals, three below 0.1; none of an exponent; with a minus sign."""
-    digits = 2 if abs(value) >= 0.1 or abs(value) < 0.0005 else 3
-    text = f"{value:.{digits}f}" if abs(value) < 100 else f"{value:.0f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+    """Two decimals as everywhere, three below 0.1; none of an exponent; with a minus sign."""
+    if 0.0005 <= abs(value) < 0.1:
+        return f"{value:.3f}".replace("-", "−")
+    return score_text(value) if abs(value) < 100 else f"{value:.0f}".replace("-", "−")
 
 
-def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> list[str]:
+def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ranked: bool = True) -> list[str]:
     missing = [run for index, run in enumerate(runs) if index not in there and (metric in (GOLD, SCORE) or not run.step)]
     notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
     unmeasured = [run for index, run in enumerate(runs) if index not in there and run not in missing]
     notes += [f"“{run.label}” was not measured by the {NAMES[metric]}." for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
-        notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is judged by its own last tenth.")
+        notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is summed up by its own last tenth.")
     going = [f"“{runs[run].label}”" for run in there if runs[run].state in ("loading", "running", "paused")]
     if going:
         notes.append(f"Not finished yet: {', '.join(going)}.")
-    if metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
+    if ranked and metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
     notes += _not_all_known(runs)
     for run in runs:
@@ -264,9 +267,9 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> li
 
 
 _SOURCES: dict[Kind, str] = {
-    "program": "made by a person's own program, which has its prompts and rewards",
-    "watched": "trained outside this app",
     "log": "read from a log",
+    "watched": "trained outside this app",
+    "program": "made by a program that keeps its prompts and rewards",
 }
 
 

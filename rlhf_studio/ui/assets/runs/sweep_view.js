@@ -6,7 +6,7 @@ import { compared, written } from "./values.js";
 /** "a", "a and b", "a, b and c". */
 const listed = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
 
-const FIRST = ["gold/score", "objective/scores"];
+const FIRST = ["gold/score", "objective/scores", "objective/kl"];
 
 export class SweepView {
   /** @param ask  asks for the table of a metric */
@@ -27,7 +27,8 @@ export class SweepView {
     );
   }
 
-  draw({ runs, settings, metrics }) {
+  draw({ runs, settings, metrics: all }) {
+    const metrics = all.filter(({ one_scale }) => one_scale); // what means something else in each run is no table
     const differ = settings.filter((row) => row.differs);
     const varied = differ.filter((row) => row.setting !== "engine.seed");
     const possible = differ.length > 0 && varied.length <= 2 && metrics.length > 0;
