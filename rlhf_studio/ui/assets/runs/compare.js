@@ -193,11 +193,15 @@ export class CompareView {
           {},
           swatch(run.place),
           el(
-            "a",
-            { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
-            readable(run.label, 200),
+            "span",
+            {},
+            el(
+              "a",
+              { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
+              readable(run.label, 200),
+            ),
+            el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
           ),
-          el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
           runs.length > 1
             ? el(
                 "button",

@@ -31,7 +31,10 @@ export class SweepView {
     const metrics = all.filter(({ one_scale }) => one_scale); // what means something else in each run is no table
     const differ = settings.filter((row) => row.differs);
     const varied = differ.filter((row) => row.setting !== "engine.seed");
-    const possible = differ.length > 0 && varied.length <= 2 && metrics.length > 0;
+    const axes = varied.length ? varied : differ;
+    const placed = runs.filter((_, run) => axes.every((row) => row.known[run]));
+    const one = new Set(placed.map(({ kind }) => kind)).size === 1; // runs of different trainers are no sweep
+    const possible = one && differ.length > 0 && varied.length <= 2 && metrics.length > 0;
     this.runs = runs;
     show(this.node, possible);
     if (!possible) return;
