@@ -9,6 +9,7 @@ export class Form {
   constructor({ begin }) {
     this.begin = begin;
     this.policies = [];
+    this.offered = []; // those that the form began with
     this.rows = "";
     this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
     this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
@@ -103,9 +104,9 @@ export class Form {
     );
   }
 
-  /** The runs that have kept policies; the form begins with `ends`, the run that the page offers, else with the newest. */
+  /** Runs that have kept policies. The form begins with `ends`, the run that the page offers, else with the newest. */
   setRuns(runs, ends) {
-    const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
+    const rows = JSON.stringify([ends?.id, ...runs.map(({ id, name, steps }) => [id, name, steps])]);
     if (rows === this.rows) return;
     const before = this.run.value;
     this.rows = rows;
@@ -116,11 +117,11 @@ export class Form {
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
     this.setSteps();
-    if (!this.policies.length && runs.length) {
-      const { steps } = runs.find(({ id }) => id === first);
-      this.add(`${first}@start`);
-      this.add(`${first}@${steps.at(-1)}`);
-    }
+    if (!runs.length || this.policies.join() !== this.offered.join()) return; // a person has chosen others
+    const { steps } = runs.find(({ id }) => id === first);
+    this.policies = [`${first}@start`, `${first}@${steps.at(-1)}`];
+    this.offered = [...this.policies];
+    this.drawList();
   }
 
   setSteps() {
