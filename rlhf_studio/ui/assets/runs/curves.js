@@ -129,6 +129,7 @@ export class Curves {
 class Chart {
   constructor(name) {
     this.title = word(name);
+    this.step = null; // at which the values are read
     this.unit = el("span", { class: "rs-muted" });
     this.reading = new Reading();
     this.plot = new Plot(name, ...this.reading.nodes);
@@ -163,9 +164,11 @@ class Chart {
       .filter((line) => line.values.length)
       .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
+    const { step } = this;
     this.rest(); // first: it takes room from the drawing
     const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
     this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
+    if (step !== null && this.plot.scales) this.read(this.plot.scales, step); // what somebody reads stays
   }
 
   /** The values of all runs at the step under the pointer: on the lines, and with the runs' names below. */
