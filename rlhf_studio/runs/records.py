@@ -215,6 +215,9 @@ class SettingChange:
     new: Any
 
 
+IN_THE_PROGRAM = ("reward.components", "data.prompts", "data.eval")
+"""The settings in whose place somebody's own program has objects in its memory: a run's file shows defaults there."""
+
 Kind = Literal["studio", "program", "watched", "log"]
 """Who trains a run: an engine of ours; somebody's own program with our engine; another trainer, which records it here; or whoever wrote
 the log that it was read from."""
@@ -270,6 +273,8 @@ class Origin:
 
     def knows(self, setting: str) -> bool:
         """Whether the value of a setting, named like ``ppo.kl_coef``, is what the run was trained with, and not a default of ours."""
+        if self.program and setting in IN_THE_PROGRAM:
+            return False
         return self.settings_known or setting in self.settings_given
 
     @property

@@ -9,7 +9,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
-from rlhf_studio.runs.pace import recent_pace, seconds_left
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.form import describe_field, values_of
@@ -41,7 +41,7 @@ def recipe_settings(recipe: Recipe) -> Json:
 
 def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     """How a run is; ``reader`` is None for one that cannot be read."""
-    seconds = recent_pace(reader.columns(["time/total"])[1].get("time/total", [])) if reader is not None else None
+    seconds = step_seconds(reader.columns([STEP_TIME])[1][STEP_TIME]) if reader is not None else None
     left = None if run.state in ENDED else seconds_left(seconds, run.step, run.total_steps)
     return {
         "run": run.run_id,
