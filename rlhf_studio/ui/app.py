@@ -85,6 +85,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     desk, class_page, replays = services.desk, services.class_page, services.replays
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
+    desk.opening.opened = runs_page.forget
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     try_reward = TryReward(access, services.score)
     talk_page = TalkPage(workspace, access, services.talk)
@@ -120,7 +121,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
         _connect_feedback(feedback, services.feedback_page, tabs, live)
         _connect_road(road, tabs, live)
         experiments = services.desk.experiments
-        open_to_programs(functions_for_programs(workspace, access, context.feed, train_page, runs_page, experiments, try_reward, wake))
+        programs = functions_for_programs(workspace, access, context.feed, train_page, runs_page, experiments, try_reward, wake)
+        open_to_programs(demo, programs)
     built: gr.Blocks = demo
     return built
 

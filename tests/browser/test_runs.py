@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -194,8 +195,22 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.get_by_role("button", name="Delete run").click()
     expect(row).to_have_count(0)
     studio.clear()
-    page.get_by_label("Search runs").fill("tag-0")
-    page.locator(".rs-run-table a", has_text=NAMES[0]).click()
+
+    # a log of others: it stands in the table, its menu says why nothing follows from it, and the notice leads to it
+    page.get_by_label("Search runs").fill("theirs")
+    page.get_by_role("button", name="Open a log").click()
+    line = {"step": 1, "prompt": "a", "response": "b", "reward": 0.5}
+    log = {"name": "theirs.jsonl", "mimeType": "application/jsonl", "buffer": json.dumps(line).encode()}
+    page.locator(".rs-file").set_input_files(log)
+    page.get_by_role("dialog").get_by_role("button", name="Open").click()
+    expect(row).to_contain_text("read from theirs.jsonl")
+    expect(row).to_contain_text("finished")
+    row.get_by_role("button", name="Actions").click()
+    why = page.get_by_role("menuitem", name="Fork or variation", disabled=True)
+    expect(why).to_contain_text("This run was read from theirs.jsonl: there is no model to train.")
+    expect(page.get_by_role("menuitem", name="Copy settings to Train")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Look at the run").click()
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
 
     # who only watches has no such things in the menu

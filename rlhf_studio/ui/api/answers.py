@@ -45,7 +45,7 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     left = None if run.state in ENDED else seconds_left(seconds, run.step, run.total_steps)
     return {
         "run": run.run_id,
-        "name": run.name,
+        "name": run.name or run.run_id,
         "recipe": run.recipe,
         "stage": run.stage,
         "state": run.state,
@@ -59,6 +59,7 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
         "cause": without_secrets(run.cause),
         "queue_position": run.queue_position,
         "parent": run.origin.parent,
+        "only_read": run.origin.only_read,
         "checkpoints": [checkpoint.step for checkpoint in reader.checkpoints()] if reader is not None else [],
     }
 
@@ -112,9 +113,10 @@ def _named_parts(row: Mapping[str, Any]) -> Json:
     return {**row, "parts": dict(row["parts"])}
 
 
-def advised(finding: Json, checkpoints: Sequence[int]) -> Json:
-    """A finding of the doctor, with ``fork``: what fork_run would take to follow its advice; None where no setting helps."""
-    if not finding["changes"]:
+def advised(finding: Json, checkpoints: Sequence[int], trains: bool) -> Json:
+    """A finding of the doctor, with ``fork``: what fork_run would take to follow its advice; None where no setting helps, and where not
+    ``trains``: only others can train the run."""
+    if not finding["changes"] or not trains:
         return {**finding, "fork": None}
     latest = finding["fork_step"]
     step = max((step for step in checkpoints if latest is not None and step <= latest), default=-1)

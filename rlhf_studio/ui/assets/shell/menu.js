@@ -26,6 +26,11 @@ export class Menu {
       pageLink("Tour of the code of one step", "learn", { place: "tour" }, "rs-drop-item"),
       pageLink("Help, and a search", "learn", { place: "help" }, "rs-drop-item"),
       pushButton("rs-drop-item", ["Keyboard shortcuts", el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
+      el(
+        "a",
+        { class: "rs-drop-item", href: "agents.md", target: "_blank", rel: "noopener" },
+        "For programs and agents",
+      ),
     ];
     this.drop = new Drop({
       id: "rs-page-menu",
