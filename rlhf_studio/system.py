@@ -91,7 +91,7 @@ else:
 
 def open_below(folder: Path, name: str) -> int:
     """A descriptor of a file in a folder, to read; neither may be a link. Raises OSError."""
-    if WINDOWS:
+    if sys.platform == "win32":
         if folder.is_symlink() or (folder / name).is_symlink():
             raise FileNotFoundError(name)
         return os.open(folder / name, LOOK)
@@ -104,7 +104,7 @@ def open_below(folder: Path, name: str) -> int:
 
 def leads_session(pid: int) -> bool:
     """Whether a process leads a session of its own, so that all of it is ours. Raises ProcessLookupError."""
-    return not WINDOWS and os.getsid(pid) == pid
+    return sys.platform != "win32" and os.getsid(pid) == pid
 
 
 def signal_main_thread(number: signal.Signals) -> None:
@@ -148,9 +148,9 @@ def is_private(status: os.stat_result) -> bool:
     """Whether a file is this user's, and nobody else may read or write it. On Windows the folder's rights decide, which are not asked."""
     if not stat.S_ISREG(status.st_mode):
         return False
-    return WINDOWS or (status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077)
+    return sys.platform == "win32" or (status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077)
 
 
 def user_mark() -> str:
     """Something that tells this user's folder from others' beside it: on Windows each has temporary files of their own."""
-    return "own" if WINDOWS else str(os.getuid())
+    return "own" if sys.platform == "win32" else str(os.getuid())
