@@ -95,11 +95,12 @@ def open_below(folder: Path, name: str) -> int:
         if folder.is_symlink() or (folder / name).is_symlink():
             raise FileNotFoundError(name)
         return os.open(folder / name, LOOK)
-    above = os.open(folder, LOOK | os.O_DIRECTORY)
-    try:
-        return os.open(name, LOOK, dir_fd=above)
-    finally:
-        os.close(above)
+    else:
+        above = os.open(folder, LOOK | os.O_DIRECTORY)
+        try:
+            return os.open(name, LOOK, dir_fd=above)
+        finally:
+            os.close(above)
 
 
 def leads_session(pid: int) -> bool:
@@ -153,4 +154,7 @@ def is_private(status: os.stat_result) -> bool:
 
 def user_mark() -> str:
     """Something that tells this user's folder from others' beside it: on Windows each has temporary files of their own."""
-    return "own" if sys.platform == "win32" else str(os.getuid())
+    if sys.platform == "win32":
+        return "own"
+    else:
+        return str(os.getuid())
