@@ -41,9 +41,9 @@ class DrawnLine(NamedTuple):
     colour: str
 
 
-def charts_of(stage: str, metrics: DataFrame) -> list[Chart]:
-    """The charts of a stage that have at least one line with numbers, in the page's order."""
-    return [chart for chart in CHARTS if stage in chart.stages and lines_of(chart, metrics)]
+def charts_of(stage: str, metrics: DataFrame, unit: str = "tokens") -> list[Chart]:
+    """The charts of a stage that have at least one line with numbers, in the page's order; ``unit`` is what lengths count."""
+    return [chart.counting(unit) for chart in CHARTS if stage in chart.stages and lines_of(chart, metrics)]
 
 
 def lines_of(chart: Chart, metrics: DataFrame) -> list[DrawnLine]:

@@ -118,7 +118,7 @@ class OpenRun:
         Raises KeyError for a chart that this run does not have; :attr:`charts` lists them.
         """
         metrics = self.metrics
-        for drawn in charts_of(self._stage, metrics):
+        for drawn in charts_of(self._stage, metrics, self._unit):
             if drawn.key == chart:
                 return draw(drawn, metrics, self._targets(), x, needed("plotly.graph_objects"))
         raise KeyError(f"this run has no chart {chart!r}; it has {', '.join(self.charts) or 'none yet'}")
@@ -127,16 +127,20 @@ class OpenRun:
         """Every chart of the Live page that this run has, by its key."""
         metrics, targets = self.metrics, self._targets()
         objects = needed("plotly.graph_objects")
-        return {chart.key: draw(chart, metrics, targets, x, objects) for chart in charts_of(self._stage, metrics)}
+        return {chart.key: draw(chart, metrics, targets, x, objects) for chart in charts_of(self._stage, metrics, self._unit)}
 
     @property
     def _stage(self) -> str:
         return str(self.config.stage)
 
+    @property
+    def _unit(self) -> str:
+        return self.reader.origin().unit
+
     def _targets(self) -> dict[str, list[list[float]]]:
         from rlhf_studio.ui.live.payloads import settings_payload
 
-        return {"kl_target": settings_payload(self.config, self.reader.changes())["kl_targets"]}
+        return {"kl_target": settings_payload(self.config, self.reader.changes(), self.reader.origin())["kl_targets"]}
 
     def __repr__(self) -> str:
         status = self.status

@@ -132,10 +132,24 @@ def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
     assert payloads.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
-def test_status_says_when_a_run_was_read_from_a_file_and_cannot_be_trained():
-    origins = (Origin(), Origin(imported="trl.jsonl"))
-    imported = [payloads.status_payload(status(origin=origin), payloads.Series(), [], {})["imported"] for origin in origins]
-    assert imported == [False, True]
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        (Origin(), ("studio", False, "", "tokens")),
+        (Origin(program="lib.py"), ("program", True, "lib.py", "tokens")),
+        (Origin(imported="a loop", controls=[], words=True), ("watched", True, "a loop", "words")),
+        (Origin(imported="trl.jsonl"), ("log", True, "", "tokens")),
+    ],
+)
+def test_status_says_who_trains_a_run_and_whether_it_is_only_read_here(origin, told):
+    payload = payloads.status_payload(status(origin=origin), payloads.Series(), [], {})
+    assert tuple(payload[name] for name in ("kind", "only_read", "trained_by", "unit")) == told
+
+
+def test_settings_that_a_log_does_not_give_are_not_known_on_the_page():
+    origin = Origin(imported="trl.jsonl", settings_known=False, settings_given=["ppo.cliprange"])
+    payload = payloads.settings_payload(RunConfig(), origin=origin)
+    assert [payload[name] for name in ("cliprange", "kl_estimator", "advantage")] == [RunConfig().ppo.cliprange, None, None]
 
 
 def test_status_names_the_setting_that_a_failed_run_blames():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.runs.pace import recent_pace, seconds_left
@@ -63,13 +63,16 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     }
 
 
-def metrics_of(series: Series, names: Sequence[str], points: int) -> Json:
-    """Metrics by name: ``meaning``, ``steps`` and ``values``, and the ``last`` value; thinned to ``points`` of each."""
+def metrics_of(series: Series, names: Sequence[str], points: int, unit: str = "tokens") -> Json:
+    """Metrics by name: ``meaning``, ``steps`` and ``values``, and the ``last`` value; thinned to ``points`` of each.
+
+    ``unit`` is what the run's lengths count.
+    """
     payload = series.payload(limit=points, accepts=lambda name: name in names)
     rows = {}
     for name, at, values in zip(payload["names"], payload["at"], payload["y"], strict=True):
         column = [finite(float(value)) for value in values]
-        term = GLOSSARY.get(name)
+        term = glossary_of(unit).get(name)
         rows[name] = {
             "meaning": f"{term.title}: {term.meaning}" if term else "",
             "unit": term.unit if term else "",
