@@ -7,5 +7,5 @@ def not_installed(package: str) -> str:
     """One sentence on the package, and one with the command that brings it and all others."""
     return (
         f"this needs {package}, which is not installed. "
-        "All that the app and training need: pip install 'rlhf-studio[all]', or uvx --from 'rlhf-studio[all]' rlhf-studio"
+        "All that the app and training need: pip install 'rlhf-studio[all]' (with uvx: [all] behind what --from names)"
     )
