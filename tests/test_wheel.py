@@ -74,7 +74,7 @@ def environment(folder: Path, wheel: str) -> Path:
 
 @pytest.mark.long
 def test_the_wheel_and_that_of_the_sdist_hold_the_package_and_the_world(wheel: Path, tmp_path: Path) -> None:
-    wanted = {name if name.startswith("rlhf_studio/") else f"rlhf_studio/{name}" for name in tracked("rlhf_studio", "assets")}
+    wanted = {name if name.startswith("rlhf_studio/") else f"rlhf_studio/{name}" for name in tracked("rlhf_studio", "assets", "docs/*.md")}
     assert set(contents(wheel)) == {name for name in wanted if not name.startswith("rlhf_studio/assets/images/")}
     assert wheel.stat().st_size < MOST_BYTES
     run(sys.executable, "-c", BUILD, "build_sdist", tmp_path, cwd=wheel.parent / "source")
