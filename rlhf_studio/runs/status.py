@@ -29,6 +29,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from rlhf_studio import system
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
@@ -157,7 +158,7 @@ def _interruption(entry: QueueEntry | None, run_dir: Path) -> str:
         how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
     elif line.startswith(RECORDING_ENDED):
         how = line
-    elif code == -signal.SIGKILL:
+    elif code == -system.KILL:
         how = "The engine was killed (SIGKILL), often by the system because memory ran out."
     elif code is not None:
         how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"

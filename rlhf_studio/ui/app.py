@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import threading
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,7 +68,7 @@ from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.trial import Trials
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
-from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.greeting import greeting, has_screen
 from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_of
@@ -384,6 +385,8 @@ def main(
         return BAD_INPUT
     for line in greeting(server.url, server.workspace.root, server.access, options.host):
         say(line)
+    if options.browser and sys.stdout.isatty() and has_screen(os.environ):
+        webbrowser.open(server.url)
     with told_to_end():
         try:
             server.wait()
