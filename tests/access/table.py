@@ -29,7 +29,7 @@ WATCH = words(
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form
     live, runs: experiment_ideas export_look
-    train, live: replay
+    train, live, talk: replay
     feedback: boot example
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot
@@ -44,8 +44,8 @@ WATCH = words(
 VOTE = words("feedback: join turn vote undo begin_again")
 """For raters, students, visitors and operators."""
 
-ANSWER = words("shell: class_answer class_name")
-"""For students: what the teacher asks."""
+ANSWER = words("shell: class_answer class_name\n talk: student_ask student_news student_halt")
+"""For students: what the teacher asks, and what they ask a model where the teacher lets them."""
 
 OWN_RUNS = words(
     """

@@ -43,7 +43,7 @@ export class Composer {
       el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
       this.text,
       this.examples,
-      this.settings(),
+      (this.more = this.settings()),
       this.problem,
       el("div", { class: "rs-talk-buttons rs-flow" }, this.button, this.cancel, this.status),
     );
@@ -173,6 +173,13 @@ export class Composer {
   submit(event) {
     event.preventDefault();
     this.on.ask();
+  }
+
+  /** @param student  what a student may ask, or null: then there is more to choose */
+  brief(student) {
+    show(this.more, student === null);
+    if (student) this.text.maxLength = student.longest;
+    else this.text.removeAttribute("maxlength");
   }
 
   busy(on) {
