@@ -143,6 +143,7 @@ def test_off_ends_every_question_and_who_has_left_is_dropped(room: Class) -> Non
 
 def test_the_teacher_lets_students_ask_and_the_server_holds_everybody_to_it(lesson: Any) -> None:  # noqa: F811
     run = run_with_checkpoints(lesson.workspace.root)
+    lesson.services.class_line._service = Service("talk", command=COMMAND)
     ann, bob, viewer = student(lesson, 1), student(lesson, 2), {}
 
     def asked(name: str, data: Json, headers: dict[str, str]) -> tuple[int, Any]:
@@ -159,7 +160,6 @@ def test_the_teacher_lets_students_ask_and_the_server_holds_everybody_to_it(less
     assert asked("ask", {"prompt": "hello", "view": True}, ann)[1].keys() == {"error"}
     assert asked("ask", {"prompt": "x" * 9_000}, ann)[0] == 413
     assert post(lesson, "talk-page.ask", {"prompt": "hello"}, ann)[0] == 403  # the teacher's own way
-    lesson.services.class_line._service = Service("talk", command=COMMAND)
     own = asked("ask", {"prompt": "hang", "sides": [], "settings": {"response_length": 500}}, ann)[1]
     assert own["step"] == 20
     assert asked("news", {"key": own["key"], "since": 0}, bob)[1] == {"error": GONE}

@@ -327,7 +327,9 @@ class ClassPage:
             raise NotPossible("This run has no checkpoint that could answer.")
         self._store.note(talk=run)
         self._room.talks_to = run
-        if not run:
+        if run:
+            self._line.warm()
+        else:
             self._line.stop()
 
     @callable_by(Role.OPERATOR)

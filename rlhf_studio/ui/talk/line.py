@@ -26,7 +26,7 @@ from rlhf_studio.ui.jobs import MOST_EVENTS
 from rlhf_studio.ui.sent import QuestionRefused
 from rlhf_studio.ui.talk.sent import request_of
 
-OFF = "Your teacher has not turned on asking the model, or has turned it off again."
+OFF = "Asking the model is off. Your teacher can turn it on for the class."
 ENDED_BY_TEACHER = "Your teacher has turned off asking the model."
 AWAY = "Your page was out of sight for too long, so your question left the line. Ask again."
 NO_PLACE = "You have no place in the class any more."
@@ -149,6 +149,14 @@ class Line:
                 self._thread.start()
             self._changed.notify_all()
             return question
+
+    def warm(self) -> None:
+        """Load the policies of the class's run: its first question comes soon."""
+        try:
+            request, _ = self._request("x")
+            self._service.submit({**request, "prompt": None})
+        except (QuestionRefused, Busy):
+            pass  # the first question says what is wrong, or loads them
 
     def news(self, person: str, key: Any, since: Any) -> Json:
         """What has come of a student's own question, as :func:`rlhf_studio.ui.jobs.news` tells it. Reads memory only.

@@ -44,7 +44,8 @@ class StudentTalk:
 
     @callable_by(Role.OPERATOR, players_in={Mode.CLASSROOM}, most_bytes=MOST_BYTES)
     def student_ask(self, data: Any, request: gr.Request) -> Json:
-        """Ask both policies of the class's run. Gives the question's ``key`` and the trained policy's ``step``, or an ``error``."""
+        """Ask both policies of the class's run. Gives the question's ``key``, the trained policy's ``step``, and the most
+        ``tokens`` and the ``seed`` of its answers; or an ``error``."""
         person = self._person(data, request)
         if not person:
             return {"error": NOT_A_STUDENT}
@@ -52,7 +53,8 @@ class StudentTalk:
             question = self._line.ask(person, sent.member(data, "prompt"))
         except QuestionRefused as error:
             return {"error": str(error)}
-        return {"key": question.key, "step": question.step}
+        side = question.request["sides"][0]
+        return {"key": question.key, "step": question.step, "tokens": side["settings"]["response_length"], "seed": side["seed"]}
 
     def news(self, data: Any, request: Any) -> Json:
         """As :meth:`Line.news`, for the sender's own question."""

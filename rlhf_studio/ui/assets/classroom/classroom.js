@@ -48,7 +48,7 @@ export function classTools(host, line, server, { teaches, plays }) {
 function studentTools(line, server, plays) {
   const [follow, name] = [new Follow(), new NameLine(server)];
   const toTalk = pushButton("rs-link rs-class-try", "Ask the model", () => address.lead("talk", {}));
-  const [nodes, usual] = [[follow.node, name.node, toTalk], [...line.childNodes]];
+  const [nodes, usual] = [[follow.node, toTalk, name.node], [...line.childNodes]];
   let [ended, was, shown] = [false, plays, ""]; // was: in the class once; shown: in place of the usual line
   const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
   const now = (told) => {

@@ -201,9 +201,9 @@ export class Composer {
   }
 
   /** For people who may only watch. */
-  lock(why) {
+  lock(why, said = why) {
     for (const control of this.node.querySelectorAll("button, textarea, input")) control.disabled = Boolean(why);
-    setText(this.status, why);
+    setText(this.status, said);
   }
 }
 

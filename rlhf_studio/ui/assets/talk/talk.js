@@ -156,7 +156,7 @@ class TalkPage {
     setText(this.noTalk, why);
     show(this.noTalk, Boolean(why));
     this.setStudent(reply.students);
-    if (this.locked !== why) this.composer.lock(why);
+    if (this.locked !== why) this.composer.lock(why, reply.students ? "" : why); // students read it above
     this.locked = why;
     const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));
     if (runs !== this.runs) this.setRuns(reply.runs);
@@ -184,13 +184,12 @@ class TalkPage {
     this.student = told?.run ? told : null;
     for (const chooser of [this.left, this.right]) chooser.fix(this.student !== null);
     this.composer.brief(this.student);
-    show(this.classNote, this.student !== null);
+    const on =
+      "Your teacher lets you ask a model. Left answers as it was before training, right as it is now, each with at " +
+      `most ${told?.tokens} tokens. One question at a time.`;
+    show(this.classNote, Boolean(told));
+    setText(this.classNote, told?.why || on);
     if (!this.student) return;
-    setText(
-      this.classNote,
-      "Your teacher lets you ask. Left answers as the model was before training, right as it is now; " +
-        `an answer has at most ${told.tokens} tokens. One question at a time.`,
-    );
     if (run !== told.run && this.listed.length) this.open(told.run);
   }
 
@@ -252,7 +251,7 @@ class TalkPage {
 
   changed() {
     if (this.right.known) this.composer.setRun(this.right.known);
-    if (this.locked) this.composer.lock(this.locked);
+    if (this.locked) this.composer.lock(this.locked, this.classNote.hidden ? this.locked : "");
     this.composer.fail("");
   }
 
@@ -300,7 +299,8 @@ class TalkPage {
     if (!reply?.key) return;
     const alone = this.left.run.value === this.right.run.value;
     const names = this.student ? ["Start", `Step ${reply.step}`] : [this.left.name(alone), this.right.name(alone)];
-    const exchange = new Exchange({ prompt: request.prompt, names, line: this.composer.sentence() }, this);
+    const line = this.student ? `up to ${reply.tokens} tokens, seed ${reply.seed}` : this.composer.sentence();
+    const exchange = new Exchange({ prompt: request.prompt, names, line }, this);
     this.add(exchange);
     this.running = { exchange, key: reply.key };
     this.warmed = JSON.stringify(this.sides);
