@@ -177,6 +177,7 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     teacher.get_by_role("button", name=re.compile("^Class")).click()
     may_ask = teacher.get_by_label("Students may try it")
     may_ask.check()
+    student.keyboard.press("Escape")  # the sheet of the token that the teacher pointed at
     student.get_by_role("button", name="Ask the model").click()
     student.get_by_label("Your prompt").fill("hello")
     ask = student.get_by_role("button", name="Ask both")

@@ -7,6 +7,7 @@ is at work, the line rests after each answer, so that most of the machine is the
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 import statistics
@@ -111,7 +112,7 @@ class Line:
         self._newest: dict[str, Question] = {}  # of each student
         self._asked_at: dict[str, deque[float]] = {}
         self._took: deque[float] = deque(maxlen=REMEMBERED)
-        self._rests_until = 0.0
+        self._rests_until, self._run_is_alive = 0.0, False
         self._asked = 0
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -132,8 +133,10 @@ class Line:
         """Put a question in the line; it takes the place of one that this student has in it. Raises :class:`QuestionRefused`."""
         self._admit(person)  # before files are read for somebody who may not ask
         request, step = self._request(prompt)
+        busy = self._busy()
         with self._changed:
             self._admit(person)
+            self._run_is_alive = busy
             question = Question(person, request, step, self._now())
             before = self._newest.get(person)
             if before in self._waiting:
@@ -152,11 +155,9 @@ class Line:
 
     def warm(self) -> None:
         """Load the policies of the class's run: its first question comes soon."""
-        try:
+        with contextlib.suppress(QuestionRefused, Busy):  # the first question says what is wrong, or loads them
             request, _ = self._request("x")
             self._service.submit({**request, "prompt": None})
-        except (QuestionRefused, Busy):
-            pass  # the first question says what is wrong, or loads them
 
     def news(self, person: str, key: Any, since: Any) -> Json:
         """What has come of a student's own question, as :func:`rlhf_studio.ui.jobs.news` tells it. Reads memory only.
@@ -222,7 +223,7 @@ class Line:
         newest = self._newest.get(person)
         if newest is not None and newest is self._current:
             raise QuestionRefused("Your question before this one is being answered.")
-        times = self._asked_at.get(person, ())
+        times = self._asked_at.get(person) or deque[float]()
         if len(times) == limits.of_one and now - times[0] < limits.within:
             rest = math.ceil(limits.within - (now - times[0]))
             minutes = f"{limits.within / 60:g} minutes"
@@ -257,7 +258,7 @@ class Line:
         rest = max(0.0, self._rests_until - self._now())
         first = "training" if rest else "teacher" if current is None and self._service.working else ""
         took = statistics.median(self._took) if self._took else None
-        each = None if took is None else took * (1 + RESTS if rest else 1)
+        each = None if took is None else took * (1 + RESTS if self._run_is_alive else 1)
         return {"place": place, "first": first, "seconds": None if each is None else math.ceil(place * each + rest)}
 
     # --- the thread ----------------------------------------------------------------------------------------------------------------
@@ -273,7 +274,7 @@ class Line:
             with self._changed:
                 if job.last("end") is not None:
                     self._took.append(took)
-                self._rests_until = self._now() + RESTS * took if busy else 0.0
+                self._run_is_alive, self._rests_until = busy, self._now() + RESTS * took if busy else 0.0
                 self._current = None
 
     def _next(self) -> Question | None:
