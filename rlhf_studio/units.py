@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_HALF_UP, Context, Decimal
 from math import isfinite
 
 
@@ -49,8 +50,12 @@ def duration(seconds: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """A score in a sentence: two decimals and a real minus sign."""
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    """A score in a sentence: two decimals and a real minus sign, rounded as the pages' ``number`` rounds (halves away from 0)."""
+    if not isfinite(value):
+        return str(value).replace("-", "−")
+    size = Decimal(float(f"{abs(value):.12g}"))  # what a sum's last bits say is noise, and decides no half
+    text = f"{size.quantize(Decimal('0.01'), ROUND_HALF_UP, Context(prec=400))}"
+    return f"−{text}" if value < 0 and float(text) else text
 
 
 def _two_digits(value: float) -> str:

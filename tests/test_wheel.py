@@ -22,8 +22,8 @@ with Studio(run="mine", workspace=sys.argv[1]) as studio:
         studio.step(prompts=["a", "b"], response_tokens=[["x", "y"], ["z"]], logprobs=[[-1.0, -0.5], [-2.0]], rewards={"good": [step, 1.0]})
 print(studio.run_dir is None)
 assert not {"torch", "gradio", "transformers"} & sys.modules.keys()
-from rlhf_studio.config.bundled import BUNDLED, COLLAPSED_RUN, LESSON_RUN, bundled_path
-missing = [path for path in [*map(bundled_path, BUNDLED), LESSON_RUN, COLLAPSED_RUN] if not path.exists()]
+from rlhf_studio.config.bundled import BUNDLED, COLLAPSED_RUN, DOCS, LESSON_RUN, bundled_path
+missing = [path for path in [*map(bundled_path, BUNDLED), LESSON_RUN, COLLAPSED_RUN, DOCS / "faq.md"] if not path.exists()]
 assert not missing, missing
 """
 

@@ -64,7 +64,9 @@ def _verdicts() -> list[str]:
     return [
         "| verdict | rule |",
         "|---|---|",
-        f"| too early | fewer than {ppo.FEWEST_STEPS} steps, or no score with its standard error |",
+        f"| too early | fewer than {ppo.FEWEST_STEPS} steps with a score |",
+        "| not known | no step has a score, or nothing tells its standard error; or updates were left out of so many steps that too few "
+        "scores are left |",
         "| cannot tell yet | none of the others: a rise that matters is neither sure nor excluded |",
         f"| improving, improved | the score rises by more than {sure} standard errors, in the trend over all steps or in the last tenth "
         f"of them against the start; and the last tenth is above the start by {real} standard deviations of single scores; *improved* when "

@@ -9,10 +9,11 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "cannot tell yet", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
+    "too early", "not known", "cannot tell yet", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
     "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
-"""``too early`` before enough steps are recorded to say anything. Of PPO ``improving`` while the run goes on, ``improved`` when it
+"""``too early`` before enough steps are recorded to say anything, ``not known`` where no score is recorded, or nothing that says how sure
+it is, so that more steps would not help. Of PPO ``improving`` while the run goes on, ``improved`` when it
 is over, and ``rising`` where the score rises, but chance may have done it; ``nothing learned`` only where a rise that matters is excluded,
 and ``cannot tell yet`` where it is neither sure nor excluded. A run that was stopped can go on, so that it is not over.
 
@@ -23,6 +24,10 @@ Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned
 
 OF_SETTINGS = "settings-"
 """With this begin the names of the checks of a configuration, which need no step: their ``since`` is 0 for what a run began with."""
+
+
+NOT_CHECKED = "Not checked, because "
+"""With this begin a verdict's notes on what could not be looked at: they say nothing of the run."""
 
 
 @dataclass(frozen=True)

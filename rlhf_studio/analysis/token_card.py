@@ -81,8 +81,7 @@ SENTENCES = {
     "rloo": "the reward of the whole response, less the mean reward of the other responses to its prompt.",
     "grpo": "its score less the mean score of the responses to its prompt, over their standard deviation.",
     "waiting": "Advantages are not computed yet: the step waits before that phase.",
-    "unknown": "The advantage of this token is not recorded.",
-    "missing": "What this token's advantage was added up from is not recorded, or not finite.",
+    "missing": "What the advantage here was added up from is not recorded, or not finite.",
     "last": "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0.",
 }
 
@@ -165,7 +164,7 @@ def card(tokens: TokenRecord, score: float, ppo: PPOConfig) -> dict[str, Any]:
     where it is 0 or unknown. ``edges``: by that sign, the ratio beyond which such a token is clipped. ``moves``: what the update did to its
     probability: ``+``, ``-``, ``0`` for less than :data:`CLEAR`, a space where it is unknown. ``whitened``: the loss took whitened
     advantages. ``compared``: without a critic, the sentence that says with what the response was compared, else empty. ``missing``: the
-    sentence for tokens without sums.
+    sentence for tokens without sums, empty where no advantage was recorded.
     """
     arrays = tokens.arrays
     known = {name: _as_sent(values) for name, values in arrays.items()}
@@ -185,7 +184,7 @@ def card(tokens: TokenRecord, score: float, ppo: PPOConfig) -> dict[str, Any]:
         "moves": _moves(arrays),
         "whitened": ppo.has_critic and ppo.whiten_advantages,
         "compared": "" if ppo.has_critic else ppo.advantage,
-        "missing": "missing" if "advantages" in arrays else "waiting" if np.isfinite(tokens.gamma) else "unknown",
+        "missing": "missing" if "advantages" in arrays else "waiting" if np.isfinite(tokens.gamma) else "",
     }
 
 

@@ -66,11 +66,15 @@ class Recording:
     Args:
         controls: the requests that the training carries out; others are refused, and the run's diary says so.
         device: what the training computes on, for people.
+
+    Attributes:
+        words: set while the first step is built: lengths count words.
     """
 
     def __init__(self, run_dir: Path, guard: Guard, controls: Sequence[Control] = (), device: str = ""):
         self.run_dir, self.guard, self._controls, self._device = Path(run_dir), guard, controls, device
         self._jobs: queue.Queue[Job | None] = queue.Queue(MOST_WAITING)
+        self.words = False
         self._open: dict[Control, list[Command]] = {}
         self._heard: set[int] = set()  # requests that are open, or whose answer waits to be written
         self._was_full, self._dropped, self._closed = False, 0, False  # was full: and not empty since
@@ -190,6 +194,9 @@ class Recording:
             what = "1 record was" if dropped == 1 else f"{dropped} records were"
             text = f"{what} dropped before this step: the disk was slower than the training."
             record.events.append(EventRecord("warning", "attach", text))
+        if self.words:
+            writer.counts_words()
+            self.words = False
         writer.commit_step(record)
 
     def _look(self, writer: RunWriter) -> None:

@@ -17,6 +17,7 @@ from rlhf_studio.config import RunConfig, Stage
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
+from rlhf_studio.token_texts import words_of
 from rlhf_studio.visible import text_of, visible
 
 TEXTS_ALONE = (
@@ -47,6 +48,7 @@ class Session:
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
         self._estimator, self._told_of_texts = "k1", False
+        self._words: bool | None = None  # whether lengths count words; not known before the first responses
         self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
     @property
@@ -91,7 +93,7 @@ class Session:
         self._texts = TokenTexts(tokenizer)
         self._kl_coef = float(config.ppo.kl_coef) if isinstance(config, RunConfig) and "ppo.kl_coef" in own else math.nan
         self._estimator = config.ppo.kl_estimator if isinstance(config, RunConfig) else "k1"
-        self.stopping, self._told_of_texts, self._episodes = False, False, 0
+        self.stopping, self._told_of_texts, self._episodes, self._words = False, False, 0, None
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
         # The log is there from the start: its block holds another line when the disk is full.
@@ -124,7 +126,8 @@ class Session:
         ``metrics`` have the last word over those. Time since the step that was recorded last is shared equally by the steps since then.
         ``made`` is when the step was complete, by :meth:`now`; None for now.
         """
-        if self.recording is None:
+        recording = self.recording
+        if recording is None:
             return
         now = self.now() if made is None else made
         seconds, elapsed = (now - self._last) / max(1, step - self._last_step), now - self._began
@@ -138,6 +141,10 @@ class Session:
                 self._episodes += len(responses)
                 times["episode"] = float(self._episodes)
                 lengths = [response.length for response in responses]
+                if self._words is None:  # of some with tokens and some without, the lengths that are known count tokens
+                    self._words = recording.words = all(length is None for length in lengths)
+                if self._words:
+                    times["tokens/response_length"] = sum(len(words_of(own.response or "")) for own in responses) / len(responses)
                 if None in lengths and not self._told_of_texts:
                     self._told_of_texts = True
                     told.append(EventRecord("info", "attach", TEXTS_ALONE))
@@ -147,7 +154,7 @@ class Session:
             extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "estimator": self._estimator}
             return step_record(step, responses, every, self._texts, events=told, **extra)
 
-        self.recording.commit(record)
+        recording.commit(record)
 
     def finish(self, error: BaseException | None = None) -> None:
         """End the run as the training has ended: by itself, by a person, or with an error."""

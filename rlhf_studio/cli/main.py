@@ -17,6 +17,7 @@ from rlhf_studio.cli import (
     doctor,
     ensemble,
     evaluate,
+    explain,
     export,
     fork,
     hand_over,
@@ -110,6 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_commands(commands)
     completions.add_commands(commands)
     ensemble.add_commands(commands)
+    explain.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)

@@ -99,6 +99,13 @@ _TOKENS = {
 }
 
 _WORDS = {
+    "kl_estimator": Term(
+        "KL estimator",
+        "",
+        "How the KL of a token is worked out from d, its log-probability under the policy less that under the reference: k1 is d, k2 is "
+        "d²/2, k3 is exp(−d) − 1 + d, abs is d without its sign; full adds up the exact KL over all tokens that could have come.",
+        "",
+    ),
     "nats": Term(
         "Nats",
         "",
@@ -191,3 +198,16 @@ def glossary(metrics: Iterable[Metric] = METRICS) -> dict[str, Term]:
 
 GLOSSARY = glossary()
 """Stored name -> :class:`Term`. ``reward/*`` stands for every reward component."""
+
+IN_WORDS = {
+    "tokens/response_length": Term(
+        "Response length", "words", "Mean number of words per response: the run was recorded from texts, without their tokens.", ""
+    ),
+    "length": Term("Length", "words", "Words in the response: the run was recorded from texts, without their tokens.", ""),
+}
+"""What is said otherwise of a run whose lengths count words (``Origin.unit``)."""
+
+
+def glossary_of(unit: str) -> dict[str, Term]:
+    """The glossary for a run whose lengths count ``unit``, tokens or words."""
+    return GLOSSARY | IN_WORDS if unit == "words" else GLOSSARY

@@ -215,6 +215,9 @@ class SettingChange:
     new: Any
 
 
+IN_THE_PROGRAM = ("reward.components", "data.prompts", "data.eval")
+"""The settings in whose place somebody's own program has objects in its memory: a run's file shows defaults there."""
+
 Kind = Literal["studio", "program", "watched", "log"]
 """Who trains a run: an engine of ours; somebody's own program with our engine; another trainer, which records it here; or whoever wrote
 the log that it was read from."""
@@ -236,6 +239,7 @@ class Origin:
         controls: of a run that another trainer records, what can be asked of it: some of ``stop`` and ``checkpoint``. None for all others.
         program: the name of somebody's own program that trains the run with our engine (``library``, ``trl.program``): its prompts and
             rewards are in that program alone, and its process is not ours to end. Empty for all others.
+        words: whether its responses came as texts without tokens and are cut at words: its lengths count words then, see :attr:`unit`.
     """
 
     parent: str = ""
@@ -247,6 +251,7 @@ class Origin:
     settings_given: list[str] = field(default_factory=list)
     controls: list[str] | None = None
     program: str = ""
+    words: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -268,7 +273,14 @@ class Origin:
 
     def knows(self, setting: str) -> bool:
         """Whether the value of a setting, named like ``ppo.kl_coef``, is what the run was trained with, and not a default of ours."""
+        if self.program and setting in IN_THE_PROGRAM:
+            return False
         return self.settings_known or setting in self.settings_given
+
+    @property
+    def unit(self) -> Literal["tokens", "words"]:
+        """What the lengths of its responses count."""
+        return "words" if self.words else "tokens"
 
     @property
     def trained_by(self) -> str:

@@ -122,12 +122,13 @@ def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
     texts = (origin.parent, origin.sweep, origin.imported, origin.program)
     known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
-    if not all(isinstance(name, str) for name in known) or type(origin.settings_known) is not bool:
+    if not all(isinstance(name, str) for name in known) or {type(origin.settings_known), type(origin.words)} != {bool}:
         raise ValueError("the run's origin has other kinds of values than it should")
     check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
     return origin
 
 
+_ORIGIN = as_json("origin", read=_read_origin, write=lambda origin: None if origin == Origin() else asdict(origin))
 RUN = RecordTable(
     "run",
     RunRow,
@@ -142,9 +143,14 @@ RUN = RecordTable(
     integer("pid"),
     *map(text, ("working_folder", "program")),
     *map(real, ("memory_low", "memory_high")),  # SQLite's own whole numbers end at 9.2e18
-    as_json("origin", read=_read_origin, write=lambda origin: None if origin == Origin() else asdict(origin)),
+    _ORIGIN,
     choice("stage", tuple(STAGES), otherwise="ppo"),  # earlier versions knew PPO alone
 )
+
+
+def write_origin(connection: sqlite3.Connection, origin: Origin) -> None:
+    """Say anew where the run comes from."""
+    connection.execute("UPDATE run SET origin = ?", (_ORIGIN.encode(origin),))
 
 
 def read_run(connection: sqlite3.Connection) -> RunRow:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rlhf_studio.runs import create, liveness, paths, rows, schema
@@ -169,6 +170,11 @@ class RunWriter:
         """Say how many steps the run is to have; another number than at its creation when its settings have changed. Raises StoreError."""
         with self._transaction() as connection:
             connection.execute("UPDATE run SET total_steps = ?", (total_steps,))
+
+    def counts_words(self) -> None:
+        """Say that the run's responses are texts without tokens, so that its lengths count words. Raises StoreError."""
+        with self._transaction() as connection:
+            rows.write_origin(connection, replace(rows.read_run(connection).origin, words=True))
 
     def _give_up_reserve(self) -> bool:
         reserve = self.run_dir / create.RESERVE

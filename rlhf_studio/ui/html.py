@@ -63,6 +63,7 @@ STYLES = {
         "learn/teaching/teaching.css",
         "learn/lesson/slides.css",
         "learn/breaking.css",
+        "help/help.css",
         "pictures/view.css",
     ),
     "shell": (*_SHARED_STYLES, "shared/colours.css", "shell/shell.css", "classroom/classroom.css", "rounds/card.css"),

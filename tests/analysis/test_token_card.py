@@ -84,7 +84,7 @@ def test_what_is_missing_leaves_a_token_without_sums() -> None:
     waiting = token_card.card(record(advantages=None, deltas=None), SCORE, PPOConfig())
     assert waiting["sums"] == {} and waiting["missing"] == "waiting"
     never = token_card.card(replace(record(advantages=None, deltas=None), gamma=math.nan), SCORE, PPOConfig())
-    assert never["missing"] == "unknown"
+    assert never["missing"] == ""
     assert token_card.card(record(deltas=[math.nan] * 3), SCORE, PPOConfig())["missing"] == "missing"
     assert sums(record(gamma=math.nan)) == {}
 

@@ -69,14 +69,22 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert text_alone.tokens is not None and text_alone.tokens.response_pieces == ["one", " two"] and not text_alone.tokens.arrays
     assert [event.step for event in reader.events_since(0) if "lengths count words" in event.text] == [5]
     assert "objective/kl" not in metrics[5] and "gold/score" not in metrics[5]
+    assert "tokens/response_length" not in metrics[5] and reader.origin().unit == "tokens"  # those of step 1 count tokens
     third = reader.rollout(7, 0)
     assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
     assert metrics[8]["objective/kl"] is None
     assert {"time/total", "time/elapsed"} <= metrics[8].keys() and "objective/scores" not in metrics[8]
     (missing, *_) = [note for note in diagnose(reader).verdict.notes if note.startswith("Not checked")]
-    assert "numbers that they need are not recorded" in missing
+    assert "numbers for it are not recorded" in missing and "no response ends by itself" not in missing
     shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
     assert shown == {"ppo.kl_coef": 0.2, "trainer.ppo.kl_coef": 0.2}  # no default that nobody chose
+
+
+def test_lengths_of_texts_alone_count_words(tmp_path: Path) -> None:
+    with Studio(workspace=tmp_path) as studio:
+        studio.step(responses=["one two", "one two three four"], rewards=[0.0, 1.0])
+    reader = only_run(tmp_path)
+    assert reader.origin().unit == "words" and dict(reader.metrics_since(0))[1]["tokens/response_length"] == 3.0
 
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
@@ -147,7 +155,7 @@ def test_a_loop_hears_what_people_ask_for_and_refuses_the_rest(tmp_path: Path, m
         send_command(only_run(tmp_path).run_dir, "stop")
         with pytest.raises(StoreError, match="not ours to end"):
             force_stop(only_run(tmp_path).run_dir, "an operator")
-        with pytest.raises(StoreError, match="no model to train"):
+        with pytest.raises(StoreError, match="outside this app"):
             refuse_only_read(only_run(tmp_path))
         wait_until(lambda: studio.asked("stop"))
     reader = only_run(tmp_path)

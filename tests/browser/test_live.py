@@ -656,8 +656,11 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     imported.finish()
     open_in_page(page, imported)
     page.locator(".rs-live[data-state=finished] .rs-banner").wait_for()
-    page.wait_for_function("document.querySelectorAll('.rs-banner button:not([hidden])').length === 1")
-    assert banner.get_by_role("button").all_inner_texts() == ["Compare"] and page.locator(".rs-next").count() == 0
+    page.wait_for_function("document.querySelectorAll('.rs-banner button:not([hidden])').length === 2")
+    assert banner.get_by_role("button").all_inner_texts() == ["Look at the best response of step 3", "Compare"]
+    assert page.locator(".rs-next").count() == 0
+    banner.get_by_role("button", name="Look at the best response").click()
+    page.wait_for_url("**sample=*")
     page.get_by_role("button", name="why?").click()
     page.locator(".rs-finding dl").first.wait_for()
     assert page.locator(".rs-finding .rs-primary").count() == 0

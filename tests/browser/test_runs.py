@@ -103,6 +103,11 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     readout = page.locator('[data-metric="loss/value_avg"]').get_by_text(re.compile(r"^step \d+$"))
     assert 6 <= int(readout.inner_text().split()[1]) <= 15  # in the middle of twenty steps
+    by_keys = page.locator('[data-metric="loss/value_avg"]').get_by_role("slider")
+    by_keys.press("Home")
+    by_keys.press("ArrowRight")
+    playwright.expect(by_keys).to_have_attribute("aria-valuetext", re.compile(r"^step 2: .+"))
+    playwright.expect(readout).to_have_text("step 2")
     page.go_back()
     page.wait_for_selector(".rs-run-table tbody tr >> visible=true")
     page.go_forward()

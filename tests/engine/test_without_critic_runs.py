@@ -76,8 +76,8 @@ def test_the_doctor_and_the_report_read_it(trained: Path) -> None:
     actual = {finding.check for finding in diagnose(reader).findings}
     assert not actual & {"critic-no-use", "value-loss-overflow", "critic-warm-up", "not-finite", "batch"}
     shown = report(story_of(reader))
-    assert "Explained variance" not in shown
-    assert "Clip fraction" in shown
+    assert "Value fit" not in shown
+    assert "Clipped tokens" in shown
 
 
 def test_its_log_is_the_run(trained: Path, tmp_path: Path) -> None:

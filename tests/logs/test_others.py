@@ -26,6 +26,8 @@ from rlhf_studio.analysis.logs.open_log import Opened, open_log
 from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Translation
 from rlhf_studio.config.io import ConfigError
+from rlhf_studio.jobs.export.curves import curves_of
+from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -86,6 +88,9 @@ def test_verl(tmp_path: Path) -> None:
     unknown = (record.stopped, record.gold, list(record.tokens.arrays), math.isnan(record.kl), set(record.tokens.response_ids))
     assert unknown == (None, None, [], True, {-1})
     assert any("cut at words" in note for note in notes) and "Fields that are not read: gts, pred." in notes
+    (run,) = (tmp_path / "w" / "runs").iterdir()
+    drawn = {curve.name: curve.unit for curve in curves_of(story_of(RunReader(run)).series, RunReader(run).origin().unit)}
+    assert drawn["tokens/response_length"] == "words"  # what the report says of it
 
 
 def test_trl(tmp_path: Path) -> None:

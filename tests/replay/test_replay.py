@@ -22,7 +22,7 @@ from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing
 from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import RunConfig
 from rlhf_studio.ppo.kl_control import AdaptiveKL
-from rlhf_studio.runs.records import SettingChange, WatchRecord
+from rlhf_studio.runs.records import Origin, SettingChange, WatchRecord
 from tests.replay.runs import record
 from tests.runs.store_helpers import rollout, token_record
 
@@ -37,7 +37,7 @@ def watched(step: int, score: float = 1.0, **changes: Any) -> WatchRecord:
 
 def made(steps: int = 40, **changes: Any) -> RunData:
     """A run in memory whose settings nobody knows."""
-    run = RunData(RunConfig(), "finished", "", "cpu", steps, np.arange(1, steps + 1), {}, settings_known=False)
+    run = RunData(RunConfig(), "finished", "", "cpu", steps, np.arange(1, steps + 1), {}, origin=Origin(settings_known=False))
     return replace(run, **changes)
 
 
@@ -209,7 +209,7 @@ def test_kl_counts_as_passed_when_it_stays_above() -> None:
     (moment,) = moments_of(run, [])
     assert (moment["step"], moment["kind"]) == (22, "kl") and "KL passes 15 nats" in moment["sentence"]
     ppo = {"kl_controller": "adaptive", "kl_target": 6.0}
-    adaptive = replace(run, config=RunConfig.model_validate({"ppo": ppo}), settings_known=True)
+    adaptive = replace(run, config=RunConfig.model_validate({"ppo": ppo}), origin=Origin())
     assert "its target of 6 nats" in moments_of(adaptive, [])[0]["sentence"] and kinds(adaptive)[0][0] == 2
 
 

@@ -51,7 +51,7 @@ def test_files_load_nothing_from_elsewhere():
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"charts", "classroom", "export", "pictures", "playground", "replay", "rounds"}  # folders of what may stand on more than one page
+PARTS = {"charts", "classroom", "export", "help", "pictures", "playground", "replay", "rounds"}  # what may stand on more than one page
 
 
 def folder_of(path: Path) -> str:
@@ -69,7 +69,7 @@ def imports_of(path: Path) -> dict[Path, set[str]]:
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
-LATER = {"replay", "charts", "train", "talk", "shared"}
+LATER = {"replay", "charts", "train", "talk", "shared", "help"}
 """Folders of scripts that may be loaded when somebody wants them: of Train, the form."""
 
 

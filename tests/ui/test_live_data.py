@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.runs.pace import recent_pace
+from rlhf_studio.runs.pace import step_seconds
 from rlhf_studio.runs.records import (
     CheckpointInfo,
     Origin,
@@ -132,10 +132,24 @@ def test_status_mentions_silence_only_when_it_is_long_and_the_engine_alive():
     assert payloads.status_payload(status(fraction=math.nan), series, [], {})["fraction"] is None
 
 
-def test_status_says_when_a_run_was_read_from_a_file_and_cannot_be_trained():
-    origins = (Origin(), Origin(imported="trl.jsonl"))
-    imported = [payloads.status_payload(status(origin=origin), payloads.Series(), [], {})["imported"] for origin in origins]
-    assert imported == [False, True]
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        (Origin(), ("studio", False, "", "tokens")),
+        (Origin(program="lib.py"), ("program", True, "lib.py", "tokens")),
+        (Origin(imported="a loop", controls=[], words=True), ("watched", True, "a loop", "words")),
+        (Origin(imported="trl.jsonl"), ("log", True, "", "tokens")),
+    ],
+)
+def test_status_says_who_trains_a_run_and_whether_it_is_only_read_here(origin, told):
+    payload = payloads.status_payload(status(origin=origin), payloads.Series(), [], {})
+    assert tuple(payload[name] for name in ("kind", "only_read", "trained_by", "unit")) == told
+
+
+def test_settings_that_a_log_does_not_give_are_not_known_on_the_page():
+    origin = Origin(imported="trl.jsonl", settings_known=False, settings_given=["ppo.cliprange"])
+    payload = payloads.settings_payload(RunConfig(), origin=origin)
+    assert [payload[name] for name in ("cliprange", "kl_estimator", "advantage")] == [RunConfig().ppo.cliprange, None, None]
 
 
 def test_status_names_the_setting_that_a_failed_run_blames():
@@ -311,7 +325,7 @@ def test_numbers_that_json_has_no_word_for_become_null_however_deep():
 def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():
     series = payloads.Series()
     series.append([(1, {"time/total": 1e39, "a": -1e300}), (2, {"time/total": 3e38, "a": 1.0}), (3, {"time/total": 3e38})])
-    assert recent_pace(series.column("time/total")) == pytest.approx(3e38)
+    assert step_seconds(series.column("time/total")) == pytest.approx(3e38)
     assert json.loads(payloads.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, last_early_step, unstable
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import ENDED, StoredEvent
+from rlhf_studio.runs.records import ENDED, Origin, StoredEvent
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RecordedRun:
         step_events: only the events of the steps as they are now.
         non_finite: (step, metric, NaN or an infinity) of every number that was not finite.
         checkpoints: steps that have a complete checkpoint.
-        settings_known: false for a log of another program that does not give all settings; then ``config`` has defaults.
+        origin: who trains it, and which of its settings are known.
     """
 
     config: StageConfig
@@ -42,13 +42,23 @@ class RecordedRun:
     step_events: Sequence[StoredEvent] = ()
     non_finite: Sequence[tuple[int, str, float]] = ()
     checkpoints: Sequence[int] = ()
-    settings_known: bool = True
+    origin: Origin = Origin()
     reader: RunReader | None = field(default=None, compare=False)
+
+    @property
+    def settings_known(self) -> bool:
+        """False where another program has trained it and does not give all settings; then ``config`` has defaults."""
+        return self.origin.settings_known
 
     @property
     def ended(self) -> bool:
         """Whether no more steps come by themselves."""
         return self.state in ENDED
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody can add a step to it here: it ended, and only others could train it."""
+        return self.ended and bool(self.origin.only_read)
 
     @property
     def over(self) -> bool:

@@ -159,7 +159,7 @@ class RunCache:
                 step_events=list(self._step_events),
                 non_finite=reader.non_finite(),
                 checkpoints=[checkpoint.step for checkpoint in reader.checkpoints()],
-                settings_known=reader.origin().settings_known,
+                origin=reader.origin(),
                 reader=reader,
                 **own,
             )

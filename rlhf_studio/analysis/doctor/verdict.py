@@ -15,7 +15,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
-from rlhf_studio.analysis.records import OF_SETTINGS, Finding, Verdict, VerdictKind
+from rlhf_studio.analysis.records import NOT_CHECKED, OF_SETTINGS, Finding, Verdict, VerdictKind
 
 Run = TypeVar("Run", bound=RecordedRun)
 
@@ -96,8 +96,18 @@ def _not_checked(checked: Checked[Any]) -> list[str]:
     own = [name for name, registered in CHECKS.items() if run.config.stage in registered.stages]
     missing = [name for name in own if name not in checked.courses and name not in AGAINST_SETTINGS]
     against = [name for name in own if name in AGAINST_SETTINGS]
-    notes = [f"Not checked, because the numbers that they need are not recorded: {', '.join(missing)}."] if missing else []
-    return notes + ([f"Not checked, because not all settings are known: {', '.join(against)}."] if against else [])
+    notes = [f"{NOT_CHECKED}the numbers for it are not recorded: {_titles(missing)}."] if missing else []
+    return notes + ([f"{NOT_CHECKED}not all settings are known: {_titles(against)}."] if against else [])
+
+
+def _titles(names: Sequence[str]) -> str:
+    """Checks by what they would say, as a list in a sentence."""
+    return "; ".join(lowered(CHECKS[name].title) for name in names)
+
+
+def lowered(title: str) -> str:
+    """A title for the middle of a sentence."""
+    return title[0].lower() + title[1:]
 
 
 def failure(run: RecordedRun) -> list[str]:

@@ -55,7 +55,9 @@ class Learning:
         with_responses = [step for step in ends if source.recorded_of(ends)[step]]
         all_responses = corpus([source.known[step] for step in read_steps], source.pieces)
         examples = Examples(all_responses, source, with_responses)
-        return examples.as_phrases(changed_phrases(all_responses, side, examples.legible)), changed_traits(all_responses, side)
+        return examples.as_phrases(changed_phrases(all_responses, side, examples.legible)), changed_traits(
+            all_responses, side, self._reader.origin().unit
+        )
 
     def _recorded(self, until: int | None) -> list[tuple[int, RolloutRecord]]:
         steps = self._source.recorded_steps_to_read(until)

@@ -29,8 +29,11 @@ GROW_WITH_LENGTH = ("repetition", "overlap")
 """Longer responses have more of these by themselves, in proportion to their length where words are drawn at random."""
 
 
-def changed_traits(corpus: Corpus, side: int) -> list[Trait]:
-    """All traits over the first ``side`` and the last ``side`` steps, and whether each changed more than chance explains."""
+def changed_traits(corpus: Corpus, side: int, counted: str = "tokens") -> list[Trait]:
+    """All traits over the first ``side`` and the last ``side`` steps, and whether each changed more than chance explains.
+
+    ``counted`` is what lengths count.
+    """
     values = by_step(corpus)
     known = ~np.isnan(values).all(axis=1)
     sure = _sure(values, side)
@@ -38,7 +41,7 @@ def changed_traits(corpus: Corpus, side: int) -> list[Trait]:
     for index, (name, title, unit) in enumerate(TRAITS):
         before, after = (_mean(values[index, part]) for part in (slice(None, side), slice(-side, None)))
         if known[index] and before is not None and after is not None:
-            traits.append(Trait(name, title, unit, before, after, changed=bool(sure[index])))
+            traits.append(Trait(name, title, counted if name == "length" else unit, before, after, changed=bool(sure[index])))
     return traits
 
 

@@ -19,9 +19,10 @@ FILE = "tokenizer.json"
 class Words:
     """Cuts at words, each with the blanks before it; of ids it knows nothing."""
 
+    words = True
     note = (
-        "The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words. Open it "
-        "with the policy's tokenizer (--tokenizer MODEL) for tokens."
+        "The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words. For tokens, "
+        "name the policy's tokenizer when you open it."
     )
 
     def cut(self, text: str) -> LogFields:
@@ -41,6 +42,8 @@ class Tokens:
 
     Raises ConfigError where there is no such tokenizer.
     """
+
+    words = False
 
     def __init__(self, model: str):
         self._tokenizer = _tokenizer(model)

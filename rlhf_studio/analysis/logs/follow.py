@@ -225,7 +225,8 @@ class Follower:
         """Make the run."""
         self._index.shift = 1 if first == 0 else 0
         label = visible(self._path.resolve().name, lines=False)
-        config, origin = settings_of(self._index, self._title, label, first + self._index.shift)
+        words = self._translation.reading.words
+        config, origin = settings_of(self._index, self._title, label, first + self._index.shift, words)
         self._origin = replace(origin, controls=["stop"])
         run_dir = paths.run_dir(self._workspace, paths.new_run_id())
         create_run(run_dir, config, name=self._title, origin=self._origin)

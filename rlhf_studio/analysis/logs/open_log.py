@@ -113,7 +113,7 @@ def _stored(
     index = index_of(source, lambda done: progress(0.5 * done / max(1, size)))
     index.passed_over |= dict.fromkeys(reading.passed_over, "") if reading else {}
     _refuse_without_room(workspace, size)
-    config, origin = settings_of(index, title, label, index.steps[-1] + index.shift)
+    config, origin = settings_of(index, title, label, index.steps[-1] + index.shift, words=reading is not None and reading.words)
     run_id = paths.new_run_id()
     with new_folder(paths.run_dir(workspace, run_id)) as building:
         create_run(building, config, name=title, origin=origin)
@@ -171,8 +171,11 @@ def _refuse_without_room(workspace: Path, size: int) -> None:
 # --- second pass -----------------------------------------------------------------------------------------------------------------
 
 
-def settings_of(index: LogIndex, title: str, file_name: str, steps: int) -> tuple[RunConfig, Origin]:
-    """The run's settings as far as the log gives them, and an origin that says whether it gives them all. ``steps``: as many as it has."""
+def settings_of(index: LogIndex, title: str, file_name: str, steps: int, words: bool) -> tuple[RunConfig, Origin]:
+    """The run's settings as far as the log gives them, and an origin that says whether it gives them all.
+
+    ``steps``: as many as it has. ``words``: whether its texts were cut at words here; an export of such a run says so itself.
+    """
     given = given_settings(index.run) if index.run else {}
     complete = all(isinstance(given.get(section), dict) for section in SECTIONS)
     model = (index.run.text("model") if index.run else None) or UNKNOWN
@@ -184,7 +187,8 @@ def settings_of(index: LogIndex, title: str, file_name: str, steps: int) -> tupl
         data["name"] = title
     named = [f"{section}.{name}" for section in SECTIONS if isinstance(given.get(section), dict) for name in given[section]]
     named += ["model.policy"] if model != UNKNOWN and "model.policy" not in named else []
-    return parse_ppo(data), Origin(imported=file_name, settings_known=complete, settings_given=[] if complete else named)
+    words = words or bool(index.run and index.run.text("lengths") == "words")
+    return parse_ppo(data), Origin(imported=file_name, settings_known=complete, settings_given=[] if complete else named, words=words)
 
 
 def _second_pass(

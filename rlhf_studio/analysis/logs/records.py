@@ -29,7 +29,7 @@ from rlhf_studio.runs.records import (
 )
 
 READ = {
-    "run": {"kind", "format", "version", "program", "name", "settings", "total_steps", "device", "model"},
+    "run": {"kind", "format", "version", "program", "name", "settings", "total_steps", "device", "model", "lengths"},
     "step": {"kind", "step", "metrics"},
     "rollout": {
         *("kind", "step", "sample", "prompt", "response", "reward", "components", "gold", "kl", "length", "stopped"),

@@ -39,6 +39,7 @@ def lines_of(reader: RunReader, progress: Callable[[float], None] = lambda fract
             "settings": settings if reader.origin().settings_known else {},
             "total_steps": status.total_steps,
             "device": status.device,
+            **({"lengths": "words"} if status.origin.words else {}),
         }
     )
     yield from map(encode, _of_no_step(reader, status.step, leaving))

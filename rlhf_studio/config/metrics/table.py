@@ -142,14 +142,15 @@ _POLICY = (
     ),
     Metric(
         "policy/clipfrac_avg",
-        "Clip fraction",
+        "Clipped tokens",
         "share of tokens",
-        "Share of tokens whose loss clipping decided: they had moved as far as their advantage may take them, and taught nothing more.",
+        "Clip fraction: the share of tokens whose loss clipping decided. They had moved as far as their advantage may take them, and "
+        "taught nothing more.",
         "0 to 20 %; more means the learning rate or the number of passes is too high.",
         usual=(0.0, 0.2),
         colour="clip",
         lines=(ChartLine("clip", percent=True),),
-        tile=Tile(digits=1, percent=True, label="Clipped tokens"),
+        tile=Tile(digits=1, percent=True),
     ),
     Metric(
         "val/ratio",
@@ -194,23 +195,23 @@ _VALUE = (
     ),
     Metric(
         "val/clipfrac_avg",
-        "Value clip fraction",
+        "Clipped values",
         "share of tokens",
-        "Share of tokens whose value loss was decided by clipping, so that they pulled the critic no further.",
+        "Value clip fraction: the share of tokens whose value loss was decided by clipping, so that they pulled the critic no further.",
         "Low after the first steps.",
         usual=(0.0, 0.3),
     ),
     Metric(
         "val/explained_variance",
-        "Explained variance",
+        "Value fit",
         "",
-        "Value fit: 1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no better than "
-        "always saying the mean return, below 0 is worse. A constant mistake counts too.",
+        "Explained variance: 1 less the mean squared error of the values, divided by the variance of the returns: 1 is perfect, 0 is no "
+        "better than always saying the mean return, below 0 is worse. A constant mistake counts too.",
         "Climbs above 0 within the first steps and stays there.",
         usual=(0.0, 1.0),
         colour="critic",
         lines=(ChartLine("critic"),),
-        tile=Tile(label="Value fit"),
+        tile=Tile(),
     ),
     Metric("val/returns_mean", "Mean return", "points", "Average return over tokens: advantage plus value.", "Rises with the score."),
     Metric("val/values_mean", "Mean value", "points", "Average prediction of the value head.", "Follows the mean return closely."),
@@ -320,7 +321,12 @@ _SPEED = (
     Metric("time/total", "Step time", "seconds", "Wall-clock time of the whole step.", "Steady."),
     Metric("time/elapsed", "Elapsed", "seconds", "Time since training began, loading excluded.", "Grows evenly."),
     Metric(
-        "time/left", "Time left", "seconds", "Steps that remain, times the mean time of the last ten steps.", "Settles after a few steps."
+        "time/left",
+        "Time left",
+        "seconds",
+        "Steps that remain, times the median time of this run's last ten steps. Before its first step, the time on the Train page tells: "
+        "it comes from the recipe, from earlier runs or from the machine's rate, and says from which.",
+        "Settles after a few steps.",
     ),
     Metric("speed/episodes_per_second", "Episodes per second", "episodes/s", "Responses finished per second of the whole step.", "Steady."),
     Metric(

@@ -59,7 +59,7 @@ class Exported:
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
     """Write the card and its picture into the folder. Raises OSError."""
-    curves = [curve for curve in curves_of(story.series) if curve.name in telling_of(story.config).drawn]
+    curves = [curve for curve in curves_of(story.series, story.origin.unit) if curve.name in telling_of(story.config).drawn]
     if curves:
         write_curves(curves, folder / PICTURE)
     (folder / CARD).write_text(card(story, exported, watched, curves), encoding="utf-8")

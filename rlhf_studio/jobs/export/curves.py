@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.config.glossary import glossary_of
+from rlhf_studio.config.metrics.metric import Term
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 
 DRAWN = {
@@ -69,12 +70,14 @@ class Curve:
         return [line for line in lines if line]
 
 
-def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
+def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]], unit: str = "tokens") -> list[Curve]:
     """The curves of metrics given as name -> (steps, values); what was not recorded, or never finite, is left out.
+
+    ``unit`` is what lengths count.
 
     A value beyond float32 is a gap, as it is in the app's charts.
     """
-    known = {metric.name: metric for metric in METRICS}
+    known = glossary_of(unit)
     curves = []
     for name, colour in DRAWN.items():
         steps, values = series.get(name, (np.zeros(0), np.zeros(0)))
@@ -82,9 +85,8 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[Curve]:
         if np.isfinite(values).any():
             steps, values = _thin(steps, values)
             low, high, ticks = axis(values[np.isfinite(values)])
-            metric = known.get(name)
-            title, unit = (metric.title, metric.unit) if metric else (name, "")
-            curves.append(Curve(name, title, unit, colour, steps, values, low, high, ticks))
+            term = known.get(name, Term(name, "", "", ""))
+            curves.append(Curve(name, term.title, term.unit, colour, steps, values, low, high, ticks))
     return curves
 
 

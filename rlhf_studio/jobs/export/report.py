@@ -124,7 +124,7 @@ def _summary(story: Story) -> Html:
 
 
 def _curves(story: Story) -> Html:
-    curves = curves_of(story.series)
+    curves = curves_of(story.series, story.origin.unit)
     if not curves:
         return tag("p", "Nothing to draw: no steps were recorded.", class_="quiet")
     marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]

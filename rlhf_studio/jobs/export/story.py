@@ -12,8 +12,8 @@ from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.analysis.logs.shareable import Shareable, shareable_settings, without_secrets
 from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
+from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
-from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.jobs.export import insights
 from rlhf_studio.jobs.export.stages import telling_of
 from rlhf_studio.runs.reader import RunReader
@@ -87,7 +87,7 @@ def story_of(reader: RunReader) -> Story:
     """Read a run. Raises StoreError."""
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
-    titles = {metric.name: (metric.title, metric.unit, metric.meaning) for metric in METRICS}
+    titles = {name: (term.title, term.unit, term.meaning) for name, term in glossary_of(origin.unit).items()}
     ends = first_and_last(reader, config.stage, telling_of(config).summary)
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)

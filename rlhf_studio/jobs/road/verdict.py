@@ -20,6 +20,7 @@ KINDS = {
     "rising": "The score rose, not by more than chance yet",
     "cannot tell yet": "The score shows no sure change yet",
     "too early": "There are too few steps to judge the score",
+    "not known": "Nothing tells whether the score rose",
     "nothing learned": "PPO did not raise the score",
     "exploiting the reward": "The score rose in ways that suggest a flaw of the reward: read the answers",
     "collapsed": "The policy has collapsed and no longer writes useful text",

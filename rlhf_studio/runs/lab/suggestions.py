@@ -44,11 +44,11 @@ def suggestions(
     Args:
         config: the run's settings. What is suggested is a valid configuration and differs from it.
         origin: where the run comes from. A run of a sweep is not offered a sweep over the same setting, a variation not its way back.
-        verdict_kind: as :data:`rlhf_studio.analysis.records.VerdictKind`. A run of which it is ``too early`` to say anything gets none.
+        verdict_kind: as :data:`rlhf_studio.analysis.records.VerdictKind`. One of which nothing can be said yet gets none.
         has_gold: whether a gold score was recorded, so that over-optimisation can be seen.
         remedy: settings that the doctor would change in a run that learned nothing.
     """
-    if origin.imported or verdict_kind in ("too early", "improving"):
+    if origin.only_read or verdict_kind in ("too early", "not known", "improving"):
         return []
     cured = [_cure(remedy)] if remedy and verdict_kind == "nothing learned" else []
     offered = [*cured, *_mend(config, verdict_kind, has_gold), *_explore(config, verdict_kind)]

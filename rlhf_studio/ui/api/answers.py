@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
-from rlhf_studio.runs.pace import recent_pace, seconds_left
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.form import describe_field, values_of
@@ -41,7 +41,7 @@ def recipe_settings(recipe: Recipe) -> Json:
 
 def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     """How a run is; ``reader`` is None for one that cannot be read."""
-    seconds = recent_pace(reader.columns(["time/total"])[1].get("time/total", [])) if reader is not None else None
+    seconds = step_seconds(reader.columns([STEP_TIME])[1][STEP_TIME]) if reader is not None else None
     left = None if run.state in ENDED else seconds_left(seconds, run.step, run.total_steps)
     return {
         "run": run.run_id,
@@ -63,13 +63,16 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     }
 
 
-def metrics_of(series: Series, names: Sequence[str], points: int) -> Json:
-    """Metrics by name: ``meaning``, ``steps`` and ``values``, and the ``last`` value; thinned to ``points`` of each."""
+def metrics_of(series: Series, names: Sequence[str], points: int, unit: str = "tokens") -> Json:
+    """Metrics by name: ``meaning``, ``steps`` and ``values``, and the ``last`` value; thinned to ``points`` of each.
+
+    ``unit`` is what the run's lengths count.
+    """
     payload = series.payload(limit=points, accepts=lambda name: name in names)
     rows = {}
     for name, at, values in zip(payload["names"], payload["at"], payload["y"], strict=True):
         column = [finite(float(value)) for value in values]
-        term = GLOSSARY.get(name)
+        term = glossary_of(unit).get(name)
         rows[name] = {
             "meaning": f"{term.title}: {term.meaning}" if term else "",
             "unit": term.unit if term else "",

@@ -135,7 +135,8 @@ class Watching:
         if len(wanted) > MOST_NAMES:
             raise ValueError(f"Ask for {MOST_NAMES} metrics at most.")
         series = _series(reader)
-        return {"step": series.last_step, "metrics": answers.metrics_of(series, wanted, min(max(points, 2), MOST_POINTS)), "names": known}
+        metrics = answers.metrics_of(series, wanted, min(max(points, 2), MOST_POINTS), reader.origin().unit)
+        return {"step": series.last_step, "metrics": metrics, "names": known}
 
     @for_programs(Role.VIEWER)
     async def run_samples(self, request: gr.Request, run: str, step: int = 0, sample: int = -1) -> Json:

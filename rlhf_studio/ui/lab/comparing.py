@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
 from rlhf_studio.config import STAGES, StageConfig
-from rlhf_studio.config.glossary import glossary
+from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
+from rlhf_studio.config.metrics.metric import Term
 from rlhf_studio.config.metrics.stages import SUMMARIES
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -120,15 +121,16 @@ class Comparing:
         readers, comparison = self._compared(data)
         usual = [name for name in _usual({run.stage for run in comparison.runs}) if name in comparison.metrics]
         metrics = [name for name in _metrics(data) if name in comparison.metrics] or usual
-        words = glossary()
+        words, alike = _words({reader.origin().unit for reader in readers}), set(comparison.one_scale)
         fields = {name: field for kind in reversed(STAGES.values()) for name, field in walk_fields(kind)}
         body = {
             "runs": [asdict(run) for run in comparison.runs],
             "groups": [asdict(group) for group in comparison.groups],
             "settings": [
-                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in comparison.settings
+                {**asdict(row), "differs": row.differs(), "title": fields[row.setting].title if row.setting in fields else row.setting}
+                for row in comparison.settings
             ],
-            "metrics": [{"name": name, **_word(words, name)} for name in comparison.metrics],
+            "metrics": [{"name": name, "one_scale": name in alike, **_word(words, name)} for name in comparison.metrics],
             "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
             "prompts": [prompt.prompt for prompt in comparison.watched],
             "verdict": without_secrets(comparison.verdict),
@@ -176,6 +178,13 @@ def _metrics(data: Any) -> list[str]:
     if len(names) > MOST_METRICS:
         raise ValueError(f"At most {MOST_METRICS} metrics are drawn at once, not {len(names)}.")
     return names
+
+
+def _words(units: set[str]) -> dict[str, Term]:
+    """The glossary for runs whose lengths count these units."""
+    words = glossary_of("words" if "words" in units else "tokens")
+    length = "tokens/response_length"
+    return words | {length: replace(words[length], unit=" or ".join(sorted(units)))}
 
 
 def _word(words: Any, name: str) -> Json:

@@ -27,7 +27,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.forecast import time_of_another
+from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.next_stage import next_stages
@@ -150,7 +150,8 @@ class Experiments:
         recipes = {recipe.name: recipe for recipe in list_recipes("ppo")}
         for idea in ideas:
             varied = with_values(config, idea["changes"]) if idea["how"] == "variation" else None
-            idea["takes"] = time_of_another(varied, self._workspace.root, recipes) if varied else ""
+            known = estimate(varied, self._workspace.root, recipes) if varied else None
+            idea["takes"] = known.text if known else ""
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
         return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}

@@ -7,12 +7,12 @@ charts there are. A colour is a name (``score``), which ``assets/tokens.css`` de
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from rlhf_studio.analysis import token_card
 from rlhf_studio.config import Stage
-from rlhf_studio.config.glossary import glossary
+from rlhf_studio.config.glossary import IN_WORDS, glossary
 from rlhf_studio.config.metrics.metric import Metric
 from rlhf_studio.config.metrics.table import METRICS
 
@@ -52,6 +52,10 @@ class Chart:
     shares: str = ""
     stages: tuple[Stage, ...] = ("ppo",)
     first: bool = False
+
+    def counting(self, unit: str) -> Chart:
+        """The same chart of a run whose lengths count ``unit``."""
+        return replace(self, left=unit) if self.key == "length" else self
 
 
 CHARTS = (
@@ -148,6 +152,7 @@ def page_data(metrics: Sequence[Metric] = METRICS) -> dict[str, Any]:
         "quantities": [asdict(quantity) for quantity in QUANTITIES],
         "card": token_card.described(),
         "glossary": {name: asdict(entry) for name, entry in glossary(metrics).items()},
+        "in_words": {name: asdict(entry) for name, entry in IN_WORDS.items()},
     }
 
 

@@ -21,8 +21,8 @@ from rlhf_studio.config.bundled import Recording
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
-from rlhf_studio.runs.pace import recent_pace, seconds_left
-from rlhf_studio.runs.records import ALIVE, CheckpointInfo, RunStatus, SettingChange, StoredEvent
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
+from rlhf_studio.runs.records import ALIVE, CheckpointInfo, Origin, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 
@@ -159,16 +159,16 @@ def status_payload(
     held: str = "",
 ) -> dict[str, Any]:
     """The header's facts. ``silent`` is the engine's silence in seconds, only when it is long enough to mention; ``blamed`` the setting
-    that a failed run's cause points at, empty for none; ``imported`` whether its records were read from a file, or are another trainer's:
-    it cannot be trained; ``controls`` what can be asked of another trainer, null for runs of our own;
-    ``program`` names the person's own program that trains it, empty for none;
-    ``recording`` whether it came with the program: it is only read.
+    that a failed run's cause points at, empty for none. Who trains it is its ``kind``, as in ``Origin.kind``; ``only_read`` says whether
+    nothing here can train it or go on with it; ``trained_by`` names the program or the trainer that does, ``controls`` what can be asked
+    of another trainer, null for all other runs; ``unit`` is what its lengths count, tokens or words; ``recording`` whether it came with
+    the program.
 
     ``rating`` says whether it waits for people who rate; ``held`` names the run for whose ratings a run in the queue waits as well.
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty: what the
     page then shows of each metric, as ``first`` and ``last``.
     """
-    pace = recent_pace(series.column("time/total"))
+    pace = step_seconds(series.column(STEP_TIME))
     compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,
@@ -186,9 +186,11 @@ def status_payload(
         "device": status.device,
         "cause": without_secrets(status.cause),
         "blamed": failed_field(status),
-        "imported": bool(status.origin.imported),
+        "kind": status.origin.kind,
+        "only_read": status.recording or bool(status.origin.only_read),
+        "trained_by": status.origin.trained_by,
         "controls": status.origin.controls,
-        "program": status.origin.program,
+        "unit": status.origin.unit,
         "recording": status.recording,
         "queue_position": status.queue_position,
         "rating": status.state == "running" and status.phase.startswith(WAITING_FOR_RATINGS),
@@ -209,31 +211,34 @@ STEERED = ("ppo.kl_coef", "ppo.kl_target", "ppo.learning_rate", "generation.temp
 """The settings that can be changed while a run goes on, as the page offers them."""
 
 
-def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = ()) -> dict[str, Any]:
+def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = (), origin: Origin | None = None) -> dict[str, Any]:
     """The settings that the charts, the inspector and the questions need, with what was changed while the run went on.
 
-    ``kl_targets`` are (first step, value): the target in force from that step on; empty without an adaptive controller. Of another stage
-    than PPO no setting can be changed while it goes on.
+    What is not known of the run, and a default of ours (``Origin.knows``), is null. ``kl_targets`` are (first step, value): the target in
+    force from that step on; empty without an adaptive controller. Of another stage than PPO no setting can be changed while it goes on.
     """
     if not isinstance(config, RunConfig):
         batch = config.training.batch_size if isinstance(config, SupervisedConfig) else 0
         return {"steered": {}, "kl_targets": [], "kl_target": None, "batch_size": batch, "watch_every": config.engine.watch_every}
-    ppo = config.ppo
+    ppo, origin = config.ppo, origin or Origin()
     now = {name: getattr(getattr(config, name.split(".")[0]), name.split(".")[1]) for name in STEERED}
     changes = [change for change in changes if change.setting in now and _is_number(change.new)]
     now.update({change.setting: change.new for change in changes})
-    adaptive = ppo.kl_controller == "adaptive"
-    targets = [[1, ppo.kl_target], *([change.step, change.new] for change in changes if change.setting == "ppo.kl_target")]
-    return {
-        "steered": {name: value for name, value in now.items() if adaptive or name != "ppo.kl_target"},
-        "kl_targets": targets if adaptive else [],
-        "kl_target": now["ppo.kl_target"] if adaptive else None,
+    used = {
         "kl_estimator": ppo.kl_estimator,
         "kl_placement": ppo.kl_placement,
         "cliprange": ppo.cliprange,
         "cliprange_high": ppo.cliprange_high or ppo.cliprange,
         "whiten_advantages": ppo.has_critic and ppo.whiten_advantages,
         "advantage": ppo.advantage,
+    }
+    adaptive = ppo.kl_controller == "adaptive" and origin.knows("ppo.kl_target")
+    targets = [[1, ppo.kl_target], *([change.step, change.new] for change in changes if change.setting == "ppo.kl_target")]
+    return {
+        "steered": {name: value for name, value in now.items() if adaptive or name != "ppo.kl_target"},
+        "kl_targets": targets if adaptive else [],
+        "kl_target": now["ppo.kl_target"] if adaptive else None,
+        **{name: value if origin.knows(f"ppo.{name}") else None for name, value in used.items()},
         "batch_size": ppo.batch_size,
         "watch_every": config.engine.watch_every,
     }

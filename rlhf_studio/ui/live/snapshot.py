@@ -146,7 +146,8 @@ class Follower:
         self._read_at: tuple[int, int, str] | None = None
 
     def _read_settings(self) -> bytes:
-        return payloads.encode_text({**payloads.settings_payload(self._config, self.reader.changes()), "one_scale": self._one_scale})
+        told = payloads.settings_payload(self._config, self.reader.changes(), self.reader.origin())
+        return payloads.encode_text({**told, "one_scale": self._one_scale})
 
     def _read_scale(self, recorded: list[int], reward_changed: bool) -> bool:
         """Whether score and gold may share an axis; read until the first responses have settled it."""

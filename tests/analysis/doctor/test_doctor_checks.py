@@ -17,7 +17,7 @@ from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import EventRecord, StepRecord, WatchRecord
+from rlhf_studio.runs.records import EventRecord, Origin, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
 from tests.analysis.doctor.made_runs import HEALTHY, Made, after, answers, sentence, still_tokens, with_texts
 from tests.runs.store_helpers import rollout
@@ -385,7 +385,7 @@ def test_a_log_without_settings_is_not_held_against_them(tmp_path: Path) -> None
     reader = made.write(tmp_path / "ours")
     ours = {detected.check for detected in diagnose(reader).findings}
     assert {"settings-batch", "score-pinned"} <= ours
-    run = replace(RunCache(reader).read(), settings_known=False)
+    run = replace(RunCache(reader).read(), origin=Origin(settings_known=False))
     assert run.batch == len(at_the_clip(1))
     findings = diagnosis(run).findings
     assert {detected.check for detected in findings} == ours - {"settings-batch", "score-pinned"}

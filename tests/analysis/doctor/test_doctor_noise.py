@@ -18,7 +18,7 @@ from rlhf_studio.analysis.doctor.held_back import held_back
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.doctor.stages import ppo
 from rlhf_studio.analysis.doctor.verdict import Checked, verdict
-from rlhf_studio.runs.records import EventRecord
+from rlhf_studio.runs.records import EventRecord, Origin
 from tests.analysis.doctor import stored_runs
 from tests.analysis.doctor.made_runs import Made, Values
 from tests.analysis.doctor.simulated_runs import Simulated, many
@@ -115,6 +115,8 @@ def test_the_notes_say_how_many_steps_would_tell_what_to_expect_and_what_it_assu
     assert notes[1].startswith("What holds it back: 16 responses a step are few") and "ppo.batch_size 256 is better" in notes[1]
     assert notes[-1].startswith("Expect a score of") and "200 more steps (60 minutes at 18 s a step)" in notes[-1]
     assert "no more than it gained so far" in notes[-1]
+    closed = diagnosis(replace(made.read(tmp_path), origin=Origin(imported="a log"))).verdict.notes
+    assert not any("more would tell" in note or note.startswith("Expect") for note in closed)  # nobody can go on with it
 
 
 SKIPPED = EventRecord(

@@ -155,7 +155,7 @@ def test_steps_that_were_left_out_are_counted(tmp_path: Path) -> None:
     event = EventRecord("warning", "skip", "This update was left out: rewards is not finite in episode 3, prompt 'a'.")
     lost: Values = {"objective/scores": lambda step: math.nan if step > 2 else 0.1, "optim/steps": lambda step: 0.0 if step > 2 else 8.0}
     result = verdict(Made(steps=8, metrics=lost, events=dict.fromkeys(range(3, 9), event)), tmp_path / "a")
-    assert result.kind == "too early" and "6 of 8 steps, with 384 responses" in result.sentence
+    assert result.kind == "not known" and "6 of 8 steps, with 384 responses" in result.sentence
     some = verdict(Made(steps=16, events={4: event, 9: event}), tmp_path / "b")
     assert some.kind == "improved" and any("2 of 16 steps, with 128 responses" in note for note in some.notes)
 
@@ -235,7 +235,7 @@ def test_gold_that_does_not_follow_is_noted(tmp_path: Path) -> None:
 
 def test_scores_that_are_missing_make_no_verdict_of_numbers(tmp_path: Path) -> None:
     result = verdict(Made(metrics={"objective/scores": math.nan, "objective/scores_std": math.nan}), tmp_path)
-    assert (result.kind, result.sentence) == ("too early", "Not known: no score is recorded.") and "nan" not in result.reason
+    assert (result.kind, result.sentence) == ("not known", "Not known: no score is recorded.") and "nan" not in result.reason
 
 
 def test_a_score_that_is_missing_at_the_first_step_leaves_the_verdict_to_the_others(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     start = at_start(length, run.steps_of(ENOUGH))
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
-    evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
+    evidence = metric_evidence(run, "tokens/response_length", f"{{}} {run.origin.unit}; {start:.1f} at the start")
     return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run), length=END_STEPS), SILENCE_PAYS)
 
 
@@ -177,7 +177,7 @@ def length_drift(run: RunData) -> Course | None:
     times = np.where(np.abs(mean - start) > DRIFT_SURE * error, np.maximum(mean / start, start / mean), 1.0)
     on_purpose = any(component.kind == "length" for component in run.config.reward.components) or run.config.reward.length_penalty > 0
     far = streak(times > DRIFT_FAR, 2) & (not on_purpose)
-    evidence = metric_evidence(run, "tokens/response_length", f"{{}} tokens; {start:.1f} at the start")
+    evidence = metric_evidence(run, "tokens/response_length", f"{{}} {run.origin.unit}; {start:.1f} at the start")
     step_levels = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
     course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run), length=DRIFT_STEPS)
     return course if on_purpose else _of_reward(run, course, LENGTH_PAYS)

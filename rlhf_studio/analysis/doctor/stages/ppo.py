@@ -18,6 +18,7 @@ from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, 
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
 SMALL_GAIN, REAL_LOSS = 0.5, 0.5  # the same unit: a policy whose score gained less than this while its judge lost this is spoilt
@@ -35,9 +36,9 @@ RISES = ("rising", "improving", "improved")
 OPEN = (*RISES, "cannot tell yet")
 
 KINDS: tuple[VerdictKind, ...] = (
-    "too early", "cannot tell yet", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed",
+    "too early", "not known", "cannot tell yet", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed",
 )  # fmt: skip
-TOO_EARLY, UNDECIDED, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(7)
+TOO_EARLY, UNKNOWN, UNDECIDED, NOTHING, RISING, IMPROVING, EXPLOITING, COLLAPSED = range(8)
 
 
 def _kinds(checked: Checked[RunData]) -> np.ndarray:
@@ -49,6 +50,7 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
         risen[-1] = judges.risen(score, needed(run))[-1]
     rises, falls = sureness(score)
     kinds = np.full(len(run.steps), TOO_EARLY)
+    kinds[_untold(run, count)] = UNKNOWN
     kinds[(count >= FEWEST_STEPS) & np.isfinite(rises)] = UNDECIDED  # without a score and its error there is no verdict
     enough = LONG_BY_STEPS if score.by_steps else LONG_ENOUGH
     late = (count >= enough) & (2 * run.steps >= run.total_steps)
@@ -60,6 +62,16 @@ def _kinds(checked: Checked[RunData]) -> np.ndarray:
     kinds[_exploiting(checked, gold is not None) & (risen | (gold is not None)) & (count >= FEWEST_STEPS)] = EXPLOITING
     kinds[_collapsed(checked, score, gold)] = COLLAPSED
     return kinds
+
+
+def _untold(run: RunData, count: np.ndarray) -> np.ndarray:
+    """At which steps more of the same would tell no more, shape (S,): no step has a score, or nothing says how sure it is.
+
+    ``count`` says how many steps have had a score so far.
+    """
+    untold: np.ndarray = ((np.arange(1, len(count) + 1) >= FEWEST_STEPS) & (count == 0)) | (count >= FEWEST_STEPS)
+    untold[-1] |= (run.over and not count[-1]) or bool(left_out(run))
+    return untold
 
 
 def _exploiting(checked: Checked[RunData], independent: bool) -> np.ndarray:
@@ -108,7 +120,7 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
-    if kind == "too early":
+    if kind in ("too early", "not known"):
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
         signs = list(_signs(checked).values()) or ["the judge finds it worse than at the start"]
@@ -150,7 +162,7 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
     early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
     if count < FEWEST_STEPS and (lost := left_out(run)):
         return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
-    if not count and len(run.steps) >= FEWEST_STEPS:
+    if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
         return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
     if count < FEWEST_STEPS:
         there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
@@ -186,7 +198,7 @@ def _change(run: RunData, series: judges.ScoreSeries) -> str:
     first, last = ends_of(series.values[run.steps > series.changed_after])
     if not np.isfinite(first + last):
         return "not known"
-    return f"{first:.2f} → {last:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    return f"{score_text(first)} → {score_text(last)}"
 
 
 def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
@@ -239,7 +251,7 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
     score = judges.score(run)
     paid = "; the judge may be fooled by it" if judges.risen(score, needed(run))[-1] else ""
-    expected = None if kind not in OPEN else outlook(run, score)
+    expected = None if kind not in OPEN or run.closed else outlook(run, score)
     notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
     hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
     notes += [str(hindrance)] if hindrance else []
@@ -247,7 +259,7 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     named = {"one-phrase", hindrance.check if hindrance else ""}  # and what the sentence or the reason has
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         notes += risky_settings([finding for finding in checked.findings if finding.check not in named])
-    if kind in ("nothing learned", "too early"):
+    if kind in ("nothing learned", "too early", "not known"):
         notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS and hindrance is None]
     if kind == "collapsed":
         named |= _signs(checked).keys()
@@ -266,7 +278,8 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     notes += [expectation(expected)] if expected and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
-    if run.broke_off and run.settings_known and run.state != "failed" and kind not in ("too early", "cannot tell yet", "improving"):
+    told = ("too early", "not known", "cannot tell yet", "improving")
+    if run.broke_off and not run.closed and run.state != "failed" and kind not in told:
         notes.append(f"It {run.broke_off}, and can go on.")
     lost = left_out(run)
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes

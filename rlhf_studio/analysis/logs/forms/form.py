@@ -18,6 +18,8 @@ class Cutter(Protocol):
     """Cuts texts into tokens, or gives tokens their texts."""
 
     note: str
+    words: bool
+    """Whether it cuts at words."""
 
     def cut(self, text: str) -> LogFields:
         """``response_tokens`` of a text, and ``response_ids`` where they are known."""
@@ -33,12 +35,14 @@ class Reading:
     Attributes:
         cutter: cuts texts into tokens.
         memory: what a form remembers from one batch to the next.
+        words: whether lengths are those of texts that were cut at words.
     """
 
     cutter: Cutter
     memory: Record = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     passed_over: dict[str, None] = field(default_factory=dict)
+    words: bool = False
 
     def note(self, text: str) -> None:
         """Say something of the whole log, once."""
@@ -49,11 +53,15 @@ class Reading:
         if len(self.passed_over) < MOST_NAMED:
             self.passed_over |= dict.fromkeys(sorted(record.keys() - used - self.passed_over.keys()))
 
-    def tokens_of(self, text: Any) -> LogFields:
-        """The text of a response and its tokens, as the cutter cuts it; what is no text goes on as it is, to be refused by its name."""
+    def tokens_of(self, text: Any, counted: bool = False) -> LogFields:
+        """The text of a response and its tokens, as the cutter cuts it; what is no text goes on as it is, to be refused by its name.
+
+        ``counted`` says that the record has the number of its tokens.
+        """
         if not isinstance(text, str):
             return {"response": text}
         self.note(self.cutter.note)
+        self.words |= self.cutter.words and not counted
         return {"response": text, **self.cutter.cut(text)}
 
 

@@ -28,7 +28,7 @@ def _line(record: Record, reading: Reading) -> LogFields | None:
     texts = [_trace(step, "policy_response") for step in steps]
     prompt = _trace(steps[0], "prompt") if steps else None
     if isinstance(prompt, str) and all(isinstance(text, str) for text in texts):
-        tokens = reading.tokens_of("\n".join(texts))
+        tokens = reading.tokens_of("\n".join(texts), counted=length is not None)
         return line | {"prompt": prompt} | tokens | ({} if length is None else {"length": length})
     reading.note(NO_TEXTS)
     tags = ", ".join(map(str, record.get("tags") or ()))

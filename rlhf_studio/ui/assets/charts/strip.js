@@ -34,9 +34,10 @@ export class Strip {
 
   /**
    * For the clip flag the bars show what the flag comes from: the ratio, from 1 on, and over each bar the one edge of
-   * the clip range that its advantage lets count. `given` is the scale of the colours, see scaleOf().
+   * the clip range that its advantage lets count. `given` is the scale of the colours, see scaleOf(), and
+   * `one` what a bar stands for.
    */
-  update(sample, quantity, given = null) {
+  update(sample, quantity, given = null, one = "token") {
     const flag = quantity.scale === "flag";
     const values = valuesOf(sample.tokens, flag ? "ratio" : quantity.name);
     const edges = flag && sample.tokens.card ? edgesOf(sample.tokens.card, SAME) : [];
@@ -106,7 +107,7 @@ export class Strip {
         { class: "rs-strip-key" },
         flag
           ? "ratio per token, dashed: the edge of the clip range on the side of its advantage"
-          : `${lower(quantity.label)} per token${quantity.centred ? ", from the mean of the step" : ""}`,
+          : `${lower(quantity.label)} per ${one}${quantity.centred ? ", from the mean of the step" : ""}`,
       ),
       !lined ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
     );

@@ -4,7 +4,8 @@ import { Plot, Reading, coloursOf, isLoaded } from "../charts/plot.js";
 import { saveAsPicture } from "../charts/save.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { decimals, duration, number, percent } from "../shared/format.js";
-import { term } from "../shared/tips.js";
+import { textSize } from "../shared/lasting.js";
+import { term, unitWords } from "../shared/tips.js";
 import { isShared, layoutOf, linesOf, tracesOf, usualOf } from "./traces.js";
 
 /** A value of a line as its legend has it. */
@@ -16,6 +17,7 @@ const PATH_UNIT = "KL, nats";
 const APART = "Two scales: the distance between the lines says nothing.";
 const EDGE = 3; // pixels: an edge of the usual range so near to the frame's own needs no word
 const WORD = 14; // pixels
+const NARROWEST = 266; // pixels of one of the other charts, with the gap beside it
 
 class ChartCard {
   constructor(spec, grid) {
@@ -62,8 +64,8 @@ class ChartCard {
       "⤓",
     );
     this.title = el("h3", {}, spec.title);
-    this.leftUnit = el("span", {}, spec.left);
-    this.rightUnit = el("span", {}, spec.right);
+    this.leftUnit = el("span", {});
+    this.rightUnit = el("span", {}, unitWords(spec.right));
     this.apart = el("p", { class: "rs-chart-note", hidden: true }, APART);
     this.plot = new Plot(spec.title, this.edges, ...this.reading.nodes, this.flag);
     this.plot.onzoom = (zoomed) => {
@@ -98,10 +100,10 @@ class ChartCard {
   }
 
   setLegend() {
-    const { settings } = this.grid;
+    const { settings, unit } = this.grid;
     const lines = linesOf(this.spec, this.grid.store, settings);
     const shared = isShared(this.spec, settings);
-    const names = [...lines.map((line) => line.metric), settings?.[this.spec.target], shared].join("\n");
+    const names = [...lines.map((line) => line.metric), settings?.[this.spec.target], shared, unit].join("\n");
     if (names === this.legendNames) return;
     this.legendNames = names;
     this.keys = new Map();
@@ -125,7 +127,8 @@ class ChartCard {
     const two = lines.some((line) => line.axis === "right");
     const pair = this.spec.lines.every(({ metric }) => this.keys.has(metric));
     setText(this.title, pair || !this.spec.alone ? this.spec.title : this.spec.alone);
-    setText(this.leftUnit, shared && pair ? this.spec.shares : this.spec.left);
+    const counted = this.spec.key === "length" ? unit : this.spec.left;
+    fill(this.leftUnit, unitWords(shared && pair ? this.spec.shares : counted));
     show(this.rightUnit, two);
     show(this.apart, two && Boolean(this.spec.shares));
     const target = settings?.[this.spec.target];
@@ -357,6 +360,7 @@ export class ChartGrid {
     this.weight = 0;
     this.settings = null;
     this.run = "";
+    this.unit = "tokens"; // what lengths count
     this.marks = [];
     this.hovered = null;
     this.owner = null;
@@ -367,6 +371,7 @@ export class ChartGrid {
     this.node = el("div", { class: "rs-charts" });
     this.seen = new IntersectionObserver((entries) => this.onseen(entries), { rootMargin: "300px" });
     for (const card of this.cards) this.seen.observe(card.frame);
+    new ResizeObserver(() => this.spread()).observe(this.node);
     this.byFrame = new Map(this.cards.map((card) => [card.frame, card]));
     root.addEventListener("pointerdown", ({ target, pointerType }) => {
       if (pointerType === "touch" && this.hovered !== null && !target.closest(".rs-plot-frame")) this.hover(null);
@@ -380,6 +385,15 @@ export class ChartGrid {
     each(this.node, this.others, (card) => card.node);
     for (const card of this.others) card.off = off.includes(card.spec.key);
     for (const card of this.others) card.draw();
+    this.spread();
+  }
+
+  /** Share the other charts out over rows of about as many: as few rows as there is room for. */
+  spread() {
+    const there = this.others.filter((card) => !card.node.hidden).length;
+    const most = Math.max(1, Math.floor(this.node.clientWidth / (NARROWEST * textSize())));
+    const rows = Math.max(1, Math.ceil(there / most));
+    this.node.style.setProperty("--columns", String(Math.max(1, Math.ceil(there / rows))));
   }
 
   /** The card that draws a metric; the one whose first line it is before others. */
@@ -407,6 +421,7 @@ export class ChartGrid {
   /** Redraw, one chart per frame, so that a busy page stays responsive. Which charts there are is clear at once. */
   update() {
     for (const card of this.cards) card.place();
+    this.spread();
     const round = (this.round = (this.round || 0) + 1);
     const waiting = [...this.cards];
     const next = () => {

@@ -241,7 +241,10 @@ export class Controls {
   draw() {
     const { status } = this;
     const passed = (event) => PASSED_ON[event]?.every((control) => status.controls.includes(control));
-    const gone = (event) => (status.stage !== "ppo" && ONLY_PPO.has(event)) || (status.controls && !passed(event));
+    const gone = (event) =>
+      (status.stage !== "ppo" && ONLY_PPO.has(event)) ||
+      (status.controls && !passed(event)) ||
+      (event === "resume_run" && status.only_read);
     show(this.node, this.operator);
     for (const { node, menu, states, label, event, primary, theirs } of this.buttons) {
       node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed

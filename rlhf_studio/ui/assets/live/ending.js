@@ -23,7 +23,7 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, imported, program, recording, critic, verdict} of the
+   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict} of the
    *                  run that is shown
    * @param film      id of the recording of a judge that is fooled
    * @param vary      opens the form with the run's settings, at the setting that made it fail (`failed`) or at `field`
@@ -32,8 +32,10 @@ export class Ending {
    * @param queued    called when the run that is shown waits in the queue
    * @param open      shows another run, by its id
    * @param replay    plays the run that is shown
+   * @param response  the newest `step` with responses, null without one; whether one is `best`, as they have scores;
+   *                  and `look`, which shows it
    */
-  constructor({ host, server, trigger, run, film, vary, takeHome, tell, queued, open, replay }) {
+  constructor({ host, server, trigger, run, film, vary, takeHome, tell, queued, open, replay, response }) {
     this.host = host;
     this.server = server;
     this.trigger = trigger;
@@ -45,6 +47,7 @@ export class Ending {
     this.queued = queued;
     this.open = open;
     this.replay = replay;
+    this.response = response;
     this.once = new Once();
   }
 
@@ -56,11 +59,8 @@ export class Ending {
     }
     const failed = tone === "failed";
     if (!failed && tone !== "finished") return null;
-    const { imported, program, recording, stage } = this.run();
-    // Of a recording, and of a run whose records were read from a file, there is no model to train.
-    // An evaluation trains none.
-    // What a person's own program has made, only that program can go on with.
-    const trains = operator && !imported && !program && !recording;
+    const { only_read: read, recording, stage, verdict } = this.run();
+    const trains = operator && !read;
     const others = el("div");
     const large = el("div", { class: "rs-ending-next rs-flow" });
     this.field = ""; // the setting that the large button changes
@@ -72,13 +72,15 @@ export class Ending {
     else if (failed) show(large, false);
     else if (stage === "evaluation") fill(large, this.table());
     else if (trains) this.suggest(large, others);
+    else if (read && !recording && verdict !== FOOLED) fill(large, this.look());
     else this.watch(large, LARGE);
     return el("div", { class: "rs-ending rs-column" }, large, this.row({ failed, operator, trains }), others);
   }
 
   /** The smaller steps. */
   row({ failed, operator, trains }) {
-    const { checkpoints, imported, program, recording, stage } = this.run();
+    const { checkpoints, kind, only_read: read, recording, stage } = this.run();
+    const ours = kind === "studio" || kind === "program"; // by our engine: a lesson can compute with its numbers
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const some = !failed && stage !== "evaluation" && saved;
     const variation = recording ? "Train with its settings" : "Run a variation";
@@ -88,8 +90,8 @@ export class Ending {
       some && operator && stage === "reward_model" && reward(),
       (some || (recording && operator)) && this.button("Take it home", () => this.takeHome(this.run())),
       this.button("Compare", () => this.compare()),
-      !failed && !imported && stage === "ppo" && learnLink(this.run()),
-      operator && !failed && !imported && !program && this.button(variation, () => this.vary({ field: this.field })),
+      !failed && ours && stage === "ppo" && learnLink(this.run()),
+      operator && !failed && (!read || recording) && this.button(variation, () => this.vary({ field: this.field })),
       trains && failed && saved && this.button("Take it home", () => this.takeHome(this.run())),
     ].filter(Boolean);
     return el("div", { class: "rs-wrap rs-ending-row", role: "group", "aria-label": "What next" }, list);
@@ -101,6 +103,14 @@ export class Ending {
     const query = new URLSearchParams({ tab: "evaluate", evaluation: run });
     if (onlyWatches()) query.set("view", "1");
     return el("a", { class: LARGE, href: `?${query}` }, "Open the table");
+  }
+
+  /** Of a run that only others can train: what it wrote in the end, or another run beside it. */
+  look() {
+    const step = this.response.step();
+    if (step === null) return this.button("Compare it with another run", () => this.compare(), LARGE);
+    const which = this.response.best() ? "the best response" : "the responses";
+    return this.button(`Look at ${which} of step ${step}`, () => this.response.look(), LARGE);
   }
 
   button(label, act, look = SMALL) {

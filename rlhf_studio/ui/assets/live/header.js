@@ -144,7 +144,7 @@ const placeOf = ({ step, total }) => (step ? `after step ${step}${ofTotal(total)
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
   // Another trainer's run goes on there, if at all.
-  const how = operator && !status.imported && !status.program ? [whatResumeDoes(status, saved)] : [];
+  const how = operator && !status.only_read ? [whatResumeDoes(status, saved)] : [];
   switch (status.state) {
     case "queued":
       return {
@@ -247,9 +247,9 @@ function silentBanner(status, operator) {
       ? "The engine was asked to stop and works on"
       : `The engine has been silent for ${duration(silent)}`;
   const held = "It still holds its run; it may be waiting for the disk or for memory.";
-  if (status.imported) return { tone: "paused", title, lines: [] };
-  if (status.program)
-    return { tone: "paused", title, lines: [`It is trained by ${status.program}: end it where you started it.`] };
+  if (status.kind === "program")
+    return { tone: "paused", title, lines: [`It is trained by ${status.trained_by}: end it where you started it.`] };
+  if (status.only_read) return { tone: "paused", title, lines: [] };
   const way = force
     ? "Force stop ends it now, without a checkpoint."
     : asked

@@ -25,7 +25,7 @@ import { SettingsPanel } from "./settings.js";
 import { applyStage, isAlive } from "./stage.js";
 import { SeriesStore } from "./store.js";
 import { Tiles } from "./tiles.js";
-import { mountTips, setGlossary } from "../shared/tips.js";
+import { mountTips, setGlossary, setInWords } from "../shared/tips.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
 import { choiceOf, WorkArea } from "./work.js";
@@ -87,6 +87,11 @@ class LivePage {
       queued: () => this.news.wake(),
       open: (run) => this.open(run, {}),
       replay: () => this.replay.open(),
+      response: {
+        step: () => this.work.picker.newest(),
+        best: () => this.store.has("objective/scores"),
+        look: () => this.lookAtNewest(),
+      },
     });
     this.banner = new Banner(this.ending);
     this.restart = new Restart();
@@ -176,6 +181,13 @@ class LivePage {
     const shown = this.work.go(place);
     this.jumps = false;
     return shown;
+  }
+
+  /** Show the response with the best score of the newest step that has some. */
+  async lookAtNewest() {
+    const step = this.work.picker.newest();
+    const reply = await this.fetch({ kind: "samples", step, sample: -1 });
+    if (reply?.chosen) this.go({ step, sample: reply.chosen.sample });
   }
 
   /** Back and forward: another run, or another place in this one. */
@@ -293,7 +305,7 @@ class LivePage {
       this.tiles.update(this.store, this.settings, this.status);
     }
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
-    this.verdict.allow(reply.operator && !this.status.imported && !this.status.program && !this.status.recording);
+    this.verdict.allow(reply.operator && !this.status.only_read);
     this.showStatus();
     if (memory.get("around", false)) return this.around();
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
@@ -323,6 +335,7 @@ class LivePage {
     const failedNow = status.state === "failed" && this.status?.state !== "failed";
     this.status = status;
     if (status.stage !== this.stage) applyStage(this, (this.stage = status.stage));
+    this.host.dataset.unit = this.charts.unit = status.unit;
     if (reply.settings) this.settings = reply.settings;
     this.ranges = reply.sample_steps;
     this.samples = reply.samples;
@@ -362,6 +375,7 @@ class LivePage {
       samples: this.samples,
       epoch: this.position.epoch,
       settings: this.settings,
+      unit: this.status.unit,
       alive: isAlive(this.status.state),
       waiting: this.status.state === "paused" ? this.position.version : "",
     });
@@ -459,5 +473,6 @@ export async function mount(options) {
   const page = await poll.first(() => server.fetch({ kind: "page" }));
   poll.stop();
   setGlossary(page.glossary);
+  setInWords(page.in_words);
   return new LivePage(options, page);
 }

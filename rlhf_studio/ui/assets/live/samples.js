@@ -20,7 +20,6 @@ const COLUMNS = [
   { sort: "loss", label: "Loss", term: "loss" },
   { sort: "length", label: "Length", term: "length" },
 ];
-const SAMPLED = ["score", "kl"]; // every response that PPO samples has them, even where they are not known yet
 const SIDES = ["chosen", "rejected"];
 
 const THIN = ["kl", "loss"];
@@ -46,21 +45,15 @@ export class SampleTable {
     this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
     this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
-    this.always = SAMPLED;
     this.pairs = false;
+    this.unit = "tokens"; // what lengths count
     this.shared = sharedEnds([]);
     this.drawHead();
   }
 
-  /** Which numbers the rows of a stage have. */
-  offer(stage) {
-    this.always = stage === "ppo" ? SAMPLED : [];
-    this.draw();
-  }
-
   /** The columns of numbers that some row has. */
   get shown() {
-    const some = (name) => this.always.includes(name) || this.rows.some((row) => (row[name] ?? null) !== null);
+    const some = (name) => this.rows.some((row) => (row[name] ?? null) !== null);
     return COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
   }
 
@@ -143,7 +136,7 @@ export class SampleTable {
     const cell = (name, digits) =>
       shown.includes(name) && el("span", { class: `rs-cell-${name}` }, number(row[name] ?? null, digits));
     const said = (name) => shown.includes(name) && `${name === "kl" ? "KL" : name} ${number(row[name] ?? null)}`;
-    const numbers = [said("score"), said("kl"), said("loss"), `${row.length} tokens`].filter(Boolean).join(", ");
+    const numbers = [said("score"), said("kl"), said("loss"), `${row.length} ${this.unit}`].filter(Boolean).join(", ");
     const side = this.pairs ? SIDES[row.sample % 2] : "";
     return el(
       "div",
@@ -161,6 +154,7 @@ export class SampleTable {
         { class: "rs-cell-response" },
         side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
         el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
+        " ",
         el("span", { class: "rs-response" }, readable(row.response, 600)),
         row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
       ),

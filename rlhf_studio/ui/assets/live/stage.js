@@ -33,7 +33,6 @@ export function applyStage(page, stage) {
   page.host.dataset.stage = stage;
   const own = page.page.quantities.filter((quantity) => quantity.stages.includes(stage));
   page.work.inspector.offer(own, ppo);
-  page.work.table.offer(stage);
   page.answers.offer(own);
   page.chartPanel.offer(stage);
   page.learned.node.classList.toggle("rs-gone", !ppo);

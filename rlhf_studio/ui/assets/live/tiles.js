@@ -46,7 +46,7 @@ class TileView {
     );
   }
 
-  update(store, settings) {
+  update(store, settings, unit) {
     const { spec } = this;
     const values = store.tail(spec.metric, SPARK_POINTS);
     show(this.node, values.length > 0);
@@ -63,7 +63,7 @@ class TileView {
     setText(this.arrow, sign);
     this.arrow.setAttribute("aria-label", word);
     const usual = judged ? usualRange(spec, last) : "";
-    setText(this.note, usual || noteOf(spec, settings));
+    setText(this.note, usual || noteOf(spec, settings, unit));
     this.node.classList.toggle("rs-outside", usual !== "");
     this.line.setAttribute("d", sparkPath(values, WIDTH, HEIGHT, finest(spec)) || "");
   }
@@ -80,11 +80,11 @@ function usualRange(spec, value) {
   return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u202f%" : ""}`;
 }
 
-function noteOf(spec, settings) {
+function noteOf(spec, settings, unit) {
   if (spec.metric === "objective/kl" && settings?.kl_target)
     return `target ${number(settings.kl_target, decimals(settings.kl_target))}`;
   if (spec.metric === "speed/tokens_per_second") return "tokens/s";
-  if (spec.metric === "tokens/response_length") return "tokens";
+  if (spec.metric === "tokens/response_length") return unit;
   if (spec.metric === "objective/kl" || spec.metric === "policy/entropy_avg") return "nats";
   return "";
 }
@@ -109,6 +109,6 @@ export class Tiles {
     const over = Object.keys(store.over).length > 0;
     setText(this.said, over ? comparedLine(status) : "");
     show(this.said, over);
-    for (const view of this.views) view.update(store, settings);
+    for (const view of this.views) view.update(store, settings, status.unit);
   }
 }

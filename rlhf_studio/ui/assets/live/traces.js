@@ -4,6 +4,7 @@ import { term } from "../shared/tips.js";
 import { smooth } from "./store.js";
 
 const PATH_POINTS = 200;
+const LONG = 1e5; // from here on a number at an axis is written short, such as 120k
 
 /** Whether both sides of a chart are numbers of one scale, so that all of its lines have the left axis. */
 export const isShared = (spec, settings) => Boolean(spec.shares && settings?.one_scale);
@@ -164,7 +165,10 @@ export function layoutOf(spec, store, traces, options) {
   const range = (side) => {
     if (spec.log && side === "left") return { type: "log" }; // which Plotly's own range fits
     const fromZero = spec.zero === side || spec.zero === "both";
+    const own = traces.filter(({ yaxis }) => yaxis === (side === "left" ? "y" : "y2"));
+    const long = own.some(({ y }) => y.some((value) => Math.abs(value) >= LONG));
     return {
+      ...(long ? { tickformat: "~s" } : {}),
       rangemode: fromZero ? "tozero" : "normal",
       ...rangeOptions(traces, side === "left" ? "y" : "y2", fromZero, side === "left" ? spec.least : 0),
     };

@@ -148,7 +148,7 @@ export class Verdict {
       verdict.reason === this.besides ? null : el("p", {}, readable(verdict.reason, 600)),
       verdict.notes
         .filter((note) => note !== this.besides)
-        .map((note) => el("p", { class: "rs-muted" }, readable(note, 400))),
+        .map((note) => el("p", { class: "rs-muted" }, readable(note, 1500))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
       findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
     );

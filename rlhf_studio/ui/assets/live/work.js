@@ -59,7 +59,7 @@ export class WorkArea {
       "section",
       { class: "rs-panel rs-samples rs-box", "aria-label": "Samples" },
       this.picker.node,
-      el("p", { class: "rs-samples-hint" }, "Choose a response to see its tokens."),
+      el("p", { class: "rs-samples-hint" }, "Choose a response to look into it."),
       this.hint,
       this.table.node,
     );
@@ -100,11 +100,13 @@ export class WorkArea {
   /**
    * News from a poll: which steps have samples, and the run's settings.
    *
+   * @param unit     what lengths count: tokens or words
    * @param samples  what `samples` of the newest step would be answered, where it came along; see `followed`
    * @param waiting  changes with every pause, empty while the run does not wait: a step may then hold something
    */
-  update({ ranges, samples, epoch, settings, alive, waiting }) {
+  update({ ranges, samples, epoch, settings, unit, alive, waiting }) {
     this.settings = settings;
+    this.table.unit = this.inspector.unit = unit;
     this.brought = samples ? { ...samples, epoch } : null;
     if (waiting !== this.waiting) this.look(waiting);
     this.alive = alive;
@@ -139,7 +141,7 @@ export class WorkArea {
     this.scales = scratch.scales;
     this.table.set(scratch.rows);
     this.table.choose(scratch.chosen.sample);
-    this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales);
+    this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales, true);
     setText(this.hint, `Step ${step} waits: ${scratch.done}. You see what is known so far.`);
     show(this.hint, true);
   }

@@ -66,6 +66,7 @@ const VERDICTS = [
   "overfits",
   "nothing learned",
   "cannot tell yet",
+  "not known",
   "too early",
   "rising",
   "improving",

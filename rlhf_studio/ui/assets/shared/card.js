@@ -1,7 +1,7 @@
 // Everything about one token: its numbers, where its advantage comes from, and what else could have been written.
 import { el, elEach, fill } from "./dom.js";
 import { chance, fixed, number } from "./format.js";
-import { term } from "./tips.js";
+import { term, word } from "./tips.js";
 import { isKnown, tokenContent, valuesOf } from "./tokens.js";
 
 const DIGITS = 4;
@@ -18,10 +18,13 @@ export class TokenCard {
   }
 
   /**
-   * @param auto  why the page chose this token by itself; empty when a person did
-   * @param ppo   whether it is a token that a policy sampled; else one of an example that a model learns from
+   * @param settings  the run's
+   * @param auto      why the page chose this token by itself; empty when a person did
+   * @param ppo       whether it is a token that a policy sampled; else one of an example that a model learns from
+   * @param waiting   whether its step waits between two phases: numbers that are missing have a dash then
+   * @param unit      what the response is cut into: tokens or words
    */
-  update(sample, index, settings, auto, ppo = true) {
+  update(sample, index, { settings, auto = "", ppo = true, waiting = false, unit = "tokens" }) {
     const { tokens } = sample;
     const at = (name, offset = 0) => valuesOf(tokens, name)[index + offset] ?? null;
     const chanceAt = (name) => chance(tokens.chances[name]?.[index]);
@@ -29,27 +32,20 @@ export class TokenCard {
     const head = el(
       "div",
       { class: "rs-card-head rs-wrap" },
-      el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${tokens.response_ids.length}`),
+      el(
+        "span",
+        { class: "rs-card-title" },
+        `${unit === "words" ? "Word" : "Token"} ${index + 1} of ${tokens.response_ids.length}`,
+      ),
       el("span", { class: "rs-card-token" }, tokenContent(tokens.response_pieces[index])),
       tokens.response_ids[index] >= 0 ? el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`) : null,
       at("clipped") > 0 ? el("span", { class: "rs-chip rs-chip-clip", "data-term": "clipped" }, "clipped") : null,
       auto ? el("span", { class: "rs-muted rs-auto" }, auto) : null,
     );
-    fill(
-      this.node,
-      head,
-      el(
-        "div",
-        { class: "rs-card-columns" },
-        el(
-          "div",
-          { class: "rs-card-column rs-column" },
-          ppo && advantageBlock(sample, index, last, this.forms),
-          alternativesBlock(tokens, index, ppo),
-        ),
-        ppo ? numbersBlock(at, chanceAt, tokens.card.edges, settings) : exampleBlock(at, chanceAt),
-      ),
-    );
+    const left = [ppo && advantageBlock(sample, index, last, this.forms), alternativesBlock(tokens, index, ppo)];
+    const right = ppo ? numbersBlock(at, chanceAt, tokens.card.edges, settings, waiting) : exampleBlock(at, chanceAt);
+    const column = left.some(Boolean) && el("div", { class: "rs-card-column rs-column" }, left);
+    fill(this.node, head, (column || right) && el("div", { class: "rs-card-columns" }, column, right));
   }
 }
 
@@ -103,6 +99,7 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
   const shown = sumsOf(card, index);
   const equations = shown.map(({ name, digits }) => equation(sums[name], digits, sample, index));
   const say = (name) => el("p", { class: "rs-muted" }, sentences[name]);
+  if (!shown.length && !card.missing) return null;
   const follows = shown.some(({ name }) => sums[name].terms.some((term) => term.next));
   return el(
     "section",
@@ -132,12 +129,12 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
   );
 }
 
-function numbersBlock(at, chanceAt, edges, settings) {
-  const range = `${number(edges["-"], 2)} – ${number(edges["+"], 2)}`;
+function numbersBlock(at, chanceAt, edges, settings, waiting) {
+  const range = settings?.cliprange ? `${number(edges["-"], 2)} – ${number(edges["+"], 2)}` : "";
   const rows = [
     ["logprobs", number(at("logprobs"), 4), chanceAt("logprobs")],
     ["ref_logprobs", number(at("ref_logprobs"), 4), chanceAt("ref_logprobs")],
-    ["kl", number(at("kl"), 4), settings?.kl_estimator || ""],
+    ["kl", number(at("kl"), 4), settings?.kl_estimator ? word("kl_estimator", settings.kl_estimator) : ""],
     ["new_logprobs", number(at("new_logprobs"), 4), chanceAt("new_logprobs")],
     ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : at("ratio") === null ? "" : range],
     ["log_ratio", number(at("log_ratio"), 4), ""],
@@ -147,7 +144,8 @@ function numbersBlock(at, chanceAt, edges, settings) {
     ["returns", number(at("returns"), 4), ""],
     ["advantages", number(at("advantages"), 4), ""],
     ["whitened_advantages", number(at("whitened_advantages"), 4), ""],
-  ].filter(([name]) => isKnown(name, settings));
+  ].filter(([name]) => isKnown(name, settings) && (waiting || at(name) !== null));
+  if (!rows.length) return null;
   const cells = rows.flatMap(([name, value, note]) => [
     el("dt", { "data-term": name }, term(name).title),
     el("dd", {}, value),
@@ -182,6 +180,7 @@ function alternativesBlock(tokens, index, ppo) {
     const rows = (ids?.[index] || []).map((id, rank) => ({ id, share: shares[index][rank] }));
     if (!rows.some((row) => row.id === own) && Number.isFinite(chosen))
       rows.push({ id: own, share: chosen, beyond: true });
+    if (!rows.length) return null;
     return el(
       "div",
       { class: "rs-alternatives" },
@@ -191,16 +190,16 @@ function alternativesBlock(tokens, index, ppo) {
   };
   const { chances } = tokens;
   const reference = ppo || tokens.ref_top_ids?.[index]?.length > 0;
+  const tables = [
+    table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, chances.top, chances.logprobs?.[index]),
+    reference && table("Reference", tokens.ref_top_ids, chances.ref_top, chances.ref_logprobs?.[index]),
+  ].filter(Boolean);
+  if (!tables.length) return null;
   return el(
     "section",
     { class: "rs-card-block" },
     el("h4", { "data-term": "probability" }, "What else could have come here"),
-    el(
-      "div",
-      { class: "rs-alternatives-pair" },
-      table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, chances.top, chances.logprobs?.[index]),
-      reference && table("Reference", tokens.ref_top_ids, chances.ref_top, chances.ref_logprobs?.[index]),
-    ),
+    el("div", { class: "rs-alternatives-pair" }, tables),
   );
 }
 

@@ -11,7 +11,8 @@ export function number(value, digits = 2) {
   if (!Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e9) return exponent(value);
-  const text = size.toFixed(digits);
+  // as score_text in units.py: the last bits of a sum decide no half
+  const text = Number(size.toPrecision(12)).toFixed(digits);
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped(text);
 }
 

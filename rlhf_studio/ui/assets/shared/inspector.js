@@ -10,10 +10,8 @@ import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["←", "→"], "token"],
   [["↑", "↓"], "response"],
   [["[", "]"], "step"],
-  [["1–8"], "quantity"],
 ];
 
 const HOLD = "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.";
@@ -33,6 +31,7 @@ export class Inspector {
     this.onpin = onpin;
     this.sample = null;
     this.ppo = true;
+    this.unit = "tokens"; // what a response is cut into
     this.index = null;
     const onchoice = () => {
       this.recolour();
@@ -93,23 +92,31 @@ export class Inspector {
       this.hold,
       "One scale for the run",
     );
+    this.scaleRow = el(
+      "div",
+      { class: "rs-scale-row rs-flow" },
+      this.legend.node,
+      el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
+    );
+    this.unknown = el("p", { class: "rs-help" });
+    this.unitKey = el("span", {});
+    this.quantityKeys = el("kbd", {});
+    this.quantityKey = el("span", {}, this.quantityKeys, " quantity");
     this.body = el(
       "div",
       { class: "rs-inspector-body rs-column" },
-      el(
-        "div",
-        { class: "rs-scale-row rs-flow" },
-        this.legend.node,
-        el("span", { class: "rs-checks" }, this.switchScale, switchNumbers),
-      ),
+      this.scaleRow,
       this.view.node,
       this.strip.node,
       this.readout,
       this.card.node,
+      this.unknown,
       el(
         "p",
         { class: "rs-keys" },
+        [el("kbd", {}, "←"), el("kbd", {}, "→"), " ", this.unitKey, "  "],
         KEYS.flatMap(([keys, text]) => [...keys.map((key) => el("kbd", {}, key)), ` ${text}  `]),
+        this.quantityKey,
       ),
     );
     this.note = el("p", { class: "rs-hint", hidden: true });
@@ -155,31 +162,49 @@ export class Inspector {
   /**
    * Show a response; keeps the colours' quantity. `index` null lets the page point at the most decisive token.
    *
-   * @param scales  for each quantity the scale of the response's step; without it each response is its own scale
+   * @param scales   for each quantity the scale of the response's step; without it each response is its own scale
+   * @param waiting  whether its step waits between two phases: what is not known yet may still come
    */
-  set(sample, index, settings, scales = null) {
+  set(sample, index, settings, scales = null, waiting = false) {
     this.settings = settings;
     this.scales = scales;
+    this.waiting = waiting;
     if (!sample.tokens) return this.sayWithout(sample);
     this.sample = sample;
-    const has = ({ name }) => valuesOf(sample.tokens, name).some(Number.isFinite);
-    this.choice.offer(this.offered.filter(this.ppo ? ({ name }) => isKnown(name, settings) : has));
+    this.offerRecorded();
     show(this.note, false);
-    show(this.choice.node, this.quantities.length > 0);
     show(this.body, true);
     this.setFacts(sample);
-    this.view.set(sample);
+    this.view.set(sample, this.one);
     this.recolour();
     this.pin(index, false);
     this.view.point(pointing.tokenOf(sample));
     return undefined;
   }
 
+  /** Let a person choose among the quantities that are on record, and say once which are not. */
+  offerRecorded() {
+    const { tokens } = this.sample;
+    const has = ({ name }) => valuesOf(tokens, name).some(Number.isFinite) || Boolean(this.scales?.[name]);
+    const possible = this.offered.filter(({ name }) => !this.ppo || isKnown(name, this.settings));
+    const there = this.waiting ? possible : possible.filter(has);
+    const missing = this.ppo ? possible.filter((one) => !there.includes(one)) : [];
+    this.choice.offer(there);
+    for (const part of [this.choice.node, this.scaleRow, this.strip.node, this.readout, this.quantityKey])
+      show(part, there.length > 0);
+    setText(this.unitKey, this.one);
+    setText(this.quantityKeys, there.length > 1 ? `1–${there.length}` : "1");
+    const names = missing.map(({ label }) => lower(label)).join(", ");
+    const single = `The run records no numbers of single ${this.unit}.`;
+    setText(this.unknown, there.length ? `The run does not record: ${names}.` : single);
+    show(this.unknown, missing.length > 0);
+  }
+
   setFacts(sample) {
     const said = (name, text) =>
       el("span", { "data-term": name }, el("em", {}, lower(term(name).title)), " ", el("b", {}, text));
-    // a stage other than PPO may have no such number, and says nothing of it
-    const fact = (name, value, digits) => (this.ppo || value !== null) && said(name, number(value, digits));
+    // what is not on record is not told; of a step that waits it may still come
+    const fact = (name, value, digits) => (this.waiting || value !== null) && said(name, number(value, digits));
     const parts = sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, value)) : [];
     fill(
       this.facts,
@@ -208,8 +233,8 @@ export class Inspector {
     const given = this.held?.[this.quantity.name] || this.scales?.[this.quantity.name] || null;
     show(this.hold.parentNode, Boolean(this.scales));
     this.view.colour(this.quantity, given);
-    this.legend.update(this.quantity, this.view.values, unitOf(this.quantity), this.view.scale);
-    this.strip.update(this.sample, this.quantity, given);
+    this.legend.update(this.quantity, this.view.values, unitOf(this.quantity, this.one), this.view.scale);
+    this.strip.update(this.sample, this.quantity, given, this.one);
     this.strip.pin(this.index);
   }
 
@@ -225,9 +250,15 @@ export class Inspector {
     this.recolour();
   }
 
+  /** What one part of the response is called. */
+  get one() {
+    return this.unit.slice(0, -1);
+  }
+
   /** What decides which token a newcomer should look at first. */
   get telling() {
-    return this.ppo ? "advantages" : this.quantity.name;
+    const known = valuesOf(this.sample.tokens, "advantages").some(Number.isFinite);
+    return this.ppo && known ? "advantages" : this.quantity.name;
   }
 
   /** The token a newcomer should look at first: the one with the largest advantage, of either sign. */
@@ -240,10 +271,16 @@ export class Inspector {
     return best;
   }
 
-  /** Why the page points at a token by itself. */
+  /** Why the page points at a token by itself; where others have the same value, how many. */
   whyThis() {
-    const known = valuesOf(this.sample.tokens, this.telling).some(Number.isFinite);
-    return known ? `largest ${lower(term(this.telling).title)}; click any token` : "click any token";
+    const click = `click any ${this.one}`;
+    const values = valuesOf(this.sample.tokens, this.telling).filter(Number.isFinite);
+    if (!values.length) return click;
+    const name = lower(term(this.telling).title);
+    const largest = Math.max(...values.map(Math.abs));
+    const same = values.filter((value) => Math.abs(value) === largest).length;
+    if (same === values.length && same > 1) return `all have the same ${name}; ${click}`;
+    return `${same > 1 ? `one of ${same} with the ` : ""}largest ${name}; ${click}`;
   }
 
   pin(index, focus) {
@@ -255,7 +292,10 @@ export class Inspector {
     this.view.pin(this.index, !chosen, focus);
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty("This response has no tokens.");
-    else this.card.update(this.sample, this.index, this.settings, chosen ? "" : this.whyThis(), this.ppo);
+    else {
+      const { settings, ppo, waiting, unit } = this;
+      this.card.update(this.sample, this.index, { settings, auto: chosen ? "" : this.whyThis(), ppo, waiting, unit });
+    }
     this.hover(null);
   }
 
@@ -335,7 +375,7 @@ function heldBy({ used, of, step }) {
   return `This scale comes from ${whence} up to step ${step}. A value beyond it has the strongest colour.`;
 }
 
-function unitOf(quantity) {
+function unitOf(quantity, one) {
   const { unit } = term(quantity.name);
-  return unit ? `${unit} per token` : "";
+  return unit ? `${unit} per ${one}` : "";
 }

@@ -2,6 +2,7 @@
 import { el, fill } from "./dom.js";
 
 let glossary = {};
+let inWords = {}; // what is said otherwise where lengths count words
 let learn = null; // asks for the whole glossary, once, for words that no page has brought
 let mounted = false;
 const box = el("div", { class: "rs-tip", role: "tooltip", id: "rs-tip", hidden: true });
@@ -22,6 +23,10 @@ export function term(name) {
 
 export function setGlossary(entries) {
   glossary = { ...glossary, ...entries };
+}
+
+export function setInWords(entries) {
+  inWords = entries;
 }
 
 /** A word that is explained where it stands: underlined with dots, and reached with the keyboard. */
@@ -87,7 +92,8 @@ async function fetchWords() {
 }
 
 function entryOf(node) {
-  const entry = term(node.dataset.term);
+  const counted = node.closest("[data-unit=words]") ? inWords[node.dataset.term] : null;
+  const entry = counted || term(node.dataset.term);
   const range = rangeOf(entry);
   return [
     el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, entry.unit) : null),

@@ -91,7 +91,7 @@ export function answerText({ tokens, response, stopped }, quantity, scale) {
 /** A token's value as a text: "advantage 0.512", "clipped". */
 export function inWords({ scale, label }, value, digits) {
   if (scale === "flag") return value === null ? "not known" : value > 0 ? "clipped" : "not clipped";
-  return `${lower(label)} ${number(value, digits)}`;
+  return label && `${lower(label)} ${number(value, digits)}`;
 }
 
 /** The visible form of a token: text with glyphs for what cannot be seen. */
@@ -130,9 +130,10 @@ export class TokenView {
   }
 
   /** Show a new response. Long ones are built in pieces so that the page stays responsive. */
-  set(sample) {
+  set(sample, one = "token") {
     const { tokens } = sample;
     this.sample = sample;
+    this.one = one[0].toUpperCase() + one.slice(1);
     this.nodes = [];
     [this.pinned, this.pointed] = [null, null];
     const round = (this.round += 1);
@@ -206,7 +207,7 @@ export class TokenView {
       const words = inWords(this.quantity, value, 3);
       node.setAttribute(
         "aria-label",
-        `Token ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${words}`,
+        `${this.one} ${index + 1} “${spoken(this.sample.tokens.response_pieces[index])}”, ${words}`,
       );
       if (this.numbers)
         node.dataset.number =
