@@ -6,7 +6,7 @@ import { ReplayChart } from "./drawing.js";
 import { explained } from "./tokens.js";
 
 const TALL = { full: 248, compact: 168, apart: 144, kl: 104, small: 88 };
-const HERO = { beside: 472, score: 0.72, least: 160, most: 420 }; // pixels of a window that are not for the charts
+const HERO = { beside: 496, score: 0.72, least: 160, most: 420 }; // pixels of a window that are not for the charts
 const APART = "Score and gold are on different scales here, so the distance between the two lines says nothing.";
 
 const line = (name, label, series) => ({ name, label, series });
