@@ -64,6 +64,7 @@ from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
+from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.trial import Trials
 from rlhf_studio.ui.visiting.allowed import budget_for
@@ -89,7 +90,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     desk.opening.opened = runs_page.forget
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     try_reward = TryReward(access, services.score)
-    talk_page = TalkPage(workspace, access, services.talk)
+    talk_page = TalkPage(workspace, access, services.talk, StudentTalk(access, services.class_line))
     playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
@@ -109,7 +110,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
-                talk = talk_page.build(playground.functions())
+                talk = talk_page.build([*playground.functions(), replays.replay])
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = services.feedback_page.build()
             with gr.Tab("Evaluate", id=EVALUATE):

@@ -46,7 +46,10 @@ STYLES = {
         "replay/replay.css",
     ),
     "runs": (*_SHARED_STYLES, *TOKEN_STYLES, "runs/runs.css", "runs/forms.css", "runs/compare.css", "export/take_home.css"),
-    "talk": (*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
+    "talk": (
+        *(*_SHARED_STYLES, *TOKEN_STYLES, "talk/talk.css", "talk/exchange.css", "playground/playground.css"),
+        *("pictures/shares.css", "replay/replay.css"),
+    ),
     "feedback": (*_SHARED_STYLES, "pictures/shares.css", "feedback/feedback.css", "feedback/rate.css"),
     "road": (*_SHARED_STYLES, "pictures/shares.css", "road/road.css"),
     "evaluate": (*_SHARED_STYLES, "shared/colours.css", "pictures/shares.css", "evaluate/evaluate.css"),
