@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.child_process.environment import foreign_environment
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, PythonReward, RunConfig
 from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
 from rlhf_studio.handover import openrlhf, page, prompts, script, verl
-from rlhf_studio.handover.prompts import HandedPrompts
+from rlhf_studio.handover.prompts import HandedPrompts, Row
 from rlhf_studio.handover.reward_file import RewardFile, reward_problems, write_reward
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation
 from rlhf_studio.inputs.chat import find_template
@@ -32,6 +36,7 @@ TRANSLATE: dict[EngineName, Callable[[RunConfig, Cluster, int | None, str, int],
     "openrlhf": openrlhf.translate,
 }
 MOST_HELD_OUT_OF_TRAIN = 16
+START_SECONDS = 120.0  # as a run has: a function's file may import large libraries
 TAKEN = ("score", "input", "output", "gts", "step", "reward", "kl")
 """Names that the engines write beside those of the components."""
 
@@ -220,9 +225,33 @@ def _write(folder: Path, engine: EngineName, to: Translation, handed: HandedProm
         notes.append("The reward counts tokens: verl gives it texts, which are encoded anew and may come out some tokens shorter.")
     for name, content in rewards.files.items():
         (folder / name).write_bytes(content)
+    _try_functions(folder, engine, to.config, handed.train)
     (folder / "settings.yaml").write_text(config_to_yaml(to.config), encoding="utf-8")
     launch = folder / "run.sh"
     launch.write_text(script.script(engine, to), encoding="utf-8")
     launch.chmod(0o755)
     (folder / "README.md").write_text(page.page(engine, to, notes, rewards), encoding="utf-8")
     return notes
+
+
+def _try_functions(folder: Path, engine: EngineName, config: RunConfig, train: list[Row]) -> None:
+    """Let ``reward.py`` score a text where functions of one's own do: there nobody would see soon that they cannot.
+
+    Raises :class:`ConfigError` for a function that gives no score.
+    """
+    own = {number: part for number, part in enumerate(config.reward.components) if isinstance(part, PythonReward)}
+    if not own:
+        return
+    asked: dict[str, Any] = {"prompt": train[0].text, "response": "12", "reference": train[0].reference}
+    line = json.dumps(asked | ({"stopped": True} if engine == "openrlhf" else {}))
+    command = [sys.executable, str(folder / "reward.py")]
+    seconds = START_SECONDS + sum(part.timeout for part in own.values())
+    fields = " and ".join(f"reward.components.{number}.function" for number in own)
+    environment = foreign_environment(os.environ) | {"PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, input=line, capture_output=True, text=True, errors="replace", timeout=seconds, env=environment)
+    except subprocess.TimeoutExpired:
+        raise ConfigError([Problem(fields, f"no score of a first prompt within {seconds:g} seconds")]) from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ConfigError([Problem(fields, f"it could not score a first prompt: {why[:500]}")])

@@ -105,7 +105,7 @@ def test_every_component_counts_whatever_it_is_called(tmp_path: Path) -> None:
 
 def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    lines = ["def score(prompts, responses, **extra):", "    assert 'references' not in extra"]
+    lines = ["def score(prompts, responses, **extra):", ""]
     lines.append("    return [len(p) + 10 * len(r) + 100 * n for p, r, n in zip(prompts, responses, extra['lengths'])]")
     own.write_text("\n".join(lines) + "\n")
     config = sums(reward={"components": [{"kind": "python", "file": str(own), "weight": 0.5}]})
@@ -116,6 +116,33 @@ def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own.unlink()
     tokens = len(AutoTokenizer.from_pretrained(resolve("bundled/sums-policy"))("12+")["input_ids"]) + 1  # with the end token
     assert module_of(tmp_path / "out").compute_score("", "12+", "", {"prompt": "xy"})["score"] == 16.0 + 50 * tokens
+
+
+@pytest.mark.parametrize("engine", ["verl", "openrlhf"])
+def test_a_function_is_called_with_what_it_names(engine: Any, tmp_path: Path) -> None:
+    """As in training: without further parameters it gets none. What an engine does not tell, or fails here, is not handed over."""
+    own = tmp_path / "own.py"
+    own.write_text(
+        "def short(prompts, responses):\n    return [0.25 * len(text) for text in responses]\n"
+        "def asks(prompts, responses, tokens):\n    return [1.0] * len(tokens)\n"
+        "def fails(prompts, responses):\n    return [missing for text in responses]\n"
+    )
+
+    def out(function: str) -> Path:
+        config = sums(reward={"components": [{"kind": "python", "file": str(own), "function": function}]})
+        folder = tmp_path / function
+        hand_over(config, engine, folder, permissions=Permissions(files=(os.path.realpath(own),)))
+        return folder
+
+    given = module_of(out("short"))
+    if engine == "verl":
+        assert given.compute_score("", "abcd", "", {"prompt": "xy"})["score"] == 1.0
+    else:
+        assert given.reward_func(["xyabcd"], ["xy"], [""])["rewards"] == 1.0
+    for function, wrong in (("asks", f"asks asks for tokens, which {engine} does not give"), ("fails", "NameError: name 'missing'")):
+        with pytest.raises(ConfigError, match=wrong):
+            out(function)
+        assert not (tmp_path / function).exists()
 
 
 def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:

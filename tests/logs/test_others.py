@@ -416,6 +416,9 @@ def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, mon
     )
     status = Workspace(tmp_path / "w").status(result.run_id)
     assert (result.steps, status.step, status.state, status.origin.imported) == (2, 2, "finished", "log")  # from 0 in the file
+    stored: list[int] = []
+    alone = follow_log(tmp_path / "log", tmp_path / "w", stop=threading.Event(), patience=0.0, stored=stored.append)
+    assert (alone.steps, stored) == (2, [1, 2]) and "Nothing came for 0 minutes." in RunReader(tmp_path / "w" / "runs" / alone.run_id).events_since(0)[-1].text
     with pytest.raises(ConfigError, match=r"had no response in 0 minutes; it is no longer followed"):
         follow_log(tmp_path / "nowhere", tmp_path / "w", stop=threading.Event(), patience=0.0)
     told = threading.Event()
