@@ -25,7 +25,9 @@ def add_commands(commands: Subcommands) -> None:
     )
     opening.add_argument("file", type=Path, metavar="PATH", help="a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
     opening.add_argument("--follow", action="store_true", help="go on reading while the log grows, until Ctrl-C or a stop of the run")
-    opening.add_argument("--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="--follow ends when nothing came for so long")
+    opening.add_argument(
+        "--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="--follow ends when nothing came for so long"
+    )
     opening.add_argument("--tokenizer", default="", metavar="MODEL", help="cut texts with the tokenizer of this folder or model of the hub")
     opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the run is put")
     opening.set_defaults(run=_open_log)

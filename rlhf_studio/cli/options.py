@@ -52,13 +52,10 @@ def folder_of_run(path: Path) -> Path:
 
     Raises :class:`ConfigError` for a plain name that is neither. Whether a path leads to a run is for the command to find out.
     """
-    name, workspace = str(path), default_workspace()
-    if path.exists() or not paths.is_run_name(name):
-        return path
-    if (run := workspace / paths.RUNS / name).is_dir():
-        return run
-    where = f"the workspace {workspace}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one"
-    raise ConfigError([Problem("", f"there is no folder {name!r} here, and no run with this id in {where}")])
+    try:
+        return paths.named_run(path, default_workspace())
+    except LookupError as error:
+        raise ConfigError([Problem("", f"{error}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one")]) from error
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:

@@ -103,10 +103,10 @@ def reward_func(queries, prompts, labels, **others):
 ENTRIES = {"verl": VERL, "openrlhf": OPENRLHF}
 NOT_GIVEN = {"verl": ("tokens", "logprobs", "messages", "stopped"), "openrlhf": ("tokens", "logprobs", "messages")}
 """What a function of one's own may name here (docs/rewards.md) and is not told there."""
-ALONE = '''
+ALONE = """
 if __name__ == "__main__":  # the score of one response: {"prompt": ..., "response": ..., "reference": ...} in a line on standard input
     print(json.dumps(REWARD.score(**json.loads(input()))))
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,9 @@ def write_reward(
     needs = sorted({package for source in sources for package in source.needs if package != "regex" or _uses_regex(rules)})
     by_length = any(type(part).counts_tokens or _is_own(part) for part in settings.components)
     counts = by_length or bool(settings.length_penalty) or engine == "openrlhf"
-    own = {f"own_{number}.py": _own_file(part, number, permissions, engine) for number, part in enumerate(settings.components) if _is_own(part)}
+    own = {
+        f"own_{number}.py": _own_file(part, number, permissions, engine) for number, part in enumerate(settings.components) if _is_own(part)
+    }
     shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
     lines = [
         _head(engine, sources, needs),

@@ -311,29 +311,20 @@ def follow_log(
     heard, said, ending, lines, deadline = False, "", "", 0, time.monotonic() + patience
     try:
         while not stop.is_set() and not follower.told_to_end():
-            new = follower.poll(time.monotonic())
-            if follower.run_dir is not None and not heard:
-                heard = True
-                begun(follower.run_dir)
-            for step in new:
-                stored(step)
+            heard = _tell(follower, follower.poll(time.monotonic()), heard, begun, stored)
             if follower.lines > lines:
                 lines, deadline = follower.lines, time.monotonic() + patience
             if (why := follower.why_nothing()) and not said:
                 said = why
                 waiting(why)
             if time.monotonic() >= deadline:
-                ending = f"Nothing came for {patience / 60:g} minutes."
+                minutes = f"{patience / 60:g} minutes"
+                if follower.run_dir is None:
+                    raise ConfigError([Problem("", f"{path} had no response in {minutes}; it is no longer followed. {why}".strip())])
+                ending = f"Nothing came for {minutes}."
                 break
             stop.wait(POLL_SECONDS)
-        new = follower.poll(time.monotonic(), last=True)
-        if follower.run_dir is not None and not heard:
-            begun(follower.run_dir)
-        for step in new:
-            stored(step)
-        if follower.run_dir is None and ending:
-            message = f"{path} had no response in {patience / 60:g} minutes; it is no longer followed. {follower.why_nothing()}"
-            raise ConfigError([Problem("", message.strip())])
+        _tell(follower, follower.poll(time.monotonic(), last=True), heard, begun, stored)
     except (ConfigError, StoreError) as error:
         if not isinstance(error, RunGone):
             follower.close(f"The log could not be followed any further: {error}")
@@ -347,3 +338,13 @@ def follow_log(
     if opened is None:
         raise ConfigError([Problem("", f"{path} had no response")])
     return opened
+
+
+def _tell(follower: Follower, new: list[int], heard: bool, begun: Callable[[Path], None], stored: Callable[[int], None]) -> bool:
+    """Tell of the run, once, and of the steps that were stored; gives whether somebody has heard of the run."""
+    if follower.run_dir is not None and not heard:
+        heard = True
+        begun(follower.run_dir)
+    for step in new:
+        stored(step)
+    return heard
