@@ -15,7 +15,7 @@ PER_TOKEN = ("logprobs", "ref_logprobs", "new_logprobs", "values", "entropy")
 """Arguments of ``step`` that give a number for each token; the run folder has the same names."""
 
 
-def responses_of(given: Mapping[str, Any], pad: Any = None) -> list[Response]:
+def responses_of(given: Mapping[str, Any], pad: int | None = None) -> list[Response]:
     """The responses that the arguments of :meth:`~rlhf_studio.attach.Studio.step` describe.
 
     ``pad``: the id of the tokenizer's pad token, where it has one.

@@ -56,6 +56,12 @@ class Session:
         """Whether anything is recorded now."""
         return self.recording is not None and not self.recording.ended
 
+    @property
+    def pad(self) -> int | None:
+        """The id of the tokenizer's pad token, where it has one."""
+        own = getattr(getattr(self.tokenizer, "tokenizer", self.tokenizer), "pad_token_id", None)
+        return own if isinstance(own, int) else None
+
     @staticmethod
     def now() -> float:
         """Seconds by a clock that only counts forward."""

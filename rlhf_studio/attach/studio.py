@@ -74,11 +74,8 @@ class Studio:
         if not isinstance(config or {}, Mapping) or not all(isinstance(name, str) for name in config or {}):
             raise ValueError("config must be a mapping of dotted names to values, such as {'ppo.kl_coef': 0.05}")
         for name in config or {}:
-            if (
-                name not in SETTINGS
-                and (near := difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85))
-                and near[0].count(".") == name.count(".")
-            ):
+            near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85) if name.count(".") == 1 else []
+            if near and name not in SETTINGS:
                 raise ValueError(f"config: there is no setting {visible(name)}; did you mean {near[0]}?")
         folder = Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace") if workspace is None else workspace)
         self._session = Session(run, folder, tokenizer, most_responses)
@@ -165,8 +162,7 @@ class Studio:
         """Record one step. Give what you have; what you leave out stays unknown on every page.
 
         B responses of T_i tokens each. Tables may be lists, numpy arrays or tensors; a padded table (B, T) needs ``response_mask``, or
-        ``prompt_mask`` for prompts: 1 at real tokens. Without it padding counts as tokens; where the tokenizer names its pad token, rows
-        with several of them at an end are refused.
+        ``prompt_mask`` for prompts: 1 at real tokens. Without it padding counts as tokens, unless the tokenizer's pad token tells it.
 
         Args:
             prompts, responses: texts, B each. Responses without tokens are shown cut at words, and their lengths count words.
@@ -190,19 +186,16 @@ class Studio:
         given = {name: value for name, value in locals().items() if name not in ("self", "metrics", "step")}
         number = self._next(step)
         if not is_first_process():
-            self._step = number
             return
-        pad = getattr(getattr(self._session.tokenizer, "tokenizer", self._session.tokenizer), "pad_token_id", None)
-        own, numbers = responses_of(given, pad), numbers_by_name(metrics)
+        own, numbers = responses_of(given, self._session.pad), numbers_by_name(metrics)
         if not own and not numbers:
             raise ValueError("a step needs something to record: responses, or metrics")
         self._step = number
-        session = self._session
-        if session.guard.error is None:
-            with session.guard:
-                if session.recording is None:
+        if self._session.guard.error is None:
+            with self._session.guard:
+                if self._session.recording is None:
                     self._begin(has_critic=values is not None)
-                session.record(number, lambda: (own, {}), numbers)
+                self._session.record(number, lambda: (own, {}), numbers)
 
     def _next(self, step: int | None) -> int:
         number = self._step + 1 if step is None else step

@@ -15,7 +15,7 @@ from typing import Any
 
 import rlhf_studio
 from rlhf_studio.config import Component, Permissions, PythonReward, RegexReward, RewardConfig
-from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.regular import read_regular
 
 PACKAGE = Path(rlhf_studio.__file__).parent
@@ -157,16 +157,14 @@ def write_reward(
 
     ``step``: responses in a step. ``start``: what stands in front of every prompt for OpenRLHF. The rest is as in ``HandedReward``.
 
-    Raises :class:`ConfigError` for a function's file that is not allowed or cannot be read.
+    What :func:`own_problems` names must have been mended.
     """
     rules = settings.components
     sources = [SOURCES[part.kind] for part in rules]
     needs = sorted({package for source in sources for package in source.needs if package != "regex" or _uses_regex(rules)})
     by_length = any(type(part).counts_tokens or _is_own(part) for part in settings.components)
     counts = by_length or bool(settings.length_penalty) or engine == "openrlhf"
-    own = {
-        f"own_{number}.py": _own_file(part, number, permissions, engine) for number, part in enumerate(settings.components) if _is_own(part)
-    }
+    own = {f"own_{number}.py": _own_file(part, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
     shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
     lines = [
         _head(engine, sources, needs),
@@ -266,17 +264,26 @@ def _plain_settings(part: Component) -> dict[str, Any]:
     return part.model_dump(exclude={"name", "weight", "kind"})
 
 
-def _own_file(part: Component, number: int, permissions: Permissions, engine: str) -> bytes:
+def _own_file(part: Component, permissions: Permissions) -> bytes:
     assert isinstance(part, PythonReward)
-    for problem in part.problems(permissions):
-        raise ConfigError([Problem(f"reward.components.{number}.{problem.setting}", problem.message)])
     path = permissions.allowed_file(part.file)
-    assert path is not None  # else there was a problem
-    content = read_regular(path)
-    if asked := [name for name in NOT_GIVEN[engine] if name in _needed(ast.parse(content), part.function)]:
-        message = f"{part.function} asks for {', '.join(asked)}, which {engine} does not give a reward function; leave it out"
-        raise ConfigError([Problem(f"reward.components.{number}.function", f"{message}, or give it a default value")])
-    return content
+    assert path is not None  # see own_problems
+    return read_regular(path)
+
+
+def own_problems(settings: RewardConfig, engine: str, permissions: Permissions) -> Iterator[Problem]:
+    """Functions whose file is not allowed or cannot be read, and those that ask for what the engine has not got."""
+    for number, part in enumerate(settings.components):
+        if not isinstance(part, PythonReward):
+            continue
+        field = f"reward.components.{number}"
+        if problems := list(part.problems(permissions)):
+            yield from (Problem(f"{field}.{problem.setting}", problem.message) for problem in problems)
+            continue
+        needed = _needed(ast.parse(_own_file(part, permissions)), part.function)
+        if asked := [name for name in NOT_GIVEN[engine] if name in needed]:
+            message = f"{part.function} asks for {', '.join(asked)}, which {engine} does not give a reward function"
+            yield Problem(f"{field}.function", f"{message}; leave it out, or give it a default value")
 
 
 def _needed(tree: ast.Module, name: str) -> set[str]:

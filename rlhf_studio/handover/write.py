@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from rlhf_studio.child_process.environment import foreign_environment
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, PythonReward, RunConfig
@@ -20,7 +20,7 @@ from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
 from rlhf_studio.handover import openrlhf, page, prompts, script, verl
 from rlhf_studio.handover.prompts import HandedPrompts, Row
-from rlhf_studio.handover.reward_file import RewardFile, reward_problems, write_reward
+from rlhf_studio.handover.reward_file import RewardFile, own_problems, reward_problems, write_reward
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation
 from rlhf_studio.inputs.chat import find_template
 from rlhf_studio.inputs.ends import ends_of_files
@@ -29,6 +29,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.trained import resolve
 
+Made = TypeVar("Made")
 EngineName = Literal["verl", "openrlhf"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 TRANSLATE: dict[EngineName, Callable[[RunConfig, Cluster, int | None, str, int], Translation]] = {
@@ -66,13 +67,16 @@ def hand_over(
     """
     with _sentence(out):
         _check_free(out)
-    if problems := list(reward_problems(config.reward)):
-        raise ConfigError(problems)
-    policy = _policy(config)
-    handed = _prompts(config, policy)
-    if engine == "verl":
+    problems = [*reward_problems(config.reward), *own_problems(config.reward, engine, permissions)]
+    policy = _gathered(problems, lambda: _policy(config))
+    handed = policy and _gathered(problems, lambda: _prompts(config, policy))
+    if engine == "verl" and handed:
         handed = prompts.repeated(handed, config.ppo.batch_size // config.ppo.responses_per_prompt)
-    translation = TRANSLATE[engine](config, cluster or Cluster(), policy.parameters, _name(config.model.policy), len(handed.train))
+    size, rows = policy.parameters if policy else None, len(handed.train) if handed else 1
+    translation = _gathered(problems, lambda: TRANSLATE[engine](config, cluster or Cluster(), size, _name(config.model.policy), rows))
+    if problems:
+        raise ConfigError(problems)
+    assert policy and handed and translation  # else there was a problem
     if engine == "verl" and handed.start:
         translation.options[f"{verl.MODEL}.custom_chat_template"] = f"{{{{ bos_token }}}}{verl.AS_WRITTEN}"
     rewards = _rewards(translation, engine, policy, handed.start, permissions)
@@ -81,6 +85,15 @@ def hand_over(
     with _sentence(out):
         notes = _write_whole(out, lambda folder: _write(folder, engine, translation, handed, rewards))
     return HandedOver(out, translation, notes)
+
+
+def _gathered(problems: list[Problem], make: Callable[[], Made]) -> Made | None:
+    """What ``make`` gives; None where something is wrong, which is added to ``problems``."""
+    try:
+        return make()
+    except ConfigError as error:
+        problems += error.problems
+        return None
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def test_what_cannot_be_done_is_a_sentence_and_starts_nothing(server: Server) ->
         (
             "check_settings",
             {"recipe": "world", "settings": {"ppo.steps": 3}},
-            r"settings must be a text of a JSON object, such as json.dumps\(",
+            r"must be a text of a JSON object, such as json.dumps\(",
         ),
         ("run_samples", {"run": "recording-improves", "step": 10_000}, "has no recorded responses of step 10000"),
         ("run_samples", {"run": "recording-improves", "step": 1.5}, "step must be a whole number"),

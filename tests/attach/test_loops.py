@@ -45,7 +45,8 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
         studio.step(
             prompts=["a", "b"], prompt_ids=[[2], [3]], response_ids=IDS, response_mask=mask, logprobs=padded,
             ref_logprobs=[np.zeros(3), np.array([-1.0, -1.0])], rewards={"long": [1.0, None], "good": torch.tensor([0.5, 0.25])},
-            advantages=[1.0, -1.0], stopped=torch.tensor([True, False]), metrics={"lr": np.float32(0.5), "own/number": 3, "loss/policy_avg": padded.sum()},
+            advantages=[1.0, -1.0], stopped=torch.tensor([True, False]),
+            metrics={"lr": np.float32(0.5), "own/number": 3, "loss/policy_avg": padded.sum()},
         )  # fmt: skip
         studio.step(responses=["one two", "three"], rewards=[1, 2], step=5)
         studio.step(responses=["three"], step=6)

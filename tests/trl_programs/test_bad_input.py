@@ -50,7 +50,7 @@ STEPS: list[tuple[tuple[Any, ...], str]] = [
     (changed(2, 0, 1.5), "step: scores[0] is a float; give each score as a tensor: torch.tensor(1.5)"),
     (
         changed(2, 0, [{"label": "POSITIVE", "score": 0.5}]),
-        'scores[0] is a list; give each score as a tensor: torch.tensor(output[0]["score"])',
+        'step: scores[0] is a list; give each score as a tensor: torch.tensor(output[0]["score"])',
     ),
     (changed(2, 1, torch.tensor([1.0, 2.0])), "step: scores[1] has 2 numbers; a response has one score"),
     (changed(2, 1, torch.tensor(torch.nan)), "step: scores[1] is nan, which is not finite"),
