@@ -90,7 +90,7 @@ class Acting:
         if how not in ("", "fork", "variation", "more steps"):
             raise ValueError('how must be empty, "fork", "variation" or "more steps".')
         way = how or ("fork" if step >= 0 else "variation")
-        asked = {"run": run_named(run), "how": way, "changes": settings_in(settings), "name": name, "nonce": nonce_in(request_id)}
+        asked: Json = {"run": run_named(run), "how": way, "changes": settings_in(settings), "name": name, "nonce": nonce_in(request_id)}
         asked["step"] = step if way == "fork" else None
         outcome = await self._experiments.experiment_start({**asked, "wish": asked}, request)
         if "runs" not in outcome:
