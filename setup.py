@@ -1,8 +1,8 @@
-"""The one thing that pyproject.toml cannot say: the bundled world lies beside the package in a checkout, and inside it in a wheel."""
+"""What pyproject.toml cannot say: the bundled world and the documents lie beside the package in a checkout, and inside it in a wheel."""
 
 from setuptools import find_packages, setup
 
 setup(
-    packages=[*find_packages(include=["rlhf_studio*"]), "rlhf_studio.assets"],
-    package_dir={"rlhf_studio": "rlhf_studio", "rlhf_studio.assets": "assets"},
+    packages=[*find_packages(include=["rlhf_studio*"]), "rlhf_studio.assets", "rlhf_studio.docs"],
+    package_dir={"rlhf_studio": "rlhf_studio", "rlhf_studio.assets": "assets", "rlhf_studio.docs": "docs"},
 )

@@ -11,6 +11,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from rlhf_studio.system import LOOK, NOFOLLOW
+
 MOST_BYTES = 64 << 20  # of what is read as a whole
 
 
@@ -24,8 +26,7 @@ def open_regular(path: Path | str, *, follow: bool = True) -> BufferedReader:
     Raises OSError, of the kind :class:`UnfitFile` for a pipe, a device, a socket or a folder.
     """
     # opened so, a pipe is not waited for and a terminal does not become ours, before it is looked at
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, LOOK & ~NOFOLLOW if follow else LOOK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnfitFile(errno.EINVAL, "it is not a regular file", str(path))

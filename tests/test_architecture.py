@@ -22,6 +22,7 @@ config:
 exit_codes:
 ppo:
 regular:
+system:
 token_texts:
 units:
 visible:
@@ -160,7 +161,7 @@ def uses_no_private_name(path: Path) -> None:
 
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
-    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "token_texts", "units", "visible"}
+    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "system", "token_texts", "units", "visible"}
     if layer.startswith("engine"):
         allowed = allowed | {f"engine.{path.stem}" for path in (PACKAGE / "engine").glob("*.py")}
     for name in imports(path):

@@ -6,10 +6,12 @@ import ast
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rlhf_studio import engine
 from tests.test_architecture import MAY_IMPORT, PACKAGE, ROOT
@@ -129,3 +131,20 @@ def test_the_rooms_of_the_engine_stand_in_one_order() -> None:
     rooms = [ticked(row[0])[0] for row in rows if len(ticked(row[0])) == 1]
     assert rooms == re.findall(r"^- :mod:`\.(\w+)`", engine.__doc__ or "", flags=re.MULTILINE)
     assert set(rooms) == {path.parent.name for path in (PACKAGE / "engine").glob("*/__init__.py")}
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+    """All documents, also those of the root, as one site that asks for nothing from the network. (With -q it would not be strict.)"""
+    pytest.importorskip("mkdocs", reason="mkdocs-material is not installed")
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-d", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index", "CONTRIBUTING", "SECURITY"} < set(pages)
+    assert [name for name, text in pages.items() if re.search(r'<(script|link|img)[^>]+(src|href)="?https?:', text)] == []
+
+
+def test_the_citation_names_the_newest_release() -> None:
+    version, date = re.findall(r"^## ([\d.]+) \((\d{4}-\d\d-\d\d)\)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (str(citation["version"]), str(citation["date-released"])) == (version, date)

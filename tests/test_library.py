@@ -319,7 +319,9 @@ def test_trackers_and_people_hear_of_the_run(folder: Path, tmp_path: Path, monke
 
     class Told(Notifier):
         def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments, post=lambda url, message: told.append((url, message["event"], message.get("state"))))
+            super().__init__(
+                *arguments, post=lambda url, message: told.append((url, message["name"], message["event"], message.get("state")))
+            )
 
     tracker = SimpleNamespace(metrics=lambda step, values: told.append((step, "score" in str(values))), samples=len, close=lambda: None)
     monkeypatch.setattr(program_run, "Notifier", Told)
@@ -336,7 +338,8 @@ def test_trackers_and_people_hear_of_the_run(folder: Path, tmp_path: Path, monke
         with pytest.raises(error, match=message):
             build_trainer(model, tokenizer, PROMPTS, by_length, **given | change)
     list(build_trainer(model, tokenizer, PROMPTS, by_length, **given).train())
-    assert told == [(1, True), ("https://lab.example/told", "end", "finished")]
+    assert told == [(1, True), ("https://lab.example/told", "run", "end", "finished")]
+    assert RunReader(tmp_path / "run").status().name == "run"  # the page calls it as the message does
 
 
 @pytest.mark.long

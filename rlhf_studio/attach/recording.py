@@ -22,6 +22,7 @@ from rlhf_studio.runs.create import RESERVE
 from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter, write_run
+from rlhf_studio.system import OURS
 from rlhf_studio.visible import text_of, visible
 
 LOOK_SECONDS = 0.5  # between two looks at what people ask for
@@ -174,7 +175,7 @@ class Recording:
         """Say in the run's log what could not be stored, in one write: where the disk is full, what was set aside for it makes room."""
         with contextlib.suppress(OSError):
             (self.run_dir / RESERVE).unlink(missing_ok=True)
-            log = os.open(self.run_dir / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+            log = os.open(self.run_dir / paths.LOG, os.O_WRONLY | os.O_APPEND | OURS)
             try:
                 os.write(log, f"{text}\n".encode())
             finally:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import selectors
-import signal
 import subprocess
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rlhf_studio import system
 
 CHUNK = 65_536
 EXIT_SECONDS = 1.0  # between closing its pipe and its end
@@ -59,8 +62,13 @@ class LineProcess:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._input, False)
-        os.set_blocking(self._output, False)
+        self._chunks: queue.SimpleQueue[bytes] | None = None
+        if system.WINDOWS:  # pipes cannot be waited for there: a thread reads, and who writes may have to wait
+            self._chunks = queue.SimpleQueue()
+            threading.Thread(target=_read_all, args=(self._output, self._chunks), daemon=True).start()
+        else:
+            os.set_blocking(self._input, False)
+            os.set_blocking(self._output, False)
         self._held = bytearray()
         self._searched = 0  # bytes of ``_held`` that are known to hold no end of a line
         self._exit_seconds = exit_seconds
@@ -81,7 +89,8 @@ class LineProcess:
         deadline = time.monotonic() + seconds
         rest = memoryview((json.dumps(message) + "\n").encode("ascii"))
         while rest:
-            self._wait(self._input, selectors.EVENT_WRITE, deadline)
+            if self._chunks is None:
+                self._wait(self._input, selectors.EVENT_WRITE, deadline)
             try:
                 rest = rest[os.write(self._input, rest[:CHUNK]) :]
             except BrokenPipeError:
@@ -97,8 +106,7 @@ class LineProcess:
             self._searched = len(self._held)
             if len(self._held) > most_bytes:
                 raise LineInvalid(f"its answer is longer than {most_bytes} bytes")
-            self._wait(self._output, selectors.EVENT_READ, deadline)
-            chunk = os.read(self._output, CHUNK)
+            chunk = self._read(deadline)
             if not chunk:
                 raise self._ended()
             self._held += chunk
@@ -123,7 +131,19 @@ class LineProcess:
         """Make whoever is waiting for it see :class:`LineEnded` at once; may be called from another thread."""
         if self._end.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                system.end_group(self._process.pid)
+
+    def _read(self, deadline: float) -> bytes:
+        """What has come; nothing at the end of its output."""
+        if self._chunks is None:
+            self._wait(self._output, selectors.EVENT_READ, deadline)
+            return os.read(self._output, CHUNK)
+        if not self._end.alive:
+            raise self._ended()
+        try:
+            return self._chunks.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise LineTimeout from None
 
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         if not self._end.alive:
@@ -136,17 +156,24 @@ class LineProcess:
     def _ended(self) -> LineEnded:
         # It closed its pipe, so it is ending: give it a moment, so that the message names its own exit code and not our signal.
         deadline = time.monotonic() + self._exit_seconds
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while self._end.alive and time.monotonic() < deadline and os.waitid(os.P_PID, self._process.pid, flags) is None:
+        while self._end.alive and time.monotonic() < deadline and not system.has_ended(self._process):
             time.sleep(0.01)
         self._end()
         return LineEnded(self._process.returncode)
 
 
+def _read_all(output: int, chunks: queue.SimpleQueue[bytes]) -> None:
+    """Pass on what comes, then an empty chunk."""
+    with contextlib.suppress(OSError):  # closed on our side
+        while chunk := os.read(output, CHUNK):
+            chunks.put(chunk)
+    chunks.put(b"")
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the group, then collect the leader. The leader is not collected before, so its id cannot belong to others yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        system.end_group(process.pid)
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import tempfile
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ def _check(options: argparse.Namespace) -> int:
     from rlhf_studio.engine.check.driver import outcomes
     from rlhf_studio.engine.check.page import as_json, is_right, last_line, line
 
+    if importlib.util.find_spec("torch") is None:  # each check would fail in a process of its own
+        raise ModuleNotFoundError(name="torch")
     device, names = _device(options.device), _names(options.only)
     if options.json and not options.json.absolute().parent.is_dir():
         raise ConfigError([Problem("--json", f"there is no folder {options.json.absolute().parent}")])

@@ -36,7 +36,7 @@ def _doctor(options: argparse.Namespace) -> int:
         about = {"run_id": status.run_id, "name": status.name, "state": status.state}
         say(json.dumps({**about, **diagnosis_values(diagnosis)}, indent=1, allow_nan=False))
     else:
-        folder = "" if status.origin.imported else str(options.folder)
+        folder = "" if status.origin.only_read else str(options.folder)
         text = diagnosis_text(diagnosis, folder, [checkpoint.step for checkpoint in reader.checkpoints()])
         say(f"{visible(status.name, lines=False)} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{text}")
     return DONE

@@ -17,6 +17,7 @@ from rlhf_studio.cli import (
     doctor,
     ensemble,
     evaluate,
+    explain,
     export,
     fork,
     hand_over,
@@ -34,6 +35,7 @@ from rlhf_studio.cli import (
 )
 from rlhf_studio.cli.job_server import job_server
 from rlhf_studio.cli.options import Subcommands, behind_config, folder_of_run
+from rlhf_studio.config.installing import not_installed
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.runs.errors import StoreError
@@ -44,12 +46,14 @@ TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "op
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (:mod:`rlhf_studio.exit_codes`)."""
+    """Run one command, or without one open the app; returns the exit code (:mod:`rlhf_studio.exit_codes`)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name_trl_in_errors()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names out of files may hold what the terminal's coding has no place for
     try:
+        if not arguments:
+            return _app(["--browser"])
         if arguments[:1] == ["app"]:
             return _app(arguments[1:])
         if arguments[:1] == ["job-server"]:
@@ -75,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:  # a folder that is not a run, or that cannot be read or written
         say(f"rlhf-studio: {error}", sys.stderr)
         return BAD_INPUT
+    except ModuleNotFoundError as error:
+        package = (error.name or __package__).partition(".")[0]
+        if package == "rlhf_studio":
+            raise
+        say(f"rlhf-studio: {not_installed(package)}", sys.stderr)
+        return BAD_INPUT
     except BrokenPipeError:  # the program that reads our output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would complain at its end, when it flushes
         return DONE
@@ -92,7 +102,8 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = _Parser(prog="rlhf-studio", description="Learn, run and see PPO on language models.", allow_abbrev=False)
+    description = "Learn, run and see PPO on language models. Without a command the app opens in the browser."
+    parser = _Parser(prog="rlhf-studio", description=description, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands: Subcommands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
     # These two read their own arguments; they stand here for the help text.
@@ -110,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_commands(commands)
     completions.add_commands(commands)
     ensemble.add_commands(commands)
+    explain.add_commands(commands)
     train.add_stop(commands)
     show.add_commands(commands)
     doctor.add_commands(commands)

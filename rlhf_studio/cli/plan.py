@@ -64,10 +64,11 @@ def _time(config: StageConfig, report: Preflight, recipe: Recipe, recipes: dict[
     """How long the run takes; where no run and no recipe can tell, by this machine's rate, which is measured now."""
     speed, memory = SpeedMeasurement(workspace), report.memory_estimate
     known = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
-    if known is None and isinstance(config, RunConfig) and memory is not None and speed.rate(memory.device.kind) is None:
+    unknown = known == outlook.unknown_time(config)
+    if unknown and isinstance(config, RunConfig) and memory is not None and speed.rate(memory.device.kind) is None:
         workspace.mkdir(parents=True, exist_ok=True)
         say("Measuring this machine's speed, which is kept in the workspace.", sys.stderr)
         if subprocess.run(measure_command(workspace, memory.device.kind), check=False, stdout=subprocess.DEVNULL).returncode:
             say("The speed could not be measured.", sys.stderr)
         known = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
-    return known or outlook.unknown_time(config)
+    return known

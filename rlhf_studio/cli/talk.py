@@ -116,8 +116,8 @@ def _policy(folder: Path, *, start: bool) -> tuple[Path, int | None]:
     """The run folder and the step whose policy is wanted, None for the starting one. Raises ConfigError and StoreError."""
     step = checkpoint_step(folder.name) if folder.parent.name in (CHECKPOINTS, SNAPSHOTS) else None
     run_dir = folder if step is None else folder.parents[1]
-    if source := RunReader(run_dir).origin().imported:
-        raise ConfigError([Problem("", f"{run_dir} was read from {source}: it has no model that could answer")])
+    if not (origin := RunReader(run_dir).origin()).keeps_model:
+        raise ConfigError([Problem("", f"{run_dir} was {origin.told}: it has no model that could answer")])
     if start or step is not None:
         return run_dir, None if start else step
     policies = RunReader(run_dir).policies()

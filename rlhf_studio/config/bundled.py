@@ -8,6 +8,8 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 ASSETS = _PACKAGE / "assets" if (_PACKAGE / "assets").is_dir() else _PACKAGE.parent / "assets"
 """In the package where it was installed from a wheel (``setup.py``), beside it in a checkout."""
+DOCS = _PACKAGE / "docs" if (_PACKAGE / "docs").is_dir() else _PACKAGE.parent / "docs"
+"""The documents, which the Help page shows; they lie as the assets do."""
 
 BUNDLED = {
     "bundled/world-policy": "world/policy",

@@ -5,7 +5,6 @@ This file is copied into the reward file, so it uses Python's own library alone 
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -113,6 +112,8 @@ class RolloutFile:
             "components": parts,
             "stopped": stopped,
         }
+        import fcntl  # here, as Windows has none: the engines that a run is handed to do not work there either
+
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -187,12 +187,12 @@ def scene_content(scene: Scene, numbers: Numbers, slots: Mapping[str, tuple[str,
 
 
 def slot_text(numbers: Numbers, name: str, form: str) -> str:
-    """The text of a slot: a number in its format, yes or no, or a text as :func:`marked` gives it."""
+    """The text of a slot: a number in its format, or a text as :func:`marked` gives it. True and false are the words yes and no."""
     if name not in numbers:
         raise ValueError(f"there is no number {name!r}; there are {', '.join(numbers)}")
     value = numbers[name]
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return marked(Word("yes" if value else "no"))
     if isinstance(value, str):
         return marked(value)
     if not isinstance(value, int | float) or not math.isfinite(value):

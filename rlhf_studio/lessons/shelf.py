@@ -20,6 +20,8 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 
 LESSONS, TOUR = "", "tour"
 PREPARED = Path(__file__).parent / "prepared"
+YES_AND_NO = {"en": {"yes": "yes", "no": "no"}, "zh": {"yes": "是", "no": "否"}}
+"""What is shown for true and false, and on the answers ``yes`` and ``no``, where a text has no words of its own for them."""
 _SHELVES = {LESSONS: pages, TOUR: tour}
 _NUMBER = re.compile(r"^NUMBER = (\d+)", re.MULTILINE)
 _ANY_RUN = re.compile(r"^ANY_RUN = True$", re.MULTILINE)
@@ -73,7 +75,9 @@ def text_of(name: str, language: str = "en") -> LessonText:
     """The text of a lesson or a station; in English where there is none in this language. Raises :class:`NoLesson`."""
     if name not in _names(name.rpartition(".")[0]) or not languages(name):
         raise NoLesson(f"There is no lesson {name!r}.")
-    return read_text(_source(name, language))
+    text = read_text(_source(name, language))
+    text.words = {**YES_AND_NO.get(_chosen(name, language), {}), **text.words}
+    return text
 
 
 def prepared(name: str, language: str = "en") -> dict[str, Any] | None:

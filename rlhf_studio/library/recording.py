@@ -32,7 +32,7 @@ def begin_run(
         trainer,
         run_dir,
         recorded_config(trainer.config, run_dir),
-        name=name or "Python",
+        name=name or run_dir.resolve().name,
         stopped=RunEnded,
         left="stopped",
         files={PROMPTS_FILE: lines.encode("ascii")},

@@ -61,8 +61,9 @@ def lines_of(chart: Chart, metrics: DataFrame) -> list[DrawnLine]:
     return lines + [DrawnLine(name, "left", "soft", False, f"part-{1 + row % EXTRA_COLOURS}") for row, name in enumerate(extras)]
 
 
-def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any) -> Any:
-    """The figure. ``targets``: (first step, value) of each dashed line by the name of its setting; ``objects``: plotly.graph_objects.
+def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float]]], x: Axis, objects: Any, one_scale: bool = False) -> Any:
+    """The figure. ``targets``: (first step, value) of each dashed line by the name of its setting; ``objects``: plotly.graph_objects;
+    ``one_scale``: whether score and gold of the run share an axis (:class:`~rlhf_studio.analysis.replay.scale.OneScale`).
 
     Raises ValueError for an axis that there is not, and KeyError where the run has not recorded what it needs.
     """
@@ -70,6 +71,9 @@ def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float
         raise ValueError(f"x is {x!r}; it should be step, episode or time")
     figure = objects.Figure()
     lines = lines_of(chart, metrics)
+    pair = any(line.axis == "right" for line in lines)
+    if shared := bool(chart.shares and one_scale):
+        lines = [line._replace(axis="left") for line in lines]
     across = _across(chart, metrics, x)
     for line in lines:
         figure.add_trace(_trace(chart, line, metrics, across, objects))
@@ -77,12 +81,13 @@ def draw(chart: Chart, metrics: DataFrame, targets: Mapping[str, list[list[float
         later = metrics.index >= first
         shown = objects.Scatter(x=across[later], y=[value] * int(later.sum()), name=f"target {value:g}", mode="lines")
         figure.add_trace(shown.update(line={"color": colours()["target"], "dash": "dash", "width": 1.2}))
-    right = any(line.axis == "right" for line in lines)
-    title = chart.title if right or not chart.alone else chart.alone
+    title = chart.title if pair or not chart.alone else chart.alone
     figure.update_layout(title=title, template="plotly_white", legend={"orientation": "h"}, margin={"t": 48, "b": 40, "l": 56, "r": 56})
     figure.update_xaxes(title="KL (nats)" if chart.kind == "path" else AXES[x][1])
     figure.update_yaxes(**_axis(chart, "left", lines, metrics))
-    if right:
+    if shared and pair:
+        figure.update_yaxes(title=chart.shares)
+    elif pair:
         over = {"overlaying": "y", "side": "right", "showgrid": False}
         figure.update_layout(yaxis2=_axis(chart, "right", lines, metrics) | over)
     return figure

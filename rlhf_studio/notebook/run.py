@@ -12,6 +12,7 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
 from rlhf_studio.analysis.records import Diagnosis
+from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.glossary import glossary
 from rlhf_studio.notebook.figures import Axis, DataFrame, charts_of, draw
@@ -130,14 +131,14 @@ class OpenRun:
         metrics = self.metrics
         for drawn in charts_of(self._stage, metrics, self._unit):
             if drawn.key == chart:
-                return draw(drawn, metrics, self._targets(), x, needed("plotly.graph_objects"))
+                return draw(drawn, metrics, self._targets(), x, needed("plotly.graph_objects"), self._one_scale)
         raise KeyError(f"this run has no chart {chart!r}; it has {', '.join(self.charts) or 'none yet'}")
 
     def figures(self, x: Axis = "step") -> dict[str, Figure]:
         """Every chart of the Live page that this run has, by its key."""
         metrics, targets = self.metrics, self._targets()
-        objects = needed("plotly.graph_objects")
-        return {chart.key: draw(chart, metrics, targets, x, objects) for chart in charts_of(self._stage, metrics, self._unit)}
+        objects, one_scale, charts = needed("plotly.graph_objects"), self._one_scale, charts_of(self._stage, metrics, self._unit)
+        return {chart.key: draw(chart, metrics, targets, x, objects, one_scale) for chart in charts}
 
     @property
     def _stage(self) -> str:
@@ -146,6 +147,11 @@ class OpenRun:
     @property
     def _unit(self) -> str:
         return self.reader.origin().unit
+
+    @property
+    def _one_scale(self) -> bool:
+        """Whether score and gold share an axis, as on the Live page."""
+        return OneScale(self.reader).read(self.reader.rollout_steps())
 
     def _targets(self) -> dict[str, list[list[float]]]:
         from rlhf_studio.ui.live.payloads import settings_payload

@@ -42,8 +42,8 @@ from rlhf_studio.runs.manifest import (
     read_object,
     step_of,
 )
-from rlhf_studio.runs.manifest import sync as sync
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.system import sync
 
 FORMAT = 1
 

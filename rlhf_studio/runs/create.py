@@ -7,7 +7,6 @@ a maker that was killed has left is cleared away when the next run is made there
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -19,16 +18,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio import __version__
+from rlhf_studio import __version__, system
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, config_from_file, config_to_yaml
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
 from rlhf_studio.runs.lineage import keep_sources
-from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, State
+from rlhf_studio.system import sync
 from rlhf_studio.visible import refuse_hidden
 
 RESERVE = "reserve.bin"
@@ -91,7 +90,7 @@ def new_folder(run_dir: Path) -> Iterator[Path]:
             try:
                 yield temporary
                 sync(temporary)
-                os.rename(temporary, target)  # replaces an empty folder, refuses any other
+                system.rename_to_new(temporary, target)  # replaces an empty folder, refuses any other
                 sync(target.parent)
             except StoreError as error:  # name the folder that people know
                 raise StoreError(str(error).replace(str(temporary), str(target)), error.reason) from error
@@ -115,8 +114,7 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already where it was given another name
-        _lock_of(temporary).unlink(missing_ok=True)
-        os.close(lock)  # at the very end: until then nobody takes the folder for one that was left
+        system.remove_lock(_lock_of(temporary), lock)
 
 
 def clear_left(parent: Path, prefix: str) -> bool:
@@ -129,9 +127,9 @@ def clear_left(parent: Path, prefix: str) -> bool:
         if not _UNFINISHED.fullmatch(lock.name.removesuffix(_LOCK)):
             continue
         with contextlib.suppress(OSError):  # gone already, or somebody else's
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(lock, os.O_RDWR | system.OURS)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                system.lock(descriptor)
                 _remove_left(lock.with_name(lock.name.removesuffix(_LOCK)))
                 lock.unlink()
             except BlockingIOError:
@@ -173,9 +171,9 @@ def _locked_name(parent: Path, prefix: str) -> tuple[Path, int]:
     """(a free name for a new folder, the descriptor that holds its lock). Raises OSError, also where the disk cannot lock files."""
     while True:
         temporary = parent / f"{prefix}{secrets.token_hex(8)}"
-        descriptor = os.open(_lock_of(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(_lock_of(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL | system.OURS, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(descriptor)
         except BlockingIOError:  # somebody who clears up saw the file before it was locked, and removes it
             os.close(descriptor)
             continue

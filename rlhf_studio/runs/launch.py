@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from rlhf_studio import system
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE, engine_environment
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.runs import liveness, paths
@@ -64,7 +65,7 @@ def start_engine(
             os.environ, folder, keep_hub_token=keep_hub_token, permissions=permissions, trackers=_trackers(folder)
         )
         environment[START_FD_VARIABLE] = str(own_ticket.descriptor)
-        log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        log = os.open(folder / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | system.OURS, 0o644)
         try:
             return subprocess.Popen(
                 engine_command(folder, mode),
@@ -73,8 +74,7 @@ def start_engine(
                 stderr=subprocess.STDOUT,
                 cwd=working_folder if working_folder.is_dir() else None,
                 env=environment,
-                start_new_session=True,
-                pass_fds=(own_ticket.descriptor,),
+                **system.hand_over(own_ticket.descriptor),
             )
         finally:
             os.close(log)
@@ -110,7 +110,7 @@ def kill_engine(run_dir: Path, grace: float = 10.0) -> bool:
     _signal(folder, [holder] if holder else pids, signal.SIGTERM)
     if _wait_until_gone(folder, grace):
         return bool(pids)
-    _signal(folder, engine_processes(folder), signal.SIGKILL)
+    _signal(folder, engine_processes(folder), system.KILL)
     if not _wait_until_gone(folder, 2.0):
         raise StoreError(f"The engine in {folder} could not be ended; the system may be waiting for its disk or GPU.", "alive")
     return True
@@ -177,8 +177,8 @@ def _signal(folder: Path, pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
             # An engine that the app started leads a session of its own; one from a shell shares its session with the shell.
-            if number == signal.SIGKILL and os.getsid(pid) == pid:
-                os.killpg(pid, number)
+            if number == system.KILL and system.leads_session(pid):
+                system.end_group(pid)
             else:
                 os.kill(pid, number)
         except ProcessLookupError:  # ended meanwhile

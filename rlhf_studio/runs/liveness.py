@@ -16,7 +16,6 @@ To see both without a gap, look at ``start.lock`` first.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import struct
 import sys
@@ -26,13 +25,13 @@ from pathlib import Path
 
 from rlhf_studio.child_process.environment import START_FD_VARIABLE
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
+from rlhf_studio.system import LOOK, OURS, lock, lock_of_process
 
 ENGINE_LOCK = "engine.lock"
 START_LOCK = "start.lock"
 RETRY_SECONDS = 0.5
 CLOCK_SECONDS = 2.0
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in its place is not waited for
-_READ_AND_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ_AND_WRITE = os.O_RDWR | OURS
 
 # struct flock of the systems whose layout is known (64 bit); elsewhere the lock is tried for an instant instead of asked for.
 _LAYOUTS = {"linux": ("hhqqi0q", (0, 4)), "darwin": ("qqihh", (3, 2))}
@@ -42,7 +41,8 @@ _layout = _LAYOUTS.get(sys.platform) if struct.calcsize("P") == 8 else None
 # never open the file again: it looks here instead. (device, inode) -> pid, because a forked child does not hold the lock.
 _held: dict[tuple[int, int], int] = {}
 _guard = threading.Lock()
-os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)  # no fork finds it held
+if hasattr(os, "register_at_fork"):  # no fork finds it held
+    os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)
 
 
 class EngineLock:
@@ -76,7 +76,7 @@ class EngineLock:
             except OSError as error:
                 raise store_error(error, self.path) from error
             try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_of_process(descriptor)
             except OSError as error:
                 os.close(descriptor)
                 if isinstance(error, BlockingIOError | PermissionError):
@@ -118,7 +118,7 @@ def holder_pid(run_dir: Path) -> int | None:
         if _held_by_this_process(path):
             return os.getpid()
         try:
-            descriptor = os.open(path, _READ if _layout else _READ_AND_WRITE)
+            descriptor = os.open(path, LOOK if _layout else _READ_AND_WRITE)
         except OSError as error:
             if _never_locked(error):
                 return None
@@ -132,6 +132,8 @@ def holder_pid(run_dir: Path) -> int | None:
 def _ask(descriptor: int) -> int | None:
     assert _layout is not None
     format_, (type_at, pid_at) = _layout
+    import fcntl
+
     question = [0] * 5
     question[type_at] = fcntl.F_WRLCK
     answer = struct.unpack(format_, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(format_, *question)))
@@ -140,7 +142,7 @@ def _ask(descriptor: int) -> int | None:
 
 def _try_for_an_instant(descriptor: int) -> int | None:
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_of_process(descriptor)
     except (BlockingIOError, PermissionError):
         return 0
     return None
@@ -195,7 +197,7 @@ class FileLock:
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self.descriptor)
                 os.truncate(self.descriptor, 0)  # whoever held it before says nothing any more
                 return
             except BlockingIOError:
@@ -235,13 +237,13 @@ def is_starting(run_dir: Path) -> bool:
 def is_locked(path: Path) -> bool:
     """Whether somebody holds a :class:`FileLock` on this file. Asked so that others may ask at the same time; raises StoreError."""
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = os.open(path, LOOK)
     except OSError as error:
         if _never_locked(error):
             return False
         raise store_error(error, path) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock(descriptor, shared=True)
     except BlockingIOError:
         return True
     finally:
@@ -266,7 +268,7 @@ def announce_start(run_dir: Path) -> None:
         ticket.take()
         assert ticket.descriptor is not None
         try:
-            os.pwrite(ticket.descriptor, f"{os.getpid()} {_started_at(os.getpid())}\n".encode(), 0)
+            os.write(ticket.descriptor, f"{os.getpid()} {_started_at(os.getpid())}\n".encode())
         except OSError as error:
             ticket.close()
             raise store_error(error, ticket.path) from error
@@ -282,7 +284,7 @@ def starter_pid(run_dir: Path) -> int | None:
         return None
     path = Path(run_dir) / START_LOCK
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = os.open(path, LOOK)
         try:
             words = os.read(descriptor, 100).decode("ascii", "replace").split()
         finally:

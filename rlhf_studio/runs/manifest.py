@@ -17,6 +17,7 @@ from typing import Any
 
 from rlhf_studio.regular import UnfitFile, read_regular
 from rlhf_studio.runs import paths
+from rlhf_studio.system import sync
 
 USED_BY = "used-by"
 """Folder in a checkpoint with a file for each other run that is made from it: as long as one of those runs is there, it is kept."""
@@ -130,15 +131,6 @@ def carry_uses(old: Path, new: Path, *, move: bool = False) -> None:
         sync(marks / note.name)
     sync(marks)
     sync(new)
-
-
-def sync(path: Path) -> None:
-    """Wait until the disk has a file, or a folder's list of names. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_used(checkpoint: Path) -> bool:

@@ -1,9 +1,12 @@
-"""How long a step takes, learned from earlier runs of the same models in this workspace."""
+"""How long a step takes: of a run by its own newest steps, before its first one by earlier runs of the same models in this workspace.
+
+Whatever says how long a step takes or how much is left begins here: :func:`step_seconds` is what one step of a run takes, everywhere.
+What a run will take before it starts is :func:`rlhf_studio.ui.forecast.estimate`, which also knows the recipes and the machine.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,8 +22,8 @@ from rlhf_studio.runs.workspace import Workspace
 
 RUNS_LOOKED_AT = 30
 RUNS_COMPARED = 3  # the fastest of so many newest runs counts: what was measured while other programs worked is forgotten
-STEPS_LOOKED_AT = 50
 RECENT_STEPS = 10
+STEP_TIME = "time/total"
 EVENTS_LOOKED_AT = 20
 TOKENS_PER_SECOND = "speed/tokens_per_second"
 _BY_TOKENS = (SFTRunConfig, RewardModelRunConfig, DPORunConfig)
@@ -54,7 +57,7 @@ def slowness(root: Path, expected: Callable[[RunConfig], float | None], config: 
         earlier = _config(folder)
         if not isinstance(earlier, RunConfig) or _machine(earlier) != _machine(config):
             continue
-        minutes, seconds = expected(earlier), _seconds(folder)
+        minutes, seconds = expected(earlier), _of(folder, STEP_TIME)
         if minutes and seconds:
             factors.append(seconds * earlier.ppo.steps / (60 * minutes))
         if len(factors) == RUNS_COMPARED:
@@ -77,7 +80,7 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
         earlier = _config(folder)
         if earlier is None or earlier.stage != config.stage or _models(earlier) != _models(config):
             continue
-        seconds = _seconds(folder)
+        seconds = _of(folder, STEP_TIME)
         if seconds is None:
             continue
         if _sizes(earlier) == _sizes(config):
@@ -85,23 +88,26 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
             if len(exact) == RUNS_COMPARED:
                 break
         elif scaled is None and not exact:
-            rate = _median(folder, TOKENS_PER_SECOND) if tokens and isinstance(config, _BY_TOKENS) else None
+            rate = _of(folder, TOKENS_PER_SECOND) if tokens and isinstance(config, _BY_TOKENS) else None
             each = tokens / rate if tokens and rate else seconds * work_per_step(config) / work_per_step(earlier)
             scaled = Pace(each, folder.name, False)
     return min(exact, key=lambda pace: pace.seconds, default=scaled)
 
 
-def recent_pace(times: Any) -> float | None:
-    """Mean seconds of the last :data:`RECENT_STEPS` steps, of the ``time/total`` of all; None before the first is known."""
-    recent = np.asarray(times, np.float64)[-RECENT_STEPS:]  # float32 has no room for the sum of large numbers
+def step_seconds(times: Sequence[float] | np.ndarray) -> float | None:
+    """Seconds of a step of a run, by the :data:`STEP_TIME` of its steps from the first on: the median of its last :data:`RECENT_STEPS`.
+
+    The first step, which also warms up, counts only as long as it is alone. None before a time is known.
+    """
+    known = np.asarray(times, np.float64)  # float32 has no room for the sum of large numbers
+    recent = (known[1:] if np.isfinite(known[1:]).any() else known)[-RECENT_STEPS:]
     recent = recent[np.isfinite(recent)]
-    return float(recent.mean()) if len(recent) else None
+    return float(np.median(recent)) if len(recent) else None
 
 
 def seconds_left(pace: float | None, done: int, total: int) -> float | None:
-    """How long the steps of a run that are still to come take at this pace; None while that, or how many there are, is not known.
-
-    Every page and program that says what is left of a run has it from here.
+    """How long the steps of a run that are still to come take at this pace, which :func:`step_seconds` gives; None while that, or how many
+    there are, is not known.
     """
     return None if pace is None or not total else pace * max(0, total - done)
 
@@ -136,6 +142,7 @@ def _newest(root: Path) -> list[Path]:
 
 
 def _config(folder: Path) -> StageConfig | None:
+    """The settings of a run; None where not all of them are known, so that nobody can tell what took the time."""
     try:
         return _read_config(folder, (folder / "config.yaml").stat().st_mtime_ns)
     except (OSError, ValueError, StoreError):  # no run, or a damaged one: it tells nothing
@@ -143,8 +150,9 @@ def _config(folder: Path) -> StageConfig | None:
 
 
 @lru_cache(maxsize=RUNS_LOOKED_AT * 4)
-def _read_config(folder: Path, modified: int) -> StageConfig:
-    return RunReader(folder).config()
+def _read_config(folder: Path, modified: int) -> StageConfig | None:
+    reader = RunReader(folder)
+    return reader.config() if reader.origin().kind == "studio" else None
 
 
 def _models(config: StageConfig) -> Any:
@@ -174,18 +182,9 @@ def _sizes(config: StageConfig) -> Any:
     return training.batch_size, training.micro_batch, data
 
 
-def _seconds(folder: Path) -> float | None:
-    """Median seconds of a run's steps; the first, which also warms up, only when it is the only one."""
-    return _median(folder, "time/total")
-
-
-def _median(folder: Path, metric: str) -> float | None:
-    """Median of a metric over a run's newest steps, without the very first, unless it is the only one."""
+def _of(folder: Path, metric: str) -> float | None:
+    """What :func:`step_seconds` says of a run's metric."""
     try:
-        reader = RunReader(folder)
-        rows = reader.metrics_since(max(0, reader.status().step - STEPS_LOOKED_AT), limit=STEPS_LOOKED_AT)
+        return step_seconds(RunReader(folder).columns([metric])[1][metric]) or None
     except StoreError:
         return None
-    later = [value for step, metrics in rows if step > 1 and (value := metrics.get(metric))]
-    values = later or [value for _, metrics in rows if (value := metrics.get(metric))]
-    return statistics.median(values) if values else None

@@ -178,7 +178,7 @@ class RunReader:
         Keys: ``model``; ``steps`` (recorded so far); ``score_first``, ``score_last``, ``gold_first``, ``gold_last``, ``kl_first``,
         ``kl_last`` (the value in the first recorded step, the mean of the last tenth of them, at least one; None where nothing
         finite was recorded); ``scores`` (those of at most :data:`MOST_SPREAD` steps, for a small picture); ``elapsed`` (seconds of work,
-        or None before the start).
+        or None before the start, and where a log does not say them: the time that it took to read it is none of the training).
         """
         with self._reading() as connection:
             run = rows.read_run(connection)
@@ -190,7 +190,8 @@ class RunReader:
             result["scores"] = rows.spread(connection, SUMMARY_METRICS["score"], MOST_SPREAD)
             worked = rows.last_value(connection, "time/elapsed")
         until = run.ended_at if run.ended_at is not None else beat if beat is not None else time.time()
-        result["elapsed"] = worked if worked is not None else None if run.started_at is None else max(0.0, until - run.started_at)
+        began = None if run.origin.kind == "log" else run.started_at
+        result["elapsed"] = worked if worked is not None else None if began is None else max(0.0, until - began)
         return result
 
     def first_and_last(self, metrics: Iterable[str]) -> dict[str, tuple[float | None, float | None]]:

@@ -215,6 +215,9 @@ class SettingChange:
     new: Any
 
 
+IN_THE_PROGRAM = ("reward.components", "data.prompts", "data.eval")
+"""The settings in whose place somebody's own program has objects in its memory: a run's file shows defaults there."""
+
 Kind = Literal["studio", "program", "watched", "log"]
 """Who trains a run: an engine of ours; somebody's own program with our engine; another trainer, which records it here; or whoever wrote
 the log that it was read from."""
@@ -262,7 +265,7 @@ class Origin:
         """Why nothing here can train this run or go on with it, as the end of a sentence about it; empty where something can."""
         return {
             "log": f"was read from {self.imported}: there is no model to train. Start a new run.",
-            "watched": f"is trained by {self.imported}, outside this app, which has its model and its settings. Start a new run.",
+            "watched": f"is recorded from {self.imported}, outside this app: its model is not here. Start a new run.",
             "program": f"was made by {self.program}, which has its prompts and rewards: run that again, or start a new run from the policy "
             "in one of its checkpoints.",
             "studio": "",
@@ -270,6 +273,8 @@ class Origin:
 
     def knows(self, setting: str) -> bool:
         """Whether the value of a setting, named like ``ppo.kl_coef``, is what the run was trained with, and not a default of ours."""
+        if self.program and setting in IN_THE_PROGRAM:
+            return False
         return self.settings_known or setting in self.settings_given
 
     @property
@@ -281,6 +286,22 @@ class Origin:
     def trained_by(self) -> str:
         """The program or trainer in whose own process the run is trained; empty for runs that an engine of ours trains."""
         return self.program or (self.imported if self.controls is not None else "")
+
+    @property
+    def keeps_model(self) -> bool:
+        """Whether our engine trains it, here or in somebody's program, so that its folder keeps the model."""
+        return self.kind in ("studio", "program")
+
+    @property
+    def told(self) -> str:
+        """Who trains the run, in a few words below its name; empty where an engine of ours does."""
+        kinds = {"log": f"read from {self.imported}", "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
+        return kinds.get(self.kind, "")
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether whoever trains the run, or follows its log, listens to a stop that is asked for here."""
+        return self.controls is None or "stop" in self.controls
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from rlhf_studio import system
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
@@ -158,7 +159,7 @@ def _interruption(entry: QueueEntry | None, run_dir: Path, origin: Origin) -> st
         how = f"The folder of the run was moved or renamed while the {who} worked in it, so the {who} ended."
     elif line.startswith((RECORDING_ENDED, PROGRAM_ENDED)):
         how = line
-    elif code == -signal.SIGKILL:
+    elif code == -system.KILL:
         how = f"The {who} was killed (SIGKILL), often by the system because memory ran out."
     elif code is not None:
         how = f"The {who} ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"

@@ -22,6 +22,7 @@ The pages:
 :mod:`resume`      the question before a run starts again from step 0
 :mod:`replay`      a run played back
 :mod:`talk`, :mod:`feedback`, :mod:`evaluate`, :mod:`road`, :mod:`learn`  a page each
+:mod:`help`        a place of Learn: the documents
 
 :mod:`news`        what the bell tells: ends and alarms
 :mod:`remembered`  facts that are read once for each run

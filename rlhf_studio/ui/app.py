@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import threading
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,11 +64,12 @@ from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
 from rlhf_studio.ui.talk.page import TalkPage
+from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.ui.trial import Trials
 from rlhf_studio.ui.visiting.allowed import budget_for
 from rlhf_studio.ui.visiting.flags import parser
-from rlhf_studio.ui.visiting.greeting import greeting
+from rlhf_studio.ui.visiting.greeting import greeting, has_screen
 from rlhf_studio.ui.visiting.identity import Visitors
 from rlhf_studio.ui.visiting.modes import Mode, mode_of
 from rlhf_studio.ui.visiting.owner import login_of
@@ -85,9 +87,10 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     desk, class_page, replays = services.desk, services.class_page, services.replays
     exports = Exports(workspace, access, services.export, can_push=context.keep_hub_token and has_token(os.environ))
     runs_page = RunsPage(workspace, access, context.queue_problem, context.feed.insights, context.kept_problem)
+    desk.opening.opened = runs_page.forget
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     try_reward = TryReward(access, services.score)
-    talk_page = TalkPage(workspace, access, services.talk)
+    talk_page = TalkPage(workspace, access, services.talk, StudentTalk(access, services.class_line))
     playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:
@@ -107,7 +110,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Runs", id=RUNS):
                 runs = runs_page.build([*exports.functions(), *desk.functions()])
             with gr.Tab("Talk", id=TALK):
-                talk = talk_page.build(playground.functions())
+                talk = talk_page.build([*playground.functions(), replays.replay])
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = services.feedback_page.build()
             with gr.Tab("Evaluate", id=EVALUATE):
@@ -120,7 +123,8 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
         _connect_feedback(feedback, services.feedback_page, tabs, live)
         _connect_road(road, tabs, live)
         experiments = services.desk.experiments
-        open_to_programs(functions_for_programs(workspace, access, context.feed, train_page, runs_page, experiments, try_reward, wake))
+        programs = functions_for_programs(workspace, access, context.feed, train_page, runs_page, experiments, try_reward, wake)
+        open_to_programs(demo, programs)
     built: gr.Blocks = demo
     return built
 
@@ -382,6 +386,8 @@ def main(
         return BAD_INPUT
     for line in greeting(server.url, server.workspace.root, server.access, options.host):
         say(line)
+    if options.browser and sys.stdout.isatty() and has_screen(os.environ):
+        webbrowser.open(server.url)
     with told_to_end():
         try:
             server.wait()

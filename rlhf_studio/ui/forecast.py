@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import walk_fields
@@ -15,8 +16,8 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
-from rlhf_studio.runs.pace import Pace, known_pace, slowness
-from rlhf_studio.ui.outlook import recipe_minutes
+from rlhf_studio.runs.pace import known_pace, slowness
+from rlhf_studio.ui.outlook import recipe_minutes, unknown_time
 from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count
 
 Json = dict[str, Any]
@@ -58,7 +59,84 @@ def _bytes(part: MemoryPart) -> str:
     return "unknown" if part.low is None or part.high is None else format_byte_range(part.low, part.high)
 
 
-def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) -> float | None:
+# --- time -------------------------------------------------------------------------------------------------------------------------
+
+Source = Literal["recipe", "newest runs", "earlier run", "other sizes", "rate"]
+_HELP: dict[Source, str] = {
+    "recipe": "On two CPU cores; less on a GPU.",
+    "newest runs": "going by the newest run here.",
+    "earlier run": "measured in an earlier run with these settings.",
+    "other sizes": "scaled from an earlier run of the same models.",
+    "rate": "from this machine's measured matrix rate: rough, a first run tells better.",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a whole run takes, as far as anybody can tell before its first step.
+
+    From then on its own steps tell (:func:`rlhf_studio.runs.pace.step_seconds`).
+
+    Attributes:
+        low, high: seconds; the same where a run was timed.
+        source: what they rest on: the time that the recipe took elsewhere, or the same as the newest runs here scale it; an earlier run
+            with these settings, or with other sizes; or the machine's rate alone.
+        steps: how many there are; 0 where that is not known before the data has been read.
+    """
+
+    low: float
+    high: float
+    source: Source
+    steps: int = 0
+
+    @property
+    def text(self) -> str:
+        """The time in words, and whether it is this machine's."""
+        time = f"about {duration(self.low)}" if self.low == self.high else f"{duration(self.low)} to {duration(self.high)}"
+        return time if self.source == "recipe" else f"{time} on this machine"
+
+    @property
+    def row(self) -> dict[str, str]:
+        """As label, value and help."""
+        ends = [self.low] if self.low == self.high else [self.low, self.high]
+        each = f"{' to '.join(duration(end / self.steps) for end in ends)} a round, " if self.steps and self.source != "recipe" else ""
+        text = f"{each}{_HELP[self.source]}"
+        return {"label": "Time", "value": self.text, "help": text[:1].upper() + text[1:]}
+
+
+def estimate(
+    config: StageConfig,
+    root: Path,
+    recipes: Mapping[str, Recipe],
+    recipe: Recipe | None = None,
+    *,
+    earlier: bool = True,
+    rate: Callable[[], tuple[float, float] | None] = lambda: None,
+) -> Estimate | None:
+    """How long a run takes from its first step to its last, for whoever says it before it starts; None where nobody can tell.
+
+    Args:
+        root: the workspace, whose runs tell how fast this machine is.
+        recipe: the one that the settings came from; without it, the one that they name.
+        earlier: whether earlier runs of the same models may tell, where no recipe does.
+        rate: gives seconds of a step, at least and at most, where no run tells.
+    """
+    recipe = recipe or recipes.get(config.recipe)
+    steps = config.ppo.steps if isinstance(config, RunConfig) else 0
+    minutes = recipe_minutes(config, recipe) if recipe else None
+    if minutes is not None:
+        slower = _slower_here(root, config, recipes)
+        seconds = 60 * minutes * (slower or 1)
+        return Estimate(seconds, seconds, "newest runs" if slower else "recipe", steps)
+    if not steps or not earlier:
+        return None
+    if pace := known_pace(root, config):
+        return Estimate(pace.seconds * steps, pace.seconds * steps, "earlier run" if pace.exact else "other sizes", steps)
+    low_high = rate()
+    return Estimate(low_high[0] * steps, low_high[1] * steps, "rate", steps) if low_high else None
+
+
+def _slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) -> float | None:
     """How many times as long as in the recipes a run takes on this machine, measured by its newest run; None when no run can tell."""
 
     def expected(earlier: RunConfig) -> float | None:
@@ -70,47 +148,11 @@ def slower_here(root: Path, config: StageConfig, recipes: Mapping[str, Recipe]) 
 
 def whole_time(
     config: StageConfig, report: Preflight | None, recipe: Recipe, root: Path, recipes: Mapping[str, Recipe], speed: SpeedMeasurement
-) -> dict[str, str] | None:
-    """The time of the whole run: as on the recipe's card; else, with a ``report``, from an earlier run or this machine's measured rate.
+) -> dict[str, str]:
+    """The :func:`estimate` of a run as label, value and help. Without a ``report``, the check of the machine, the recipe alone tells."""
 
-    None where nobody can tell.
-    """
-    timed = recipe_row(config, recipe, slower_here(root, config, recipes))
-    if timed or report is None or not isinstance(config, RunConfig):
-        return timed
-    pace = known_pace(root, config)
-    return time_row(config.ppo.steps, pace, None if pace else seconds_by_rate(config, report, speed.rate))
+    def rate() -> tuple[float, float] | None:
+        return seconds_by_rate(config, report, speed.rate) if isinstance(config, RunConfig) and report is not None else None
 
-
-def recipe_row(config: StageConfig, recipe: Recipe, slower: float | None) -> dict[str, str] | None:
-    """The expected time by the recipe's measured time, ``slower`` times as long on this machine; None when nobody measured the recipe."""
-    minutes = recipe_minutes(config, recipe)
-    if minutes is None:
-        return None
-    if slower is None:
-        return {"label": "Time", "value": f"about {duration(60 * minutes)}", "help": "On two CPU cores; less on a GPU."}
-    each = f"{duration(60 * slower * minutes / config.ppo.steps)} a round, going" if isinstance(config, RunConfig) else "Going"
-    return {"label": "Time", "value": f"about {duration(60 * slower * minutes)} on this machine", "help": f"{each} by the newest run here."}
-
-
-def time_of_another(config: RunConfig, root: Path, recipes: Mapping[str, Recipe]) -> str:
-    """How long one more run with these settings takes, as the Train page says it; empty where neither recipe nor earlier run tells."""
-    recipe = recipes.get(config.recipe)
-    timed = recipe_row(config, recipe, slower_here(root, config, recipes)) if recipe else None
-    timed = timed or time_row(config.ppo.steps, known_pace(root, config), None)
-    return timed["value"] if timed else ""
-
-
-def time_row(steps: int, pace: Pace | None, estimate: tuple[float, float] | None) -> dict[str, str] | None:
-    """How long the whole run takes on this machine: from an earlier run, else from its measured rate; None when neither is known."""
-    if pace is not None:
-        source = "measured in an earlier run with these settings" if pace.exact else "scaled from an earlier run of the same models"
-        value, each = f"about {duration(pace.seconds * steps)} on this machine", duration(pace.seconds)
-    elif estimate is not None:
-        source = "from this machine's measured matrix rate: rough, a first run tells better"
-        low, high = estimate
-        value = f"{duration(low * steps)} to {duration(high * steps)} on this machine"
-        each = f"{duration(low)} to {duration(high)}"
-    else:
-        return None
-    return {"label": "Time", "value": value, "help": f"{each} a round, {source}."}
+    known = estimate(config, root, recipes, recipe, earlier=report is not None, rate=rate)
+    return known.row if known else unknown_time(config)

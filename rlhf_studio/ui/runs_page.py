@@ -28,7 +28,7 @@ from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Progress
-from rlhf_studio.ui.lab.varying import handed_over
+from rlhf_studio.ui.lab.varying import copied, may_copy
 from rlhf_studio.ui.live.page import asked_by, steer
 from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.remembered import OfRuns
@@ -53,23 +53,24 @@ Json = dict[str, Any]
 def allowed_actions(run: RunStatus) -> list[str]:
     """What an operator may do with a run in its present state, the likeliest first; opening it is always possible.
 
-    ``follow`` stands for all new runs that follow from it: suggestions, forks, variations and sweeps. A recording is only read.
+    ``follow`` stands for all new runs that follow from it: suggestions, forks, variations and sweeps; ``copy`` for its settings in the
+    form of Train. A recording is only read, and so is what others train, see ``Origin.only_read``.
     """
+    copy = ["copy"] if may_copy(run.origin) else []
     if run.recording:
-        return []
-    trained = not run.origin.imported  # an imported log has no model
-    follow = ["follow"] if trained else []
+        return copy
+    ours = not run.origin.only_read
+    follow = [*(["follow"] if ours else []), *copy]
     marks = ["rename", "mark", "unarchive" if run.marks and run.marks.archived else "archive"]
     if run.unreadable:
         return [*marks, "delete"]
     if run.state in ALIVE:
         return [*(["force_stop"] if may_force_stop(run) else []), *follow, *marks]
     if run.state == "queued":
-        return ["move", "cancel", "follow", *marks, "delete"]
+        return ["move", "cancel", *follow, *marks, "delete"]
     more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do
     own = ["resume"] if run.state in ("stopped", "failed", "interrupted") else more
-    own = own if trained and not run.origin.program else []  # what a program has made, only that program can go on with
-    return [*own, *follow, *marks, "delete"]
+    return [*(own if ours else []), *follow, *marks, "delete"]
 
 
 def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
@@ -97,7 +98,10 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent": run.origin.parent,
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
-        "imported": run.origin.imported if run.origin.controls is None else "",  # another trainer's run has a state of its own
+        "kind": run.origin.kind,
+        "told": run.origin.told,
+        "only_read": run.origin.only_read,
+        "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
         "course": course_of(summary.get("scores") or ()),
@@ -252,11 +256,15 @@ class RunsPage:
 
     @callable_by(Role.VIEWER)
     def settings(self, data: Any, request: gr.Request) -> Json:
-        """The run's settings as the Train page's form takes them."""
+        """The run's settings as the Train page's form takes them; a ``problem`` for a run whose settings are not all known."""
         try:
-            return handed_over(self._workspace.reader(sent.run_id(data)))
+            return copied(self._workspace.reader(sent.run_id(data)))
         except StoreError as error:
             return {"problem": str(error)}
+
+    def forget(self) -> None:
+        """Runs have come or changed: the next question about the table reads it anew."""
+        self._table.forget()
 
     def waiting(self) -> int:
         """How many runs are alive or queued; 0 when that cannot be known, which the Runs page explains."""

@@ -25,6 +25,7 @@ from rlhf_studio.ui.learn.breaking import Breaking
 from rlhf_studio.ui.learn.page import LearnPage
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.replay import Replays
+from rlhf_studio.ui.talk.line import Line
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Services:
 
     score: Service
     export: Service
+    class_line: Line
     talk: Service
     desk: Desk
     feedback_page: FeedbackPage
@@ -91,16 +93,19 @@ class Services:
 def services_of(context: Context, feedback: Feedback, *, prepare_lessons: bool = False) -> Services:
     """The services of an app. None of them has started anything yet. Arguments as :func:`rlhf_studio.ui.app.launch`."""
     workspace, access, token = context.workspace, context.access, context.keep_hub_token
-    learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=runs_alive(workspace))
-    gpu = gpu_is_free(workspace)
+    gpu, busy = gpu_is_free(workspace), runs_alive(workspace)
+    learn_page = LearnPage(workspace=workspace, prepares=prepare_lessons, busy=busy)
+    talk = Service("talk", context.permissions, keep_hub_token=token, gpu=gpu)
+    line = Line(workspace, access.room, talk, busy)
     return Services(
         score=Service("score", context.permissions, keep_hub_token=token, gpu=gpu, idle=600.0),
         export=Service("export", keep_hub_token=token, idle=0.0, patience=3600.0, most_waiting=0, stops=False),
-        talk=Service("talk", context.permissions, keep_hub_token=token, gpu=gpu),
+        class_line=line,
+        talk=talk,
         desk=Desk(workspace, access, context.feed.insights, context.inspect, context.wake),
         feedback_page=FeedbackPage(workspace, access, feedback),
         learn_page=learn_page,
-        class_page=ClassPage(access, workspace, Breaking(workspace, access, context.wake), learn_page.computed),
+        class_page=ClassPage(access, workspace, Breaking(workspace, access, context.wake), learn_page.computed, line),
         replays=Replays(workspace),
     )
 

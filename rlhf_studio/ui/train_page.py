@@ -319,14 +319,12 @@ class TrainPage:
     def _time(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> dict[str, str]:
         """The time of the whole run, as on the recipe's card. When nobody measured such a run, operators get this machine's best
         estimate."""
-        timed = forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._speed)
-        return timed or outlook.unknown_time(config)
+        return forecast.whole_time(config, report, recipe, self._runs.root, self._recipes, self._speed)
 
     def _minutes(self, recipe: Recipe) -> float | None:
         """How long a recipe takes on this machine."""
-        if recipe.minutes is None:
-            return None
-        return recipe.minutes * (forecast.slower_here(self._runs.root, recipe.config, self._recipes) or 1)
+        known = forecast.estimate(recipe.config, self._runs.root, self._recipes, recipe, earlier=False)
+        return known.high / 60 if known else None
 
     def _measuring(self, config: StageConfig, report: Preflight | None, recipe: Recipe) -> Json | None:
         """What the page may offer: to measure this machine, where nothing better is known. None when there is no need."""

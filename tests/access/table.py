@@ -29,11 +29,11 @@ WATCH = words(
     live: poll fetch
     runs: runs settings compare curves answers sweep experiment_form
     live, runs: experiment_ideas export_look
-    train, live: replay
+    train, live, talk: replay
     feedback: boot example
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot
-    learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news
+    learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news help_shelf help_text
     evaluate: boot answers file
     programs: list_recipes check_settings list_runs run_status wait_for_run run_metrics run_samples run_diagnosis
     buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
@@ -44,8 +44,8 @@ WATCH = words(
 VOTE = words("feedback: join turn vote undo begin_again")
 """For raters, students, visitors and operators."""
 
-ANSWER = words("shell: class_answer class_name")
-"""For students: what the teacher asks."""
+ANSWER = words("shell: class_answer class_name\n talk: student_ask student_news student_halt")
+"""For students: what the teacher asks, and what they ask a model where the teacher lets them."""
 
 OWN_RUNS = words(
     """

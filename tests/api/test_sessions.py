@@ -118,6 +118,8 @@ def test_every_function_tells_an_agent_what_it_does_and_takes(server: Server, ra
         assert [given["type"]["type"] for given in endpoint["returns"]] == ["string"], name
         for parameter in endpoint["parameters"]:
             assert f"- `{parameter['parameter_name']}` (" in page and parameter["type"]["type"] != "object", (name, parameter)
+            told = parameter["python_type"]["description"]
+            assert len(told) > 30 and told in page and parameter["example_input"] != "...", (name, parameter)
 
 
 def test_curl_asks_by_name_and_reads_an_answer_once(raw: Raw) -> None:

@@ -80,7 +80,7 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     (missing, *_) = [note for note in diagnose(reader).verdict.notes if note.startswith("Not checked")]
     assert "numbers for it are not recorded" in missing and "no response ends by itself" not in missing
     shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
-    assert shown == {"ppo.kl_coef": 0.2, "trainer.ppo.kl_coef": 0.2}  # no default that nobody chose
+    assert shown == {"ppo.kl_coef": 0.2}  # no default that nobody chose
 
 
 def test_lengths_of_texts_alone_count_words(tmp_path: Path) -> None:

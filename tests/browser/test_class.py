@@ -14,7 +14,9 @@ from rlhf_studio.ui.visiting.modes import Mode
 from tests.browser.axe import violations
 from tests.browser.conftest import HURRY, OURS, PATIENCE, watch, width_of
 from tests.ui.fake_run import FakeRun
+from tests.ui.talk_stand_in import COMMAND
 from tests.ui.test_classroom import write_pair
+from tests.ui.test_talk import run_with_checkpoints
 from tests.ui.test_visiting import TOKEN, served
 from tests.waiting import wait_until
 
@@ -168,6 +170,25 @@ def test_the_teacher_leads_asks_and_shows_and_a_student_follows_and_draws(server
     late.close()
     teacher.get_by_role("button", name="Replay", exact=True).click()
     expect(student.locator(player)).to_have_count(0)
+
+    # students may ask a model, until the teacher turns it off
+    run_with_checkpoints(server.workspace.root)
+    server.services.talk._command = COMMAND
+    teacher.get_by_role("button", name=re.compile("^Class")).click()
+    may_ask = teacher.get_by_label("Students may try it")
+    may_ask.check()
+    student.keyboard.press("Escape")  # the sheet of the token that the teacher pointed at
+    student.get_by_role("button", name="Ask the model").click()
+    student.get_by_label("Your prompt").fill("hello")
+    ask = student.get_by_role("button", name="Ask both")
+    ask.click()
+    expect(student.locator('[data-figure="Score"]')).to_have_text(["1.50", "2.50"])
+    assert width_of(student) <= 390
+    expect(teacher.locator(".rs-class-tries")).to_contain_text("1 question so far, none in line now.")
+    may_ask.uncheck()
+    ask.click()
+    expect(student.locator(".rs-talk")).to_contain_text("Asking the model is off. Your teacher can turn it on for the class.")
+    expect(ask).to_be_disabled()
 
 
 @pytest.mark.long

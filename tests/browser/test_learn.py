@@ -116,6 +116,20 @@ def test_search_leads_to_scenes_and_along_the_tour(open_page: Callable[..., Any]
     expect(page).to_have_url(re.compile("place=tour&show=reference"))
     expect(title).to_have_text(shelf.text_of("tour.reference").title)
 
+    # documents and settings are found in the same box
+    field.fill("less memory")
+    first.click()
+    expect(page.locator("[data-anchor=less-memory]")).to_be_focused()
+    expect(page).to_have_url(re.compile("place=help&scene=less-memory&show=models|place=help&show=models&scene=less-memory"))
+    page.get_by_role("link", name="settings.md").first.click()
+    expect(title).to_have_text("Settings")
+    page.get_by_role("navigation", name="Lessons and documents").get_by_role("button", name="The doctor").click()
+    expect(title).to_have_text("The doctor")
+    field.fill("clip range")
+    first.click()
+    expect(page.get_by_label("Clip range ε")).to_be_focused()
+    expect(page).to_have_url(re.compile("tab=train"))
+
     # stations follow each other, keep the line, and are restored
     go(page, "?place=tour&show=rewards")
     expect(title).to_have_text(shelf.text_of("tour.rewards").title)

@@ -590,7 +590,7 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before."""
     page = watch_run(run)
     # it is offered once, in the first run; who says no is not asked again
-    offer = page.get_by_text("The first step is done.")
+    offer = page.get_by_text("Look at one token of this run")
     offer.get_by_role("button", name="Not now").click()
     offer.wait_for(state="hidden")
     page.reload()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,11 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     readout = page.locator('[data-metric="loss/value_avg"]').get_by_text(re.compile(r"^step \d+$"))
     assert 6 <= int(readout.inner_text().split()[1]) <= 15  # in the middle of twenty steps
+    by_keys = page.locator('[data-metric="loss/value_avg"]').get_by_role("slider")
+    by_keys.press("Home")
+    by_keys.press("ArrowRight")
+    playwright.expect(by_keys).to_have_attribute("aria-valuetext", re.compile(r"^step 2: .+"))
+    playwright.expect(readout).to_have_text("step 2")
     page.go_back()
     page.wait_for_selector(".rs-run-table tbody tr >> visible=true")
     page.go_forward()
@@ -189,8 +195,22 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.get_by_role("button", name="Delete run").click()
     expect(row).to_have_count(0)
     studio.clear()
-    page.get_by_label("Search runs").fill("tag-0")
-    page.locator(".rs-run-table a", has_text=NAMES[0]).click()
+
+    # a log of others: it stands in the table, its menu says why nothing follows from it, and the notice leads to it
+    page.get_by_label("Search runs").fill("theirs")
+    page.get_by_role("button", name="Open a log").click()
+    line = {"step": 1, "prompt": "a", "response": "b", "reward": 0.5}
+    log = {"name": "theirs.jsonl", "mimeType": "application/jsonl", "buffer": json.dumps(line).encode()}
+    page.locator(".rs-file").set_input_files(log)
+    page.get_by_role("dialog").get_by_role("button", name="Open").click()
+    expect(row).to_contain_text("read from theirs.jsonl")
+    expect(row).to_contain_text("finished")
+    row.get_by_role("button", name="Actions").click()
+    why = page.get_by_role("menuitem", name="Fork or variation", disabled=True)
+    expect(why).to_contain_text("This run was read from theirs.jsonl: there is no model to train.")
+    expect(page.get_by_role("menuitem", name="Copy settings to Train")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Look at the run").click()
     expect(page.get_by_role("tab", name="Live")).to_have_attribute("aria-selected", "true")
 
     # who only watches has no such things in the menu

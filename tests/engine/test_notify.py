@@ -63,12 +63,12 @@ def listener() -> Iterator[Listener]:
 
 
 def config_with(names: str, **more: Any) -> RunConfig:
-    return RunConfig.model_validate({"name": "seed 1", "engine": {"notify": names}, **more})
+    return RunConfig.model_validate({"engine": {"notify": names}, **more})
 
 
 def test_an_address_is_told_of_the_end_and_once_of_each_kind_of_alarm(tmp_path: Path, listener: Listener) -> None:
     events: list[EventRecord] = []
-    told = Notifier(tmp_path / "run-1", config_with(" lab ,lab"), Permissions(notify={"lab": listener.url}), events.append)
+    told = Notifier(tmp_path / "run-1", "seed 1", config_with(" lab ,lab"), Permissions(notify={"lab": listener.url}), events.append)
     told.alarms([EventRecord("info", "early_stop", "It ended early."), UNSTABLE], 2)
     told.alarms([UNSTABLE, EventRecord("warning", "health", "The KL is clearly negative.")], 3)
     told.ended("failed", "no room", 3, {"total_steps": 20})
@@ -88,7 +88,7 @@ def test_what_does_not_arrive_is_said_once_without_the_address(tmp_path: Path, l
         raise OSError("there is no notify-send on this machine")
 
     people = Permissions(notify={"lab": listener.url, "gone": gone, "odd": "http://x/s3cret\x01"})
-    told = Notifier(tmp_path, config_with(f"lab,gone,odd,{DESKTOP}"), people, events.append, show=show)
+    told = Notifier(tmp_path, "seed 1", config_with(f"lab,gone,odd,{DESKTOP}"), people, events.append, show=show)
     told.alarms([UNSTABLE], 1)
     told.ended("finished", "", 2, {})
     assert [event.kind for event in events] == ["notify"] * 4 and len(listener.heard) == 2

@@ -80,8 +80,8 @@ def test_code_is_found_by_symbol_and_text() -> None:
     assert actual.lines[1].startswith("    raise ValueError(")
     whole = excerpt("ppo.kl.kl_per_token")
     assert whole.lines[0].startswith("def kl_per_token(") and not any("Args:" in line for line in whole.lines)
-    assert "".join(text for row in whole.coloured() for _, text in row) == "".join(whole.lines)
-    assert len(whole.coloured()) == len(whole.lines)
+    assert "".join(text for row in whole.as_data()["lines"] for _, text in row) == "".join(whole.lines)
+    assert len(whole.as_data()["lines"]) == len(whole.lines)
     assert excerpt("ppo.kl.ESTIMATORS").lines[0].startswith("ESTIMATORS")
     assert excerpt("engine.loop.trainer.Trainer.step").lines[0].strip().startswith("def step(")
 

@@ -18,12 +18,14 @@ from rlhf_studio.lessons.kit.text import LessonText, read_text
 from rlhf_studio.lessons.tour.line import MOST
 from tests.lessons.test_walk import NAMES, STATIONS, scene_text
 
-MOST_WORDS, FEWEST_WORDS_OF_AN_ANSWER, MOST_CODE = 90, 5, 30
+MOST_WORDS, FEWEST_WORDS_OF_AN_ANSWER, FEWEST_CHARACTERS_OF_AN_ANSWER, MOST_CODE = 90, 5, 8, 30
 TABS = ("train", "live", "runs", "talk", "feedback", "road", "evaluate", "learn")
 NO_PROSE = ("code", "formula", "slot")
 # A digit that no letter or hyphen comes before: "k1" and "GPT-2" are names, "2 of 3" would be a typed result.
 TYPED_NUMBER = re.compile(r"(?<![A-Za-z\d-])\d")
 FOR_YES_OR_NO = re.compile(r"(?:Is|Are|Was|Were|Does|Do|Did|Has|Have|Had|Can|Could|Will|Would|Should)\b")
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+DENIES = re.compile(r"[不没否]")
 ASKS_WHICH = re.compile(r"(?:What|Which|Where|Whose|Who|How|Among which)\b")
 KNOWN = {
     "lesson": [entry.name for entry in shelf.entries()],
@@ -80,6 +82,13 @@ def test_text_and_module_have_the_same_scenes_controls_and_pictures() -> None:
             assert kinds["picture"] or scene.slots, f"{name}/{scene.name} shows no number"
 
 
+def explains(text: str) -> bool:
+    """Whether an answer says enough. Chinese does not separate words: there each character counts, and each Latin word."""
+    if CHINESE.search(text):
+        return len(re.findall(rf"{CHINESE.pattern}|[\w-]+", text, re.ASCII)) >= FEWEST_CHARACTERS_OF_AN_ANSWER
+    return len(text.split()) >= FEWEST_WORDS_OF_AN_ANSWER
+
+
 def problems_of(block: dict[str, Any]) -> Iterator[str]:
     """What is wrong with a block of a text."""
     for piece in prose(block):
@@ -95,7 +104,7 @@ def problems_of(block: dict[str, Any]) -> Iterator[str]:
     if block["kind"] == "predict" and len(block["answers"]) < 2:
         yield f"{block['slot']} has one answer"
     for key, explanation in block.get("answers", []):
-        if len(" ".join(prose(explanation)).split()) < FEWEST_WORDS_OF_AN_ANSWER:
+        if not explains(" ".join(prose(explanation))):
             yield f"the answer {key} explains nothing"
 
 
@@ -120,11 +129,23 @@ def plain(pieces: list[Any]) -> str:
 
 def fits(question: str, options: list[str]) -> bool:
     """Whether these are answers to it, going by the question's last sentence."""
+    if CHINESE.search(question):
+        return fits_in_chinese(question, options)
+    if "?" not in question:
+        return False
     lead = re.split(r"(?<=[.?!])\s+", question[: question.rindex("?") + 1])[-1]
     chosen = {option.split(",")[0].split(":")[0] for option in options}
     if ASKS_WHICH.match(lead) or " or " in lead:
         return not {"yes", "no"} & chosen
     return {"yes", "no"} <= chosen <= {"yes", "no", "neither"} if FOR_YES_OR_NO.match(lead) else True
+
+
+def fits_in_chinese(question: str, options: list[str]) -> bool:
+    """A question that ends with 吗 is answered by 是 and 否, or by a verb and its denial (有, 没有); no other one by 是 or 否."""
+    lead = question[: question.rfind("？") + 1]
+    if not lead.endswith("吗？"):
+        return bool(lead) and not {"是", "否"} & set(options)
+    return {"是", "否"} <= set(options) or any(DENIES.match(option) for option in options)
 
 
 def test_the_answers_fit_the_question() -> None:
@@ -134,7 +155,7 @@ def test_the_answers_fit_the_question() -> None:
             if block["kind"] == "predict":
                 question = plain(block["question"])
                 options = [text.words.get(key, key).lower() for key, _ in block["answers"]]
-                wrong += [] if "?" in question and fits(question, options) else [f"{name}: {question} {options}"]
+                wrong += [] if fits(question, options) else [f"{name}: {question} {options}"]
     assert wrong == []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.analysis.logs import apart, index
-from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_sent
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
 from rlhf_studio.analysis.logs.write import lines_of
 from rlhf_studio.cli.main import main
@@ -305,11 +305,11 @@ def test_a_mark_at_the_beginning_blank_lines_and_a_last_line_without_an_end(tmp_
 def test_a_text_from_a_page_is_opened_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as here:  # what a process of its own gives back is seen in test_hidden_characters.py
         here.setattr(apart, "open_log_apart", open_log)
-        result = open_log_text(json.dumps(GOOD), "..\\..\\my run.jsonl", tmp_path, tick=lambda *done: None)
+        result = open_log_sent(json.dumps(GOOD).encode(), "..\\..\\my run.jsonl", tmp_path, tick=lambda *done: None)
     assert Workspace(tmp_path).status(result.run_id).name == "my run" and (result.steps, result.rollouts) == (1, 1)
     assert Workspace(tmp_path).status(result.run_id).origin.imported == "my run.jsonl"
     with pytest.raises(ConfigError, match="line 1, step: it is missing"):
-        open_log_text(json.dumps({**GOOD, "step": None}), "x", tmp_path)
+        open_log_sent(json.dumps({**GOOD, "step": None}).encode(), "x", tmp_path)
     assert len(Workspace(tmp_path).runs()) == 1
 
 

@@ -202,6 +202,17 @@ def test_numbers_of_a_damaged_answer_colour_no_token(tmp_path: Path) -> None:
     assert (shown["tokens"], [frame["values"] for frame in shown["answers"][0]["frames"]]) == (None, [[None, None]] * 2)
 
 
+def test_moments_take_at_most_half_of_a_replay() -> None:
+    assert [timing(*case)["seconds"] for case in ((4, 0), (60, 2), (10, 8), (60, 8), (240, 8))] == [20, 36, 48, 54, 120]
+
+
+def test_numbers_of_a_damaged_answer_colour_no_token(tmp_path: Path) -> None:
+    damaged = watched(1, pieces=[" a", " b."])  # which has three numbers
+    reader = record(tmp_path / "run", [0.0, 1.0], watched=[[damaged], [replace(damaged, score=2.0)]], **FIXED)
+    shown = replay_of(reader)
+    assert (shown["tokens"], [frame["values"] for frame in shown["answers"][0]["frames"]]) == (None, [[None, None]] * 2)
+
+
 def test_kl_counts_as_passed_when_it_stays_above() -> None:
     kl = np.full(40, 10.0)
     kl[5], kl[20:] = 16.0, 16.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.analysis.logs.apart import open_log_text
+from rlhf_studio.analysis.logs.apart import open_log_sent
 from rlhf_studio.analysis.logs.open_log import open_log
 from rlhf_studio.cli.main import main
 from rlhf_studio.config.io import config_from_yaml, config_to_yaml
@@ -130,8 +130,8 @@ def test_an_opened_log_is_called_by_what_is_seen(workspace: Workspace, tmp_path:
     file = tmp_path / f"{BAD['override']}.jsonl"
     file.write_text(LOG, encoding="utf-8")
     with pytest.raises(ValueError, match=r"U\+001B"):
-        open_log_text(LOG, "log.jsonl", workspace.root, BAD["escape"])
-    opened = [open_log(file, workspace.root), open_log_text(LOG, file.name, workspace.root)]
+        open_log_sent(LOG.encode(), "log.jsonl", workspace.root, BAD["escape"])
+    opened = [open_log(file, workspace.root), open_log_sent(LOG.encode(), file.name, workspace.root)]
     for log in opened:
         status = workspace.status(log.run_id)
         assert status.name == "a⟨U+202E⟩b" and status.origin.imported == "a⟨U+202E⟩b.jsonl"

@@ -45,7 +45,7 @@ def killed_while_creating(root: Path) -> None:
 
 
 def killed_while_forking(root: Path) -> None:
-    fork.checkpoints.sync = kill_me  # the first file of the checkpoint is copied
+    fork.sync = kill_me  # the first file of the checkpoint is copied
     Workspace(root).fork("parent", 1, {"ppo.steps": 9})
 
 

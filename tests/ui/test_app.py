@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import gradio as gr
 import pytest
 
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
+from rlhf_studio.cli.main import main as command_line
 from rlhf_studio.config import NOTHING_ALLOWED
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.feedback.store import Feedback
@@ -365,3 +367,29 @@ def test_a_read_only_app_starts_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert working.dispatcher is not None and len(working.access.token) >= 32
     for server in (reading, working):
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "opens"),
+    [
+        ({"DISPLAY": ":0"}, True, True),
+        ({"DISPLAY": ":0"}, False, False),
+        ({"DISPLAY": ":0", "SSH_CONNECTION": "a"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_the_program_alone_opens_the_app_and_the_browser_where_a_person_sits(
+    environment: dict[str, str], terminal: bool, opens: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    opened: list[str] = []
+    monkeypatch.setattr(app_module.webbrowser, "open", opened.append)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setattr(app_module, "launch", lambda root, **options: Stub(root=tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert command_line([]) == 0
+    assert opened == (["http://127.0.0.1:7860/"] if opens else [])

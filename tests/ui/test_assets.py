@@ -51,7 +51,7 @@ def test_files_load_nothing_from_elsewhere():
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"charts", "classroom", "export", "pictures", "playground", "replay", "rounds"}  # folders of what may stand on more than one page
+PARTS = {"charts", "classroom", "export", "help", "pictures", "playground", "replay", "rounds"}  # what may stand on more than one page
 
 
 def folder_of(path: Path) -> str:
@@ -69,7 +69,7 @@ def imports_of(path: Path) -> dict[Path, set[str]]:
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
-LATER = {"replay", "charts", "train", "shared"}
+LATER = {"replay", "charts", "train", "talk", "shared", "help"}
 """Folders of scripts that may be loaded when somebody wants them: of Train, the form."""
 
 
@@ -102,10 +102,15 @@ def test_what_is_shared_serves_two_pages():
         )
 
 
+STYLED_BY = {"pictures/recorded": "shares", "replay/answer": "replay"}
+"""Scripts whose looks stand in the stylesheet of another one."""
+
+
 def test_every_stylesheet_is_loaded_by_the_pages_of_its_folder():
     tokens = {html.ASSETS / name for name in html.TOKEN_STYLES}
     for page, names in html.STYLES.items():
-        dialogs = {path.stem for path in reached_from(page) if folder_of(path) in PARTS}
+        parts = [path for path in reached_from(page) if folder_of(path) in PARTS]
+        dialogs = {STYLED_BY.get(f"{folder_of(path)}/{path.stem}", path.stem) for path in parts}
         expected = {path for path in STYLES if folder_of(path) in (page, "shared") or (folder_of(path) in PARTS and path.stem in dialogs)}
         draws = {html.ASSETS / "charts" / "plot.js", html.ASSETS / "charts" / "axes.js"} & reached_from(page)
         drawn = {html.ASSETS / "shared" / "colours.css"} if draws else set()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.child_process.service import Service
 from rlhf_studio.runs.classroom.secret import TEACHER as FILE
 from rlhf_studio.runs.classroom.secret import forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import Holding
@@ -19,6 +20,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import HEADER, Access
 from rlhf_studio.ui.app import Server
 from rlhf_studio.ui.classroom.page import ClassPage
+from rlhf_studio.ui.talk.line import Line
 from rlhf_studio.ui.visiting.greeting import greeting
 from rlhf_studio.ui.visiting.modes import Mode
 from tests.ui.test_classroom import TEACHER, answer_of, begun, present_round, student
@@ -31,9 +33,13 @@ def lesson(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+def line_of(access: Access, root: Path) -> Line:
+    return Line(Workspace(root), access.room, Service("talk"), lambda: False)
+
+
 def class_of(root: Path, token: str, *, set_by_a_person: bool = False) -> tuple[ClassPage, Access]:
     access = Access(Mode.CLASSROOM, token=token, token_only=set_by_a_person)
-    return ClassPage(access, Workspace(root), None, None), access  # type: ignore[arg-type]
+    return ClassPage(access, Workspace(root), None, None, line_of(access, root)), access  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -105,7 +111,7 @@ def test_a_workspace_can_have_a_class_again_when_the_app_has_ended(tmp_path: Pat
 
 
 def test_an_app_without_a_class_ends_nobodys(lesson: Server) -> None:
-    page = ClassPage(Access(), lesson.workspace, None, None)  # type: ignore[arg-type]
+    page = ClassPage(access := Access(), lesson.workspace, None, None, line_of(access, lesson.workspace.root))  # type: ignore[arg-type]
     page.open()
     page.close()
     assert answer_of(lesson, "link", {}, TEACHER)["ended"] is False

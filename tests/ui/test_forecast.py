@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from rlhf_studio.analysis.doctor.run_data import RunCache
+from rlhf_studio.analysis.trial.figures import figures_of
+from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.inputs.estimate.counts import RunModels
 from rlhf_studio.inputs.estimate.device import Device
@@ -14,8 +18,13 @@ from rlhf_studio.inputs.estimate.memory.parts import HELP, MemoryPart
 from rlhf_studio.inputs.estimate.memory.savings import MemorySaving
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate, estimate_memory
 from rlhf_studio.inputs.models.facts import check_causal_lm
-from rlhf_studio.runs.pace import Pace
-from rlhf_studio.ui.forecast import memory_view, time_row
+from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import StepRecord
+from rlhf_studio.runs.writer import RunWriter
+from rlhf_studio.ui.api import answers
+from rlhf_studio.ui.forecast import Estimate, estimate, memory_view
+from rlhf_studio.ui.live import payloads
 
 CPU = Device("cpu", "CPU", 4_000_000_000, 8_000_000_000, False)
 PARTS = [MemoryPart("Policy", 1_130_000, 4_500_000, 4_500_000), MemoryPart("Logits", 0, 10_000_000, 2_000_000_000, lasting=False)]
@@ -69,13 +78,46 @@ def test_what_is_unknown_is_called_unknown() -> None:
     assert (no_figures["free"], no_figures["state"]) == ("", "unknown")
 
 
-def test_time_from_a_run_is_better_than_from_the_machine() -> None:
-    assert time_row(60, None, None) is None
-    exact = time_row(60, Pace(2.0, "a", True), (1.0, 9.0))
-    assert exact == {"label": "Time", "value": "about 2 minutes on this machine", "help": exact["help"]}
-    assert exact["help"] == "2 s a round, measured in an earlier run with these settings."
-    scaled = time_row(60, Pace(20.0, "a", False), None)
-    assert scaled["value"] == "about 20 minutes on this machine" and "20 s a round, scaled" in scaled["help"]
-    rough = time_row(60, None, (1.0, 4.0))
-    assert rough["value"] == "1 minute to 4 minutes on this machine"
-    assert "1 s to 4 s a round" in rough["help"] and "rough" in rough["help"]
+def test_time_from_a_run_is_better_than_from_the_machine(tmp_path: Path) -> None:
+    def look(batch_size: int = 8, rate: tuple[float, float] | None = None) -> Estimate | None:
+        config = parse_config({"ppo": {"steps": 60, "batch_size": batch_size, "mini_batch_size": 4}})
+        return estimate(config, tmp_path, {}, rate=lambda: rate)
+
+    assert look() is None
+    rough = look(rate=(1.0, 4.0))
+    assert rough is not None and rough.row["value"] == "1 minute to 4 minutes on this machine"
+    assert "1 s to 4 s a round" in rough.row["help"] and "rough" in rough.row["help"]
+    finish_run(tmp_path, parse_config({"ppo": {"batch_size": 8, "mini_batch_size": 4}}), [9.0, 2.0])
+    exact = look(rate=(1.0, 9.0))
+    assert exact is not None and exact.row["value"] == "about 2 minutes on this machine"
+    assert exact.row["help"] == "2 s a round, measured in an earlier run with these settings."
+    scaled = look(batch_size=80)
+    assert scaled is not None and scaled.row["value"] == "about 20 minutes on this machine"
+    assert "20 s a round, scaled" in scaled.row["help"]
+
+
+def test_all_say_the_same_time_of_one_run(tmp_path: Path) -> None:
+    """Live, programs, the judgement of a trial, and the plan of the same settings: 3 s a step by its newest ten, of which one was slow."""
+    seconds = [60.0, *[8.0] * 19, *[3.0] * 9, 500.0]
+    config = parse_config({"ppo": {"steps": 50, "batch_size": 8, "mini_batch_size": 4}})
+    folder = finish_run(tmp_path, config, seconds)
+    reader, series = RunReader(folder), payloads.Series()
+    status = replace(reader.status(), state="running")
+    series.append(reader.metrics_since(0))
+    live, told = payloads.status_payload(status, series, [], {}), answers.status_of(status, reader)
+    assert live["step_seconds"] == told["seconds_per_step"] == 3.0
+    assert live["left"] == told["seconds_left"] == 3.0 * 20
+    trial = figures_of(RunCache(reader).read(), config)
+    assert trial is not None and trial.seconds == 3.0
+    plan = estimate(config, tmp_path, {})
+    assert plan is not None and (plan.high, plan.source) == (3.0 * 50, "earlier run")
+
+
+def finish_run(root: Path, config: StageConfig, seconds: list[float]) -> Path:
+    folder = root / "runs" / "20260101-000000-aaaaaa"
+    create_run(folder, config, name="earlier")
+    with RunWriter(folder) as writer:
+        writer.plan(50)
+        for step, value in enumerate(seconds, start=1):
+            writer.commit_step(StepRecord(step, {"time/total": value}, []))
+    return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
@@ -34,6 +37,7 @@ from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab import following
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.desk import Desk
+from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.units import duration
 from tests.browser.conftest import HOSTILE
@@ -388,8 +392,26 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     file = tmp_path / "log.jsonl"
     file.write_text(f"{LINE}\n")
     assert answer_of(desk.opening.open_log({"path": str(file), "name": "mine"}, OPERATOR))["steps"] == 1
-    start = {"run": opened["run"], "how": "sweep", "axes": {"engine.seed": [1, 2]}}
+    asked = {"run": opened["run"]}
+    assert answer_of(desk.experiments.experiment_form(asked, OPERATOR))["known"] == {}
+    assert "no model to train" in RunsPage(workspace, Access()).settings(asked, OPERATOR)["problem"]  # they would be defaults
+    start = {**asked, "how": "sweep", "axes": {"engine.seed": [1, 2]}}
     assert "no model to train" in answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
+
+
+def test_a_parquet_log_that_the_browser_sends_is_opened_and_stands_in_the_table_at_once(
+    desk: Desk, workspace: Workspace, tmp_path: Path
+) -> None:
+    page = RunsPage(workspace, Access())
+    desk.opening.opened = page.forget
+    asyncio.run(page.runs({}, OPERATOR))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([json.loads(LINE)]), tmp_path / "theirs.parquet")
+    sent = {"base64": base64.b64encode((tmp_path / "theirs.parquet").read_bytes()).decode(), "file_name": "theirs.parquet"}
+    opened = answer_of(desk.opening.open_log(sent, OPERATOR))
+    (row,) = asyncio.run(page.runs({}, OPERATOR))["rows"]
+    assert (row["id"], row["name"], row["state"], row["told"]) == (opened["run"], "theirs", "finished", "read from theirs.parquet")
+    assert row["elapsed"] is None and (row["score_last"], opened["rollouts"]) == (0.5, 1)
+    assert "damaged" in answer_of(desk.opening.open_log({**sent, "base64": "?"}, OPERATOR))["problem"]
 
 
 def test_a_log_is_followed_in_a_process_of_its_own_until_its_run_is_stopped(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:

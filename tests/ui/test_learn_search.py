@@ -1,13 +1,17 @@
-"""Search on the Learn page without a browser: what is found, where it leads, and that names of TRL are answered at once."""
+"""The search without a browser: what is found, where it leads, and that names of TRL are answered at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.analysis.doctor.check import CHECKS
+from rlhf_studio.config import STAGES
+from rlhf_studio.config.io import walk_fields
 from rlhf_studio.lessons import shelf
 from rlhf_studio.trl.names import answers
-from rlhf_studio.ui.learn.search import MOST, index, learn_search, named
+from rlhf_studio.ui.help.documents import ORDER, document
+from rlhf_studio.ui.learn.search import MOST, Findable, Index, fts_queries, index, learn_search, named
 from rlhf_studio.ui.learn.search_places import OTHER_WORDS, PAGES, plain
 from tests.ui.train_helpers import VIEWER
 
@@ -50,7 +54,34 @@ QUESTIONS = [
     ("stats tensors", "Live tab"),
     ("value model", "policy_and_value"),
 ]
-"""Plain questions, and a place that is among the first three results."""
+"""Plain questions, and a place that is among the first three results; a document by any of its sections."""
+
+ANSWERED = [
+    ("What is all this setup doing?", "before_the_loop"),
+    ("What is it doing with adapters?", "reference/switch"),
+    ("Why is the computation done in reverse?", "gae/right_to_left"),
+    ("Why do we detach the result from the computation graph?", "gae/constants"),
+    ("Why do we normalize after the calculation?", "gae/whitening"),
+    ("What are the gamma and lambda factors, and why do we use them?", "gae"),
+    ("Why focus on the response and not the query?", "query_and_response/only_the_response"),
+    ("Why is the positive reward extracted?", "docs/faq.md#which-label-of-a-sentiment-classifier-is-the-reward"),
+    ("What is AutoModelForCausalLMWithValueHead?", "AutoModelForCausalLMWithValueHead"),
+    ("Why not just fine-tune on positive reviews?", "rlhf/only_good"),
+    ("What do getattr, critic_backbone and base_model_prefix do?", "policy_and_value/where_the_trunk_is"),
+    ("What does the PEFT support part do?", "reference/switch"),
+    ("How do I use QLoRA?", "docs/faq.md#how-do-i-use-qlora"),
+    ("Inter-annotator agreement", "docs/feedback.md#results"),
+    ("Hyperparameter guidelines", "docs/faq.md#which-hyperparameters-should-i-start-with"),
+    ("Distribution shift", "docs/faq.md#what-is-distribution-shift-here"),
+    ("Deploy to a Space", "docs/deploy.md#a-gradio-space"),
+    ("REST API", "docs/api.md"),
+    ("pipeline sentiment-analysis", "docs/faq.md#which-label-of-a-sentiment-classifier-is-the-reward"),
+    ("From which class and token does GPTNeoXForSequenceClassification take its score?", "docs/models.md#what-was-loaded"),
+    ("learning rate", "ppo.learning_rate"),
+    ("clip range", "ppo.cliprange"),
+    ("entropy-collapse", "docs/doctor.md#entropy"),
+]
+"""Questions of readers in their own words, and the place that the first result leads to."""
 
 FOUND = {
     "why is KL negative": ("scene", {"lesson": "rewards", "scene": "cut"}),
@@ -71,19 +102,27 @@ def search(query: Any) -> list[dict[str, Any]]:
 
 
 def led_to(result: dict[str, Any]) -> str:
-    """The lesson or the station of a result, and its scene; for a page outside Learn where that is."""
+    """The lesson, station or document of a result, and its scene or section; a setting or a name of TRL by itself, a page by its tab."""
     to = result["to"]
+    if to.get("place") == "help":
+        return f"docs/{to['show']}.md" + (f"#{to['scene']}" if "scene" in to else "")
+    if result["kind"] in ("name", "setting"):
+        return str(to.get("field") or result["title"])
     return to.get("show") or "/".join(filter(None, (to.get("lesson"), to.get("scene")))) or result["where"]
 
 
 def test_what_is_found_for_which_question() -> None:
     wrong = []
     for query, expected in QUESTIONS:
-        if expected not in (first_three := [led_to(result) for result in search(query)[:3]]):
+        first_three = [led_to(result) for result in search(query)[:3]]
+        if expected not in (*first_three, *(place.partition("#")[0] for place in first_three)):
             wrong.append(f"{query}: {first_three}, not {expected}")
     for query, (kind, to) in FOUND.items():
         if (kind, to) not in (results := [(result["kind"], result["to"]) for result in search(query)[:5]]):
             wrong.append(f"{query}: {results}, not {to}")
+    for query, expected in ANSWERED:
+        if (first := led_to(search(query)[0])) != expected:
+            wrong.append(f"{query}: {first}, not {expected}")
     for name, leads in NAMES:
         first = search(name)[0]
         if (first["kind"], first["title"].lower()) != ("name", name.lower()) or first["answer"]["see"]["to"] != leads:
@@ -129,7 +168,25 @@ def test_nothing_that_a_person_types_is_an_error_of_the_index() -> None:
 
 
 def test_letters_of_every_script_are_words() -> None:
-    assert search("\u4ef7\u503c\u51fd\u6570") == []  # there is no Chinese text yet, and asking for one is no error
+    assert search("价值函数") == []  # there is no Chinese text yet, and asking for one is no error
+
+
+def test_a_chinese_sentence_is_found_by_pairs_of_its_characters() -> None:
+    """Chinese has no spaces. The first text has "advantage" and "from right to left", the second "value function", the third neither."""
+    texts = [
+        "优势要从右往左算，因为每一步都需要后一步。",
+        "价值函数估计以后还能得到多少奖励，token 一个一个地算。",
+        "左右两边的势力都很优秀。",
+    ]
+    chinese = Index(tuple(Findable("scene", f"第{number}节", text, {"lesson": str(number)}) for number, text in enumerate(texts)))
+
+    def first(query: str) -> str:
+        found = [entry for expression in fts_queries(query) for entry in chinese.find(expression)]
+        return found[0].to["lesson"] if found else ""
+
+    assert first("为什么优势是从右往左计算的？") == "0"
+    assert [first("价值函数"), first("奖励"), first("token 怎么算"), first("模型")] == ["1", "1", "1", ""]
+    assert [entry.to["lesson"] for entry in chinese.find(next(fts_queries("优势")))] == ["0"]  # both characters stand apart in the third
 
 
 def test_a_formula_is_found_by_its_letters_and_shown_as_dots() -> None:
@@ -143,15 +200,30 @@ def test_every_result_leads_to_a_place_that_exists() -> None:
     tabs = (root / "rlhf_studio/ui/app.py").read_text()
     for where, title, text in PAGES:
         assert title and text
-        assert (root / where).is_file() if where.startswith("docs/") else f'gr.Tab("{where.removesuffix(" tab")}"' in tabs, where
+        assert f'gr.Tab("{where.removesuffix(" tab")}"' in tabs, where
     scenes = {(entry.name, scene.name) for entry in shelf.entries() for scene in shelf.text_of(entry.name).scenes}
     stations = {entry.name for entry in shelf.entries(shelf=shelf.TOUR)}
+    fields = {name for name, _ in walk_fields()}
     for entry in index().entries:
-        if "place" in entry.to:
+        if entry.to.get("place") == "help":
+            assert entry.to.get("scene") in {None, *(block.get("anchor") for block in document(entry.to["show"]).blocks)}, entry
+        elif "tab" in entry.to:
+            assert f"{entry.to['tab'].title()} tab" in {where for where, _, _ in PAGES} or entry.to["field"] in fields
+        elif "place" in entry.to:
             assert f"{entry.to['place']}.{entry.to['show']}" in stations
         elif "scene" in entry.to:
             assert (entry.to["lesson"], entry.to["scene"]) in scenes
         else:
             assert entry.kind in ("term", "page") or entry.to["lesson"] in {lesson for lesson, _ in scenes}
     known = {lesson for lesson, _ in scenes} | {f"{lesson}/{scene}" for lesson, scene in scenes} | stations
-    assert set(OTHER_WORDS) <= known
+    sections = {led_to({"kind": entry.kind, "to": entry.to}) for entry in index().entries if entry.to.get("place") == "help"}
+    assert set(OTHER_WORDS) <= known | sections
+
+
+def test_every_document_setting_and_check_can_be_found() -> None:
+    entries = index().entries
+    assert {entry.to["show"] for entry in entries if entry.kind == "document"} == set(ORDER)
+    assert {entry.text.split()[0] for entry in entries if entry.kind == "check"} == set(CHECKS)
+    found = {entry.text.split()[0] for entry in entries if entry.kind == "setting"}
+    missing = {name for stage in STAGES.values() for name, _ in walk_fields(stage)} - found
+    assert missing - {"name"} == set()

@@ -12,7 +12,7 @@ import pytest
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import PPOConfig, RunConfig
-from rlhf_studio.runs.pace import recent_pace
+from rlhf_studio.runs.pace import step_seconds
 from rlhf_studio.runs.records import (
     CheckpointInfo,
     Origin,
@@ -325,7 +325,7 @@ def test_numbers_that_json_has_no_word_for_become_null_however_deep():
 def test_numbers_beyond_float32_are_gaps_and_the_mean_of_large_ones_is_a_number():
     series = payloads.Series()
     series.append([(1, {"time/total": 1e39, "a": -1e300}), (2, {"time/total": 3e38, "a": 1.0}), (3, {"time/total": 3e38})])
-    assert recent_pace(series.column("time/total")) == pytest.approx(3e38)
+    assert step_seconds(series.column("time/total")) == pytest.approx(3e38)
     assert json.loads(payloads.encode_numbers(series.payload()))["y"][1] == [None, 1.0, None]
 
 

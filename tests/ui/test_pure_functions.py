@@ -21,9 +21,9 @@ def test_numbers_texts_and_long_series() -> None:
     assert done.returncode == 0, done.stderr
     given = json.loads(done.stdout)
     assert given["numbers"] == ["−1.00", "0.00", "–", "0.00", "123,456", "1,060.1934", "1,000", "7,000,000,000"]
-    assert given["share"] == "9.1\u2009%"
+    assert given["share"] == "9.1\u202f%"
     assert given["durations"] == ["1:15", "1:01:40", "–"]
     assert given["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]
     assert given["axis"] == [300, 30, 4, 4] and given["steps"] == [20, 40, 50]
-    assert given["chances"] == ["0.12\u2009%", "25.0\u2009%", ""]
+    assert given["chances"] == ["0.12\u202f%", "25.0\u202f%", ""]
     assert given["text"].startswith("a⟨␀⟩b⟨U+202E⟩c d⟨U+D800⟩e") and given["text"].count("\u0301") == 4

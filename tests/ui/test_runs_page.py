@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -83,7 +84,7 @@ def test_a_row_says_what_the_run_has_done(page: RunsPage, workspace: Workspace) 
     }
     assert {key: row[key] for key in expected} == expected
     assert (row["score_first"], row["score_last"], row["gold_last"], row["kl_last"]) == (0.0, 2.0, 0.5, 6.0)
-    assert row["actions"] == ["go_on", "follow", "rename", "mark", "archive", "delete"] and not row["alive"]
+    assert row["actions"] == ["go_on", "follow", "copy", "rename", "mark", "archive", "delete"] and not row["alive"]
 
 
 def test_a_small_picture_spans_the_scores_and_shows_no_rounding_as_news() -> None:
@@ -97,9 +98,9 @@ def test_newest_first_with_the_queue_and_the_cause(page: RunsPage, workspace: Wo
     by_id = {row["id"]: row for row in rows(page)}
     assert list(by_id) == sorted(by_id, key=lambda run_id: by_id[run_id]["created_at"], reverse=True)
     assert (by_id[first]["queue_position"], by_id[second]["queue_position"]) == (1, 2)
-    assert by_id[first]["actions"] == ["move", "cancel", "follow", "rename", "mark", "archive", "delete"]
+    assert by_id[first]["actions"] == ["move", "cancel", "follow", "copy", "rename", "mark", "archive", "delete"]
     assert by_id[failed]["note"] == "The disk is full."
-    assert by_id[failed]["actions"] == ["resume", "follow", "rename", "mark", "archive", "delete"]
+    assert by_id[failed]["actions"] == ["resume", "follow", "copy", "rename", "mark", "archive", "delete"]
 
 
 def test_an_unchanged_table_is_not_sent_again(page: RunsPage, workspace: Workspace) -> None:
@@ -192,8 +193,12 @@ def test_what_may_be_done_in_each_state(state: State) -> None:
     assert "force_stop" not in actions
     late = allowed_actions(RunStatus(**{**values, "state": state, "stop_asked_age": 20.0}))
     assert ("force_stop" in late) == (state in ALIVE)
-    of_a_program = allowed_actions(RunStatus(**{**values, "state": state, "stop_asked_age": 20.0, "origin": Origin(program="mine.py")}))
-    assert not {"force_stop", "resume", "go_on"} & set(of_a_program)
+    assert {"copy", "follow"} <= set(actions)
+    log = Origin(imported="a.jsonl", settings_known=False)
+    for origin in (Origin(program="mine.py"), log, replace(log, controls=["stop"])):
+        of_others = allowed_actions(RunStatus(**{**values, "state": state, "stage": "ppo", "stop_asked_age": 20.0, "origin": origin}))
+        assert not {"resume", "go_on", "copy", "follow"} & set(of_others), origin
+        assert "force_stop" not in of_others or not origin.trained_by
 
 
 # --- deleting says what is lost ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import once, outlook
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.forecast import recipe_row
+from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.form import values_of
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
@@ -565,9 +565,10 @@ def test_who_scores(components: list[dict[str, Any]], words: str) -> None:
     assert words in outlook.sentence(changed(reward={"components": components}), WORLD)
 
 
-def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
+def test_time_scales_with_the_work_while_the_models_are_the_recipes(tmp_path: Path) -> None:
     def time(config: RunConfig) -> str:
-        return (recipe_row(config, WORLD, None) or outlook.unknown_time(config))["value"]
+        known = estimate(config, tmp_path, {}, WORLD)
+        return known.text if known else outlook.unknown_time(config)["value"]
 
     per_run = WORLD.minutes
     assert time(WORLD.config) == f"about {duration(60 * per_run)}"
@@ -578,9 +579,9 @@ def test_time_scales_with_the_work_while_the_models_are_the_recipes() -> None:
         assert time(changed(**other)) == "known after the first round"
 
 
-def test_a_recipe_that_nobody_timed_has_no_estimate() -> None:
+def test_a_recipe_that_nobody_timed_has_no_estimate(tmp_path: Path) -> None:
     recipe = load_recipe("gpt2-imdb")
-    assert recipe_row(recipe.config, recipe, None) is None and recipe_row(recipe.config, recipe, 3.0) is None
+    assert estimate(recipe.config, tmp_path, {recipe.name: recipe}) is None
 
 
 def test_short_names() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rlhf_studio.runs.records import Kind
+
 
 @dataclass(frozen=True)
 class ComparedRun:
@@ -16,8 +18,9 @@ class ComparedRun:
         stage: what the run does, such as ``ppo``.
         fault: the name of its fault, of a run that is broken on purpose; else empty.
         step, total_steps: the newest step, and how many were planned.
-        seed: None where the log that the run was read from does not give it.
-        settings_known: false for a run whose log does not give all settings.
+        seed: None where it is not known.
+        settings_known: whether all of its settings are known, see :meth:`rlhf_studio.runs.records.Origin.knows`.
+        kind: who trains it, as :attr:`rlhf_studio.runs.records.Origin.kind` says.
         first, last: for each metric of the summary its value in the first step, and its mean over the last tenth of the steps, or None.
         changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
     """
@@ -35,6 +38,7 @@ class ComparedRun:
     changed: list[tuple[int, str, Any]]
     stage: str = "ppo"
     fault: str = ""
+    kind: Kind = "studio"
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class SettingRow:
-    """A setting that is not the same in all runs, or that one log gives and another does not.
+    """A setting that is not the same in all runs, or that is known of some runs alone.
 
     Attributes:
         setting: its dotted name.
         values: its value in each run; None where a run has no such entry.
-        known: false where the log that a run was read from does not give it; its value is None then.
+        known: false where it is not known of a run; its value is None then.
     """
 
     setting: str
@@ -126,12 +130,13 @@ class Comparison:
     """Runs side by side.
 
     Attributes:
-        settings: only the settings that differ.
+        settings: the settings that differ, and those that a log or another trainer gives and that are not known of all runs.
         metrics: names of all metrics that at least one run has recorded, or of different stages all of
             them, for :func:`~rlhf_studio.analysis.compare.overlay`.
         watched: prompts that at least two of the runs watch, or all of a single run's.
         verdict: one sentence, and what differs in a second one.
         notes: what to bear in mind, short sentences.
+        one_scale: those of the metrics whose numbers are known to mean the same in all runs that have them.
     """
 
     runs: list[ComparedRun]
@@ -141,11 +146,15 @@ class Comparison:
     watched: list[WatchedPrompt]
     verdict: str
     notes: list[str]
+    one_scale: list[str]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs of a sweep with the same values of its settings: what a metric came to, its mean over them, its lowest and highest."""
+    """The runs of a sweep with the same values of its settings: what a metric came to, its mean over them, its lowest and highest.
+
+    There is no mean of several runs where not all of their settings are known: they may differ in the others.
+    """
 
     runs: list[int]
     mean: float | None
@@ -161,6 +170,7 @@ class SweepTable:
         settings: dotted names: that of the rows, and that of the columns where there is a second one.
         rows, columns: values of the two settings, ascending where they are numbers; ``columns`` is [None] for one setting.
         cells: ``cells[row][column]``; None where no run has these values.
+        left_out: runs that have no place in it, because their value of one of the settings is not known.
     """
 
     metric: str
@@ -168,3 +178,4 @@ class SweepTable:
     rows: list[Any]
     columns: list[Any]
     cells: list[list[Cell | None]]
+    left_out: list[int]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
+from rlhf_studio.analysis.compare.scale import of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last
@@ -55,7 +56,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     group_of_run = group_numbers(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
     statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
-    rows = differing(settings)
+    rows = differing(settings, {name for reader in readers for name in reader.origin().settings_given})
     labels = _labels(statuses, rows)
     runs = [
         _compared(reader, status, label, group, plain, own, stage, summary)
@@ -68,7 +69,7 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
     recorded = [set(reader.metric_names()) for reader in readers]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
-    return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes)
+    return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
 
 
 def _summary(stages: Sequence[Stage]) -> list[str]:
@@ -90,13 +91,10 @@ def check_number(readers: Sequence[RunReader]) -> None:
 
 
 def plain_settings(reader: RunReader) -> dict[str, Any]:
-    """A run's configuration as nested mappings, without what sets nothing, and without what the log that it was read from does not give."""
+    """A run's configuration as nested mappings, without what sets nothing, and without what is not known of it."""
     settings = {name: value for name, value in reader.config().model_dump(mode="json").items() if name not in LABELS}
-    origin = reader.origin()
-    if origin.settings_known:
-        return settings
-    given = set(origin.settings_given)
-    return {section: {name: value for name, value in own.items() if f"{section}.{name}" in given} for section, own in settings.items()}
+    knows = reader.origin().knows
+    return {section: {name: value for name, value in own.items() if knows(f"{section}.{name}")} for section, own in settings.items()}
 
 
 def what_changed(reader: RunReader) -> list[SettingChange]:
@@ -142,20 +140,20 @@ def _common_names(members: Sequence[Sequence[int]], names: Sequence[str]) -> lis
     return common
 
 
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
+def differing(settings: Sequence[Mapping[str, Any]], given: Set[str] = frozenset()) -> list[SettingRow]:
     """The settings that are not the same in all runs, in the order of the configuration, the seed last.
 
-    Of runs of different stages, only the settings that all of these stages have.
+    Of runs of different stages, only the settings that all of these stages have. Those ``given`` by a log or by another trainer, which
+    names what somebody found important, also where they are not known of all runs.
     """
     leaves = [flat(plain) for plain in settings]
     if len({frozenset(plain) for plain in settings}) > 1:
         leaves = [{name: value for name, value in own.items() if all(_has(plain, name) for plain in settings)} for own in leaves]
-    chosen = [flat(plain) for plain in settings if not all_known(plain)]  # a log names the settings that somebody found important
     rows = []
     for name in dict.fromkeys(name for own in leaves for name in own):
-        known = [is_known(plain, name) for plain in settings]
+        known, chosen = [is_known(plain, name) for plain in settings], _setting_of(name) in given
         row = SettingRow(name, [own.get(name) for own in leaves], known)
-        if row.differs() or (not all(known) and any(name in own for own in chosen)):
+        if row.differs() or (chosen and not all(known)):
             rows.append(row)
     sections = list(settings[0])
     return sorted(rows, key=lambda row: (row.setting == SEED, sections.index(row.setting.split(".")[0])))
@@ -163,8 +161,13 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[SettingRow]:
 
 def is_known(settings: Mapping[str, Any], name: str) -> bool:
     """Whether a run's plain settings hold the setting with this dotted name, or the list that it is in."""
-    section, _, rest = name.partition(".")
-    return rest.split(".")[0] in settings[section]
+    section, _, setting = _setting_of(name).partition(".")
+    return setting in settings[section]
+
+
+def _setting_of(name: str) -> str:
+    """The setting that a dotted name is of, or is a part of: ``reward.components`` of ``reward.components.0.weight``."""
+    return ".".join(name.split(".")[:2])
 
 
 def _has(settings: Mapping[str, Any], name: str) -> bool:
@@ -221,6 +224,7 @@ def _compared(
         changed=[(change.step, change.setting, change.new) for change in changed],
         stage=stage,
         fault=noted_fault(reader.run_dir) or "",
+        kind=status.origin.kind,
     )
 
 

@@ -17,22 +17,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, RunGroup, SettingRow
-from rlhf_studio.analysis.compare.wording import difference, teaches, title, value_text
+from rlhf_studio.analysis.compare.scale import GOLD, SCORE, judged_differently, not_one_scale
+from rlhf_studio.analysis.compare.wording import MOST_NAMED, difference, title, value_text
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Kind
 from rlhf_studio.runs.rows import tenth
+from rlhf_studio.units import score_text
 
-GOLD, SCORE, KL = "gold/score", "objective/scores", "objective/kl"
+KL = "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"} | {
     metric.name: metric.title.lower() for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())
 }
 NAMES[SCORE] = "score"
 FALLS = frozenset(name for headline in HEADLINES.values() if headline.falls for name in headline.names)
 """Metrics of which the lowest is the best."""
+MOST_TOLD = 4
+"""So many runs that cannot be ranked are told one by one."""
 LEVEL = 0.05
 """Chance of a wrong statement of a comparison."""
 RECENT_STEPS = 20
@@ -65,7 +70,8 @@ def judge(
     if metric is None:
         return _of_different_stages(runs), _notes(runs, range(len(runs)), "")
     there = [run for run in range(len(runs)) if runs[run].last.get(metric) is not None]
-    notes = _notes(runs, there, metric)
+    unlike = not_one_scale([readers[run] for run in there], metric)
+    notes = _notes(runs, there, metric, ranked=not unlike)
     failed = _failed_early(runs, groups, there)
     there = [run for run in there if run not in failed]
     notes += [f"“{runs[run].label}” failed after step {runs[run].step}, so its seeds' mean is without it." for run in failed]
@@ -78,7 +84,9 @@ def judge(
         differ = difference(rows, runs, there)
         how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
         return f"These runs were {how}, so their {_plural(NAMES[metric])} cannot be compared. {differ}", notes
-    if metric == GOLD and not judged_differently(rows, SCORE):
+    if unlike:
+        return f"{unlike}. {_each_by_itself(results, runs, metric)}", notes
+    if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
         notes.append("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round.")
@@ -101,18 +109,24 @@ def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
 
 def _of_different_stages(runs: Sequence[ComparedRun]) -> str:
     titles = [STAGE_TITLES[stage] for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
-    named = " and ".join([", ".join(titles[:-1]), titles[-1]])
-    none = f"These runs are of different stages ({named}), and no number says of all of them how good they are"
+    none = f"These runs are of different stages ({_all_of(titles)}), and no number says of all of them how good they are"
     return f"{none}: compare their policies on the Evaluate page."
 
 
-def judged_differently(rows: Sequence[SettingRow], metric: str) -> bool:
-    """Whether the runs' values of this metric come from different judges."""
-    rows = [row for row in rows if teaches(row.setting) and row.differs()]
-    of_gold = [row for row in rows if row.setting == "reward.gold"]
-    of_reward = [row for row in rows if row.setting.startswith("reward.") and row.setting != "reward.gold"]
-    of_data = [row for row in rows if row.setting.startswith("data.")]  # which examples are held out comes from them
-    return bool(of_gold if metric == GOLD else of_reward if metric == SCORE else of_data)
+def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun], metric: str) -> str:
+    """Where each run's own values of a metric began and ended, in the order of the runs."""
+    ends = []
+    for result in sorted(results, key=lambda result: result.runs[0]):
+        first = [value for run in result.runs if (value := runs[run].first[metric]) is not None]
+        began = f"from {_number(float(np.mean(first)))} " if first else ""
+        ends.append(f"{result.text} went {began}to {_number(result.value)}")
+    listed = _all_of(ends) if len(ends) <= MOST_TOLD else f"{', '.join(ends[:MOST_TOLD])}; the table of figures has all {len(ends)}"
+    return f"Each by itself, its {NAMES[metric]} in the first step and on average in the last tenth: {listed}."
+
+
+def _all_of(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def _plural(name: str) -> str:
@@ -224,37 +238,50 @@ def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
 
 
 def _number(value: float) -> str:
-    """Two decimals, three below 0.1; none of an exponent; with a minus sign."""
-    digits = 2 if abs(value) >= 0.1 or abs(value) < 0.0005 else 3
-    text = f"{value:.{digits}f}" if abs(value) < 100 else f"{value:.0f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
+    """Two decimals as everywhere, three below 0.1; none of an exponent; with a minus sign."""
+    if 0.0005 <= abs(value) < 0.1:
+        return f"{value:.3f}".replace("-", "−")
+    return score_text(value) if abs(value) < 100 else f"{value:.0f}".replace("-", "−")
 
 
-def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> list[str]:
+def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ranked: bool = True) -> list[str]:
     missing = [run for index, run in enumerate(runs) if index not in there and (metric in (GOLD, SCORE) or not run.step)]
     notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
     unmeasured = [run for index, run in enumerate(runs) if index not in there and run not in missing]
     notes += [f"“{run.label}” was not measured by the {NAMES[metric]}." for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
-        notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is judged by its own last tenth.")
+        notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is summed up by its own last tenth.")
     going = [f"“{runs[run].label}”" for run in there if runs[run].state in ("loading", "running", "paused")]
     if going:
         notes.append(f"Not finished yet: {', '.join(going)}.")
-    if metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
+    if ranked and metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
         notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
-    notes += [
-        f"“{run.label}” was read from a log that does not give all settings: it is taken for no seed of another run, what its log does not "
-        "give is shown as “–”, and its score may come from another reward."
-        for run in runs
-        if not run.settings_known
-    ]
+    notes += _not_all_known(runs)
     for run in runs:
         notes += [
             f"“{run.label}”: {title(setting)} was changed to {value_text(value)} at step {step}, while it ran."
             for step, setting, value in run.changed
         ]
     return notes
+
+
+_SOURCES: dict[Kind, str] = {
+    "log": "read from a log",
+    "watched": "trained outside this app",
+    "program": "made by a program that keeps its prompts and rewards",
+}
+
+
+def _not_all_known(runs: Sequence[ComparedRun]) -> list[str]:
+    """One sentence about the runs whose settings are not all known; empty where there is none."""
+    parts = []
+    for kind, source in _SOURCES.items():
+        names = [f"“{run.label}”" for run in runs if run.kind == kind and not run.settings_known]
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        parts += [f"{_all_of([*names[:MOST_NAMED], *more])} ({source})"] if names else []
+    end = "such a run is not averaged with others, and a setting that is not known is shown as “–”."
+    return [f"Not all settings are known of {_all_of(parts)}: {end}"] if parts else []
 
 
 def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) -> list[str]:

@@ -105,18 +105,20 @@ def telling(rows: Sequence[SettingRow]) -> list[SettingRow]:
 def difference(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: Sequence[int]) -> str:
     """What differs, as a sentence; of a single setting also its values, in the order of these runs."""
     named = [row for row in telling(rows) if row.differs()]
-    if not named and not all(run.settings_known for run in runs):
+    whole = all(run.settings_known for run in runs)
+    if not named and not whole:
         return "In which settings they differ is not known."
     if not named and any(run.fault for run in runs):
         return "They differ in a fault that was made on purpose."
     if not named:
         return "They differ in what was changed while they ran."
     titles = list(dict.fromkeys(title(row.setting) for row in named))
+    begin = "They differ in" if whole else "Of the settings that are known, they differ in"
     if len(named) == 1:
         given = list(dict.fromkeys(named[0].values[run] for run in order if named[0].known[run]))
         names = [value_text(value) for value in given]
         values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
-        return f"They differ in {titles[0]} ({' against '.join(values)})."
+        return f"{begin} {titles[0]} ({' against '.join(values)})."
     more = len(titles) - MOST_NAMED
     parts = titles[:MOST_NAMED] + ([f"{more} more {'setting' if more == 1 else 'settings'}"] if more > 0 else [])
-    return f"They differ in {' and '.join([', '.join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)}."
+    return f"{begin} {' and '.join([', '.join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)}."

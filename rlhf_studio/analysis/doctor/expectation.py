@@ -13,11 +13,12 @@ from rlhf_studio.analysis import trend
 from rlhf_studio.analysis.doctor.bounds import EXCLUDED, MATTERS
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_AT_END, SURE_RISE, WINDOW, ScoreSeries
 from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.runs.pace import STEP_TIME, step_seconds
 
 NINE_OF_TEN = 1.28  # standard errors: the steps are told that are enough in nine of ten such runs
 FARTHEST = 20  # times the steps so far: what would take longer is not to be had by waiting
 NIGHT = 8 * 3600.0  # seconds
-NEWEST = 10  # steps whose time is the pace
+NEWEST = 10  # steps whose KL is the present one
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,9 @@ def outlook(run: RunData, series: ScoreSeries) -> Outlook | None:
     if len(values) < trend.FEWEST:
         return None
     fits = trend.fits(values, None if series.by_steps else series.errors[series.known])
-    times = run.column("time/total")
-    times = times[np.isfinite(times)][-NEWEST:]
-    pace = float(np.median(times)) if len(times) else float("nan")
+    pace = step_seconds(run.column(STEP_TIME))
     left = 0 if run.ended else max(0, run.total_steps - int(run.steps[-1]))
-    night = round(NIGHT / pace) if pace > 0 else len(values)
+    night = round(NIGHT / pace) if pace else len(values)
     steps = left or max(1, min(night, FARTHEST * len(values)))
     low, high, now = carried_on(fits, len(values), steps)
     newest = values[-max(WINDOW, len(values) // 10) :]
@@ -68,7 +67,7 @@ def outlook(run: RunData, series: ScoreSeries) -> Outlook | None:
     stays = steps_if_it_stays(fits, len(values), series.spread)
     kl = _kl(run, series, fits[1], now, high)
     rises = steps_if_it_rises(fits[1], len(values), len(values) + left)
-    return Outlook(rises, stays, steps, left > 0, low, high, kl, pace)
+    return Outlook(rises, stays, steps, left > 0, low, high, kl, float("nan") if pace is None else pace)
 
 
 def steps_if_it_rises(steady: trend.Fit, count: int, planned: int) -> int | None:

@@ -58,14 +58,14 @@ def open_log_apart(
     raise StoreError(f"The log {Path(file).name} could not be opened: the process that read it ended without a word.")
 
 
-def open_log_text(
-    text: str, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, tokenizer: str = ""
+def open_log_sent(
+    content: bytes, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, tokenizer: str = ""
 ) -> Opened:
-    """The same for the text of a file, as a page sends it."""
+    """The same for what is in a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
-        path = Path(folder) / "log.jsonl"
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        path = Path(folder) / "log.jsonl"  # whether it is Parquet its first bytes say
+        path.write_bytes(content)
         called = plain[:MAX_NAME] or path.name
         title = (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME]
         return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)

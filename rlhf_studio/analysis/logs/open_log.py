@@ -335,7 +335,7 @@ def notes_of(index: LogIndex, origin: Origin, computed: set[str], where: Callabl
             "be filling behind the end of a response; then their lengths and KLs are wrong too."
         )
     if not origin.settings_known:
-        notes.append("The log does not give all settings; those that it does not give are defaults, not what was trained with.")
+        notes.append("The log does not give all settings; those that it does not give are not known.")
     if index.passed_over:
         hints = {name: f" (if that is the {other}, call it {other})" if other else "" for name, other in index.passed_over.items()}
         names = [plain_name(name) + hint for name, hint in hints.items()]

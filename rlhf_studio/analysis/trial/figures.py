@@ -9,6 +9,7 @@ from statistics import fmean, median
 from rlhf_studio.analysis.doctor.checks.machine import memory_limit
 from rlhf_studio.analysis.doctor.recorded import RecordedRun, why_unstable
 from rlhf_studio.config import RunConfig, StageConfig
+from rlhf_studio.runs.pace import STEP_TIME, step_seconds
 
 PHASES = {
     "time/rollout": "writing",
@@ -25,7 +26,7 @@ class TrialFigures:
     """Of a trial's steps. What a stage does not have, or a trial was too short for, is NaN.
 
     Attributes:
-        seconds: of a step: the median without the first, which also warms up.
+        seconds: of a step, as everywhere (:func:`rlhf_studio.runs.pace.step_seconds`).
         phases: seconds of each phase of PPO, by its word, the longest first.
         peak, limit: bytes: the most memory held, and what there is.
         answers: whose ends were counted: of all steps, or of the first alone where the trial is not stable, which spoils later ones.
@@ -73,7 +74,7 @@ def figures_of(run: RecordedRun, config: StageConfig) -> TrialFigures | None:
     phases = {word: _median(later, name) for name, word in PHASES.items()}
     return TrialFigures(
         steps=len(metrics),
-        seconds=_median(later, "time/total"),
+        seconds=step_seconds(run.column(STEP_TIME)) or nan,
         phases=dict(sorted(((word, time) for word, time in phases.items() if time > 0), key=lambda pair: -pair[1])),
         peak=metrics[-1].get("memory/peak", nan),
         limit=memory_limit(run) or nan,

@@ -321,7 +321,12 @@ _SPEED = (
     Metric("time/total", "Step time", "seconds", "Wall-clock time of the whole step.", "Steady."),
     Metric("time/elapsed", "Elapsed", "seconds", "Time since training began, loading excluded.", "Grows evenly."),
     Metric(
-        "time/left", "Time left", "seconds", "Steps that remain, times the mean time of the last ten steps.", "Settles after a few steps."
+        "time/left",
+        "Time left",
+        "seconds",
+        "Steps that remain, times the median time of this run's last ten steps. Before its first step, the time on the Train page tells: "
+        "it comes from the recipe, from earlier runs or from the machine's rate, and says from which.",
+        "Settles after a few steps.",
     ),
     Metric("speed/episodes_per_second", "Episodes per second", "episodes/s", "Responses finished per second of the whole step.", "Steady."),
     Metric(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -86,6 +86,10 @@ def peak_resident_bytes(status: Path = Path("/proc/self/status")) -> int:
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
     kilobyte = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes here, others kilobytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilobyte
 

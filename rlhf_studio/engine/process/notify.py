@@ -61,6 +61,7 @@ class Notifier:
     """Tells those whom ``engine.notify`` of a run names.
 
     Args:
+        name: what the pages call the run.
         permissions: whose ``notify`` has the addresses.
         event: stores an event of the run.
         post, show: as the functions of this module; replaced in tests.
@@ -69,13 +70,14 @@ class Notifier:
     def __init__(
         self,
         run_dir: Path,
+        name: str,
         config: StageConfig,
         permissions: Permissions,
         event: Callable[[EventRecord], None],
         post: Post = post,
         show: Callable[[str, str], None] = show,
     ) -> None:
-        self._run, self._name = run_dir.resolve().name, config.name
+        self._run, self._name = run_dir.resolve().name, name
         self._urls = permissions.notify
         self._names = [name for name in config.engine.notified if name == DESKTOP or name in self._urls]  # others: the run does not begin
         self._event, self._post, self._show = event, post, show
@@ -108,7 +110,7 @@ class Notifier:
     def _tell(self, what: str, sentence: str, more: Json) -> None:
         if not self._names:
             return
-        text = f"{self._name or self._run}: {sentence}"
+        text = f"{self._name}: {sentence}"
         # ``text`` and ``content`` are what the addresses of chat programs show
         message = {"event": what, "run": self._run, "name": self._name, "time": time.time(), **more, "text": text, "content": text}
         with contextlib.suppress(queue.Full):  # whoever cannot be reached for so long is told no more

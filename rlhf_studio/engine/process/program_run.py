@@ -73,7 +73,7 @@ class ProgramRun:
             self._writer.set_state("running", device=trainer.compute.describe())
             self._trackers = Trackers(config.engine.trackers, TrackedRun.of(run_dir, config, None), self._told)
             opened.callback(self._trackers.close)
-            self._notifier = Notifier(run_dir, config, permissions, self._told)
+            self._notifier = Notifier(run_dir, name, config, permissions, self._told)
             opened.callback(self._notifier.close)
             self._opened = opened.pop_all()
         self._control = Control(self._stage, self._writer, Signals(), self.checkpoint)

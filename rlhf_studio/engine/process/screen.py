@@ -17,6 +17,7 @@ from typing import TextIO
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import store_error
+from rlhf_studio.system import OURS
 from rlhf_studio.visible import say
 
 
@@ -49,7 +50,7 @@ def output_in_log(run_dir: Path) -> Iterator[Screen | None]:
     An exception that leaves the block is written to the log too. Raises StoreError when there can be no log.
     """
     try:
-        log = os.open(Path(run_dir) / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        log = os.open(Path(run_dir) / paths.LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | OURS, 0o644)
     except OSError as error:
         raise store_error(error, Path(run_dir) / paths.LOG) from error
     if os.path.sameopenfile(1, log):

@@ -8,9 +8,9 @@ after :data:`GRACE_SECONDS`.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +19,7 @@ from typing import Any
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import Command, RunWriter
+from rlhf_studio.system import signal_main_thread
 
 GRACE_SECONDS = 5.0  # from a request to stop to the end of a process whose main thread does not return from its call
 POLL_SECONDS = 0.5  # between two looks at the requests in the run folder
@@ -108,7 +109,7 @@ class Signals:
     def request(self, reason: str) -> None:
         """Do as if a signal had come; from any thread. Returns at once; the main thread handles it as soon as it runs Python code."""
         self._requested = self._requested or reason
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        signal_main_thread(signal.SIGTERM)
 
     def _handle(self, number: int, _frame: Any) -> None:
         again, self.received = self.received, self.received or self._requested or f"signal {signal.Signals(number).name}"
@@ -140,26 +141,27 @@ class StopWatcher:
 
     def __enter__(self) -> StopWatcher:
         # Python's own C handler writes each signal's number here at once, also while no Python code runs in the main thread.
-        self._wakeup_out, self._wakeup_in = os.pipe()
-        for descriptor in (self._wakeup_out, self._wakeup_in):
-            os.set_blocking(descriptor, False)
-        self._wakeup_before = signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
+        # Windows waits for sockets alone, not for pipes.
+        self._wakeup_out, self._wakeup_in = socket.socketpair()
+        for end in (self._wakeup_out, self._wakeup_in):
+            end.setblocking(False)
+        self._wakeup_before = signal.set_wakeup_fd(self._wakeup_in.fileno(), warn_on_full_buffer=False)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         signal.set_wakeup_fd(self._wakeup_before)
         self._done.set()
-        os.write(self._wakeup_in, b"\0")
+        self._wakeup_in.send(b"\0")
         self._thread.join()
-        os.close(self._wakeup_out)
-        os.close(self._wakeup_in)
+        self._wakeup_out.close()
+        self._wakeup_in.close()
 
     def _run(self) -> None:
         while not self._done.is_set():
             wait = POLL_SECONDS if self._deadline is None else max(0.0, self._deadline - time.monotonic())
             if select.select([self._wakeup_out], [], [], wait)[0]:
-                self._read_signals(os.read(self._wakeup_out, 64))
+                self._read_signals(self._wakeup_out.recv(64))
             elif self._deadline is None:
                 self._read_commands()
             elif not self._done.is_set():

@@ -157,7 +157,7 @@ class Worker:
         self._steadiness = Steadiness(self._config)
         self._saved_step = -1
         self._weights: int | None = None
-        self._notifier = Notifier(self._run_dir, self._config, session.permissions, self._lost)
+        self._notifier = Notifier(self._run_dir, RunReader(self._run_dir).status().name, self._config, session.permissions, self._lost)
         self.trackers = Trackers([], TrackedRun.of(self._run_dir, self._config, None), writer.event)  # the run's own once it is loaded
 
     def run(self) -> int:

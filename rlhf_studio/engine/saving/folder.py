@@ -18,8 +18,9 @@ from torch import Tensor
 from rlhf_studio.config import StageConfig
 from rlhf_studio.engine.compute.sharding import shard_like
 from rlhf_studio.runs import checkpoints
-from rlhf_studio.runs.checkpoints import FORMAT, sha256, sync
+from rlhf_studio.runs.checkpoints import FORMAT, sha256
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
+from rlhf_studio.system import sync
 
 Fill = Callable[[Path], None]
 """Writes a checkpoint's files into an empty folder."""

@@ -17,9 +17,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from rlhf_studio.config import NOTHING_ALLOWED, EvaluationRunConfig, Permissions, RunConfig, StageConfig
+from rlhf_studio.config.installing import not_installed
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.models.facts import ModelFacts
@@ -61,6 +63,8 @@ def inspect_run(
     ``folder``: where the run will work and relative paths start; None for the folder of this process. ``on_disk``: what a resumed run has
     on its disk already. ``learner``: what reading the files of the model that learns gave just now.
     """
+    if find_spec("torch") is None:
+        return Preflight([Problem("", not_installed("torch"))])
     config = config if folder is None else as_seen_from(config, folder)
     look = Look(workspace, hub, permissions, on_disk, free_bytes, gpus(), learner)
     preflight = _inspected(config, look)

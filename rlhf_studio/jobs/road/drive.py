@@ -37,6 +37,7 @@ from rlhf_studio.runs.launch import start_engine
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.system import OURS
 
 EXAMPLES_SAID, CHARACTERS = 3, 110
 SAMPLES = 3  # responses to each prompt: each two of them are a pair, so there are as many pairs as responses
@@ -215,7 +216,7 @@ def start_driver(
     folder: Path, workspace: Path, permissions: Permissions = NOTHING_ALLOWED, *, keep_hub_token: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start the process that drives a road, in a session of its own: it goes on when the app ends. Raises OSError."""
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | OURS, 0o644)
     command = [sys.executable, "-m", "rlhf_studio", "road", "go", str(folder), "--workspace", str(workspace)]
     try:
         environment = child_environment(os.environ, keep_hub_token=keep_hub_token, permissions=permissions)

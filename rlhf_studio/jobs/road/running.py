@@ -25,6 +25,7 @@ from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.system import hand_over
 
 POLL_SECONDS = 0.2
 
@@ -176,8 +177,7 @@ def _run(folder: Path, arguments: Sequence[str], signals: StopSignals, lock: int
             stdout=log,
             stderr=log,
             env=child_environment(os.environ),
-            start_new_session=True,
-            pass_fds=(lock,),
+            **hand_over(lock),
         )
         try:
             while process.poll() is None:

@@ -14,8 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pygments.lexers.python import PythonLexer
+from pygments.lexers import get_lexer_by_name
+from pygments.lexers.special import TextLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
+from pygments.util import ClassNotFound
 
 OURS = "rlhf_studio"
 _PARSING = threading.Lock()
@@ -45,20 +47,25 @@ class Excerpt:
     first: int
     lines: tuple[str, ...]
 
-    def coloured(self) -> list[list[list[str]]]:
-        """Each line as pairs of a class (comment, keyword, string, number, name or none) and a text."""
-        rows: list[list[list[str]]] = [[]]
-        for kind, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens("\n".join(self.lines)):
-            name = next((name for token, name in _CLASSES if f"{kind}.".startswith(f"{token}.")), "")
-            for number, part in enumerate(text.split("\n")):
-                if number:
-                    rows.append([])
-                if part:
-                    rows[-1].append([name, part])
-        return rows
-
     def as_data(self) -> dict[str, Any]:
-        return {"symbol": self.symbol, "path": self.path, "first": self.first, "lines": self.coloured()}
+        return {"symbol": self.symbol, "path": self.path, "first": self.first, "lines": coloured("\n".join(self.lines))}
+
+
+def coloured(source: str, language: str = "python") -> list[list[list[str]]]:
+    """Each line as pairs of a class (comment, keyword, string, number, name or none) and a text. An unknown language has no classes."""
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        lexer = TextLexer(stripnl=False, ensurenl=False)
+    rows: list[list[list[str]]] = [[]]
+    for kind, text in lexer.get_tokens(source):
+        name = next((name for token, name in _CLASSES if f"{kind}.".startswith(f"{token}.")), "")
+        for number, part in enumerate(text.split("\n")):
+            if number:
+                rows.append([])
+            if part:
+                rows[-1].append([name, part])
+    return rows
 
 
 def excerpt(symbol: str, begin: str = "", end: str = "", *, package: str = OURS) -> Excerpt:

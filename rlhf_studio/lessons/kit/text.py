@@ -40,7 +40,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from rlhf_studio.lessons.kit.code import excerpt
+from rlhf_studio.lessons.kit.code import coloured, excerpt
 from rlhf_studio.lessons.kit.formula import formula
 
 Block = dict[str, Any]
@@ -167,6 +167,11 @@ def _items(body: list[str], number: int) -> list[tuple[str, str]]:
     return items
 
 
+def read_markdown(source: str) -> list[Block]:
+    """The blocks of a plain Markdown text, without scenes, slots and formulas. Raises :class:`TextError` for what pages do not draw."""
+    return _blocks(_MARKDOWN.parse(source), SceneText(""))
+
+
 # --- Markdown ----------------------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +205,9 @@ def _blocks(tokens: list[Token], scene: SceneText) -> list[Block]:
             if token.tag == "h1":
                 blocks.append({"kind": "title", "text": content.content})
             else:
-                blocks.append({"kind": "heading", "content": _inline_of(content.children or [], scene)})
+                blocks.append({"kind": "heading", "content": _inline_of(content.children or [], scene), "level": int(token.tag[1:])})
+        elif token.type == "fence":
+            target.append({"kind": "listing", "lines": coloured(token.content.rstrip("\n"), token.info.strip() or "text")})
         elif token.type == "inline":
             target.append({"kind": "paragraph", "content": _inline_of(token.children or [], scene)})
         elif token.type in ("bullet_list_open", "ordered_list_open", "list_item_open", *_TABLE):

@@ -122,8 +122,8 @@ def counted(ids: Tensor, real: Tensor) -> dict[str, Tensor]:
 def padded(world: Any, text: str, side: str, pads: int, positions: str, *, shifted: bool = True) -> list[float]:
     """Log-probabilities of a response in a padded row; without the shift, from the wrong logits."""
     prompt, response = rows(world, text)
-    own, start = prompt + response, len(prompt) + (pads if side == "left" else 0)
-    if side == "left":
+    own, start = prompt + response, len(prompt) + (pads if side == "on_left" else 0)
+    if side == "on_left":
         ids, real = (x[:1] for x in pad_left([own, [PAD] * (len(own) + pads)], PAD))  # a longer second row makes room for the padding
     else:
         ids, real = torch.tensor([own + [PAD] * pads]), torch.tensor([[True] * len(own) + [False] * pads])
@@ -138,7 +138,7 @@ def left_padding(world: Any, text: str, pads: float, positions: str) -> Numbers:
     count, truth = int(pads), one_by_one(world, text)
     ids, real = pad_left([prompt, [PAD] * (len(prompt) + count)], PAD)
     positions_shown = counted(ids, real)[positions][0]
-    padded_logprobs = padded(world, text, "left", count, positions)
+    padded_logprobs = padded(world, text, "on_left", count, positions)
     error = max(abs(x - y) for x, y in zip(padded_logprobs, truth, strict=True))
     return {
         "words": [*["·"] * count, *pieces(world, prompt)],
@@ -312,7 +312,7 @@ SCENES = (
         check_yourself,
         needs=("world",),
         controls=(
-            Choice("side", ("left", "right"), start="right"),
+            Choice("side", ("on_left", "on_right"), start="on_right"),
             Slider("pads", 0, MOST_PADS, 1, start=2),
             Toggle("with_positions"),
             Toggle("shifted", start=True),

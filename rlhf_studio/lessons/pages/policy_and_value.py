@@ -197,7 +197,7 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
         "value": other,
         "together": float(both.norm()),
         "apart": float((of_policy + of_value - both).norm()),
-        "harder": Word("policy" if pull > other else "value"),
+        "harder": Word("policy" if pull > other else "critic_loss"),
         "cosine": float((of_policy * of_value).sum() / (pull * other)) if other > 1e-12 else 0.0,
         "errors": errors.tolist(),
         "head": head.weight[0].double().tolist(),
@@ -205,7 +205,7 @@ def one_trunk(run: LessonRun, vf_coef: float, detach: bool, step: int) -> Number
 
 
 def draw_pull(n: Numbers) -> Picture:
-    rows = [Bar(Word("policy"), [n["policy"]]), Bar(Word("value"), [n["value"]]), Bar(Word("together"), [n["together"]])]
+    rows = [Bar(Word("policy"), [n["policy"]]), Bar(Word("critic_loss"), [n["value"]]), Bar(Word("together"), [n["together"]])]
     return bars(rows, [Word("pull")], label=Word("pull"), low=0, high=0.08, digits=3)
 
 

@@ -150,7 +150,7 @@ def switch(adapters: str, own: bool) -> Numbers:
         "policy_learns": learnable(model, POLICY),
         "restored": bool(torch.equal(before, after)),
         "models": 2 if own else 1,
-        "ref_model": "given" if own else "None",
+        "ref_model": Word("given") if own else "None",
     }
 
 

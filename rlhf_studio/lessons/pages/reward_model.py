@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from rlhf_studio.analysis.reward_model.accuracy import length_bias, share_of
 from rlhf_studio.analysis.reward_model.calibration import calibration
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs
 from rlhf_studio.engine.models.classifiers import classifier_facts
+from rlhf_studio.engine.models.explaining import Explained, explain
 from rlhf_studio.engine.padding import pad_left
 from rlhf_studio.engine.stages.reward_model.training import BradleyTerryObjective
 from rlhf_studio.engine.stages.supervised.pairs import PairScores
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
+from rlhf_studio.lessons.world import POLICY, REWARD
 from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.masking import masked_mean
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -120,6 +123,38 @@ def draw_new_head(n: Numbers) -> Picture:
     shares = {"new": n["accuracy"], "mean_of_heads": n["mean"], "trained_head": n["trained"], "coin": 0.5}
     items = [Bar(Word(name), [share], mark="chosen" if name == "trained_head" else "") for name, share in shares.items()]
     return bars(items, [Word("accuracy")], label=Word("accuracy"), low=0, high=1)
+
+
+# --- what from_pretrained gives ----------------------------------------------------------------------------------------------
+
+FOLDERS = {"language_model": POLICY, "reward_model": REWARD}
+WAYS = ("causal", "classifier", "policy")  # in the order of Explained.ways
+
+
+@cache
+def explained(folder: str) -> Explained:
+    """As the command ``explain`` tells it."""
+    return explain(FOLDERS[folder])
+
+
+def loaded_as(folder: str, way: str) -> Numbers:
+    """One folder, loaded as one of three classes."""
+    loaded = explained(folder).ways[WAYS.index(way)]
+    new = set(loaded.head_shapes) <= set(loaded.drawn)
+    return {
+        "class_name": loaded.class_name,
+        "module": loaded.module,
+        "trunk": loaded.trunk,
+        "trunk_class": loaded.trunk_class,
+        "head": loaded.head,
+        "shape": " and ".join(" × ".join(f"{size:,}" for size in shape) for shape in loaded.head_shapes.values()),
+        "head_numbers": loaded.head_numbers,
+        "parameters": loaded.parameters,
+        "tied": bool(loaded.tied),
+        "new": Word("made_new" if new else "from_files"),
+        "reads": Word({"causal": "next_word", "classifier": "one_score", "policy": "a_value"}[way]),
+        "left_out": ", ".join(loaded.left_out) or Word("nothing"),
+    }
 
 
 # --- where the score is read -------------------------------------------------------------------------------------------------
@@ -306,6 +341,11 @@ SCENES = (
         needs=("world",),
         controls=(Slider("seed", 0, SEEDS, 1, start=6),),
         pictures={"accuracies": draw_new_head},
+    ),
+    Scene(
+        "loaded_as",
+        loaded_as,
+        controls=(Choice("folder", tuple(FOLDERS), start="language_model"), Choice("way", WAYS, start="classifier")),
     ),
     Scene(
         "where_read",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from pathlib import Path
 
 from rlhf_studio.runs.errors import store_error
+from rlhf_studio.system import LOOK, OURS, is_private
 
 TEACHER = "class-teacher.secret"
 VISITORS = "visitors.secret"
@@ -33,7 +33,7 @@ def keep_secret(root: Path, file: str, token: str) -> None:
     path = Path(root) / file
     fresh = path.with_name(f"{file}-{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OURS, 0o600)
         try:
             os.write(descriptor, f"{token} {os.fstat(descriptor).st_ino}\n".encode("ascii"))
             os.fsync(descriptor)
@@ -48,18 +48,18 @@ def keep_secret(root: Path, file: str, token: str) -> None:
 def kept_secret(root: Path, file: str) -> str:
     """The token that an app of this user stored below ``root``; empty when there is none that can be trusted."""
     try:
-        descriptor = os.open(Path(root) / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(Path(root) / file, LOOK)
     except OSError:
         return ""
     try:
         status = os.fstat(descriptor)
-        is_private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+        trusted = is_private(status)
         token, _, number = os.read(descriptor, _LONGEST).decode("ascii", "replace").strip().partition(" ")
     except OSError:
         return ""
     finally:
         os.close(descriptor)
-    return token if is_private and number == str(status.st_ino) else ""
+    return token if trusted and number == str(status.st_ino) else ""
 
 
 def forget_secret(root: Path, file: str) -> None:

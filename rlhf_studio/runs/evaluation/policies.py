@@ -132,8 +132,8 @@ def _of_run(folder: Path, which: str) -> list[PolicySource]:
     reader = RunReader(folder)
     config: StageConfig = reader.config()
     label = reader.status().name or folder.name
-    if source := reader.origin().imported:
-        raise ConfigError([Problem(FIELD, f"{folder.name} was read from {source}: it has no model that could answer")])
+    if not (origin := reader.origin()).keeps_model:
+        raise ConfigError([Problem(FIELD, f"{folder.name} was {origin.told}: it has no model that could answer")])
     if config.stage not in LEARN_POLICIES:
         raise ConfigError([Problem(FIELD, f"{folder.name} is a run of the stage {STAGE_TITLES[config.stage]}, which has no policy")])
     path_by_step = {info.step: info.path for info in reader.policies()}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rlhf_studio.runs.create import new_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
+from rlhf_studio.system import user_mark
 
 MANIFEST = "manifest.json"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)  # what zipfile raises for bits that were turned
@@ -56,7 +57,7 @@ def unpack(bundle: Bundle, cache_folder: Path | None = None) -> Path:
     """
     hashes, name = _manifest(bundle)
     problem = "there is no folder for it"
-    for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{os.getuid()}"):
+    for parent in (cache_folder or _cache_folder(), Path(tempfile.gettempdir()) / f"rlhf-studio-{user_mark()}"):
         folder = parent / name
         with contextlib.suppress(StoreError, OSError):  # it may not be written there
             if _problem(folder, hashes):

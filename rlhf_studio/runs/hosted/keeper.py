@@ -14,8 +14,8 @@ from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.hosted.bucket import Bucket, BucketError, Copy
 from rlhf_studio.runs.hosted.copying import Changed, fetch, noted, send
 from rlhf_studio.runs.hosted.switch import switch
-from rlhf_studio.runs.manifest import sync
 from rlhf_studio.runs.records import ENDED, RunStatus
+from rlhf_studio.system import sync
 
 logger = logging.getLogger(__name__)
 VARIABLE, VISITORS_VARIABLE = "RLHF_STUDIO_BUCKET", "RLHF_STUDIO_BUCKET_VISITORS"

@@ -28,6 +28,7 @@ from rlhf_studio.runs.lineage import keep_sources
 from rlhf_studio.runs.manifest import read_object
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, State
+from rlhf_studio.system import sync
 
 MAX_NAME = 120
 _WORTH_PACKING = 0.2  # share of a database's pages that are free
@@ -194,8 +195,8 @@ def _copy_checkpoint(source: Path, target: Path) -> None:
         for name in (*checkpoints.read_manifest(source)["files"], paths.MANIFEST):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / name, target / name)
-            checkpoints.sync(target / name)
-        checkpoints.sync(target)
+            sync(target / name)
+        sync(target)
     except (FileNotFoundError, checkpoints.CheckpointError) as error:
         gone = f"{source.name} was removed or is damaged ({error}). A run keeps only its newest checkpoints: engine.keep_checkpoints"
         raise StoreError(f"The checkpoint {gone}.", "absent") from error
@@ -216,13 +217,13 @@ def _settle(checkpoint: Path) -> None:
     manifest["files"][paths.STATE] = {"bytes": path.stat().st_size, "sha256": checkpoints.sha256(path)}
     (checkpoint / paths.MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     for name in (paths.STATE, paths.MANIFEST):
-        checkpoints.sync(checkpoint / name)
+        sync(checkpoint / name)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
     shutil.copytree(source, target)
     for path in target.rglob("*"):
-        checkpoints.sync(path)
+        sync(path)
 
 
 def _copy_database(reader: RunReader, path: Path) -> sqlite3.Connection:

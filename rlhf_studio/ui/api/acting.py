@@ -52,10 +52,10 @@ class Acting:
         """Starts a run, or puts it in the queue behind others. Gives the run's id. Settings that are wrong start nothing and are an error.
 
         Args:
-            recipe: A recipe's name, from list_recipes.
+            recipe: A recipe's name, such as world; list_recipes gives them.
             settings: Text of a JSON object with the settings to change, by dotted name: {"ppo.steps": 20}. Check them with check_settings.
-            name: What people call the run.
-            request_id: Any text of your own. Asked again with the same one, it starts nothing more and gives the same run.
+            name: What people call the run, such as without KL.
+            request_id: Any text of your own, such as try-1. Asked again with the same one, it starts nothing more and gives the same run.
         """
         known, form = form_of(recipe, settings)
         if known.asks:  # what nobody has chosen is fitted to the model and the data, as the page does it
@@ -80,12 +80,12 @@ class Acting:
         Gives the new run's id; its parent is the old run, which stays as it is.
 
         Args:
-            run: The id of the run to follow.
-            settings: Text of a JSON object with the settings to change, by dotted name.
-            step: The checkpoint to go on from (see run_status); -1 to begin again with the untrained model.
+            run: The id of the run to follow, from list_runs.
+            settings: Text of a JSON object with the settings to change, by dotted name: {"ppo.kl_coef": 0.1}.
+            step: The checkpoint to go on from, such as 20 (run_status lists them); -1 to begin again with the untrained model.
             how: Leave it empty, or "more steps" to let the same run go on to the number of steps in settings: {"ppo.steps": 80}.
-            name: What people call the new run.
-            request_id: As for start_training.
+            name: What people call the new run, such as with more KL.
+            request_id: Any text of your own, such as try-2, as for start_training.
         """
         if how not in ("", "fork", "variation", "more steps"):
             raise ValueError('how must be empty, "fork", "variation" or "more steps".')
@@ -102,7 +102,7 @@ class Acting:
         """Asks a run to stop after its present step, with a checkpoint to go on from; a run in the queue is taken out of it.
 
         Args:
-            run: The run's id. Whether it has stopped is told by wait_for_run.
+            run: The run's id, from list_runs. Whether it has stopped is told by wait_for_run.
         """
         named = run_named(run)
         self._runs_page.stop({"run": named}, request)
@@ -116,10 +116,10 @@ class Acting:
         """Scores one response with the rewards of a recipe or of a run: the total, and what each reward component gave.
 
         Args:
-            prompt: What the model is given.
-            response: What it answers.
-            recipe: Whose rewards score; not looked at where a run is named.
-            run: The id of a run whose rewards score.
+            prompt: What the model is given, such as: The film was
+            response: What it answers, such as: a masterpiece.
+            recipe: Whose rewards score, such as world; not looked at where a run is named.
+            run: The id of a run whose rewards score, from list_runs; empty for those of the recipe.
             settings: Text of a JSON object with settings to change, such as {"reward.components": [{"kind": "length", "target": 20}]}.
         """
         values = await asyncio.to_thread(self._rewards, recipe, run)

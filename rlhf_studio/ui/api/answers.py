@@ -9,7 +9,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.recipes import Recipe
-from rlhf_studio.runs.pace import recent_pace, seconds_left
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.form import describe_field, values_of
@@ -43,11 +43,11 @@ def recipe_settings(recipe: Recipe) -> Json:
 
 def status_of(run: RunStatus, reader: RunReader | None) -> Json:
     """How a run is; ``reader`` is None for one that cannot be read."""
-    seconds = recent_pace(reader.columns(["time/total"])[1].get("time/total", [])) if reader is not None else None
+    seconds = step_seconds(reader.columns([STEP_TIME])[1][STEP_TIME]) if reader is not None else None
     left = None if run.state in ENDED else seconds_left(seconds, run.step, run.total_steps)
     return {
         "run": run.run_id,
-        "name": run.name,
+        "name": run.name or run.run_id,
         "recipe": run.recipe,
         "stage": run.stage,
         "state": run.state,
@@ -61,6 +61,7 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
         "cause": without_secrets(run.cause),
         "queue_position": run.queue_position,
         "parent": run.origin.parent,
+        "only_read": run.origin.only_read,
         "checkpoints": [checkpoint.step for checkpoint in reader.checkpoints()] if reader is not None else [],
     }
 
@@ -114,9 +115,10 @@ def _named_parts(row: Mapping[str, Any]) -> Json:
     return {**row, "parts": dict(row["parts"])}
 
 
-def advised(finding: Json, checkpoints: Sequence[int]) -> Json:
-    """A finding of the doctor, with ``fork``: what fork_run would take to follow its advice; None where no setting helps."""
-    if not finding["changes"]:
+def advised(finding: Json, checkpoints: Sequence[int], trains: bool) -> Json:
+    """A finding of the doctor, with ``fork``: what fork_run would take to follow its advice; None where no setting helps, and where not
+    ``trains``: only others can train the run."""
+    if not finding["changes"] or not trains:
         return {**finding, "fork": None}
     latest = finding["fork_step"]
     step = max((step for step in checkpoints if latest is not None and step <= latest), default=-1)

@@ -65,7 +65,7 @@ class Watching:
         An answer without problems can be started. Viewers get no look at files of the machine, so no memory and disk.
 
         Args:
-            recipe: A recipe's name, from list_recipes.
+            recipe: A recipe's name, such as world; list_recipes gives them.
             settings: Text of a JSON object with the settings to change, by dotted name: {"ppo.steps": 20, "ppo.kl_coef": 0.1}.
         """
         _, form = form_of(recipe, settings)
@@ -78,7 +78,7 @@ class Watching:
         """All runs, the newest first, with state, step, scores and what the doctor says. Recordings that came with the app are last.
 
         Args:
-            limit: The most runs to give.
+            limit: The most runs to give, such as 10.
         """
         table = await self._runs_page.runs({}, request)
         if "rows" not in table:
@@ -93,7 +93,7 @@ class Watching:
         """How one run is now: state, phase, step of how many, seconds left, its checkpoints, and why it failed if it did.
 
         Args:
-            run: The run's id, from start_training or list_runs.
+            run: The run's id, such as recording-improves; start_training and list_runs give them.
         """
         return self._status(run_named(run))
 
@@ -102,8 +102,8 @@ class Watching:
         """Waits until a run has ended, or for so many seconds. Gives what run_status gives: call it again while ended is false.
 
         Args:
-            run: The run's id.
-            seconds: The longest time to wait, at most 600. Many MCP clients give up after 60 seconds.
+            run: The run's id, such as recording-improves; start_training and list_runs give them.
+            seconds: The longest time to wait, such as 50, at most 600. Many MCP clients give up after 60 seconds.
         """
         name, until = run_named(run), time.monotonic() + min(max(seconds, 0.0), LONGEST_WAIT)
         status = await asyncio.to_thread(self._status, name)
@@ -122,9 +122,9 @@ class Watching:
         """The curves of a run: metrics with their meaning, by step. Without names, those that sum a run up; all names are in the answer.
 
         Args:
-            run: The run's id.
+            run: The run's id, such as recording-improves; start_training and list_runs give them.
             names: Names with commas, such as objective/scores,objective/kl,policy/clipfrac_avg.
-            points: The most values of each metric; a longer curve is thinned, and keeps its peaks.
+            points: The most values of each metric, such as 50; a longer curve is thinned, and keeps its peaks.
         """
         reader = self._workspace.reader(run_named(run))
         known = reader.metric_names()
@@ -146,9 +146,9 @@ class Watching:
         Of each token: log-probability when sampled, of the reference and after the update, KL, reward, value, advantage and more.
 
         Args:
-            run: The run's id.
-            step: Which step; 0 for the newest with recorded responses.
-            sample: Which response; -1 for the table of all of them without tokens.
+            run: The run's id, such as recording-improves; start_training and list_runs give them.
+            step: Which step, such as 12; 0 for the newest with recorded responses.
+            sample: Which response, such as 0, the first; -1 for the table of all of them without tokens.
         """
         name = run_named(run)
         steps = await asyncio.to_thread(lambda: self._workspace.reader(name).rollout_steps())
@@ -167,7 +167,7 @@ class Watching:
         A finding's fork, and each of next, hold what fork_run takes. A verdict of kind "exploiting the reward" or "collapsed" is bad news.
 
         Args:
-            run: The run's id.
+            run: The run's id, such as recording-improves; start_training and list_runs give them.
         """
         name = run_named(run)
         status = await asyncio.to_thread(self._workspace.status, name)
@@ -179,7 +179,7 @@ class Watching:
             "step": diagnosis["step"],
             "ended": status.state in ENDED,
             "verdict": diagnosis["verdict"],
-            "findings": [answers.advised(finding, saved) for finding in diagnosis["findings"]],
+            "findings": [answers.advised(finding, saved, not status.origin.only_read) for finding in diagnosis["findings"]],
             "next": [{"title": idea["title"], "why": idea["why"], "how": idea["how"], "settings": idea["changes"]}
                      for idea in ideas.get("ideas", []) if idea["how"] != "sweep"],
         }  # fmt: skip

@@ -35,6 +35,8 @@ from rlhf_studio.ui.learn.computing import NotComputed
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import number, text, whole_number
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.ui.talk.line import Line
+from rlhf_studio.ui.talk.offered import runs_with_policies
 from rlhf_studio.ui.visiting.identity import COOKIE_SECONDS
 from rlhf_studio.ui.visiting.modes import Mode
 
@@ -55,6 +57,7 @@ class ClassPage:
     Args:
         breaking: starts the runs of experiments.
         compute: the numbers of a lesson.
+        line: in which students wait to ask a model.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class ClassPage:
         workspace: Workspace,
         breaking: Breaking,
         compute: Callable[[Json], Any],
+        line: Line,
     ) -> None:
         self._access, self._room, self._workspace = access, access.room, workspace
-        self.breaking, self._compute = breaking, compute
+        self.breaking, self._compute, self._line = breaking, compute, line
         self._store, self._answering = ClassStore(workspace.root), Answering(workspace)
         self._rounds = Rounds(self._store, self._answering)
         self._holding = Holding(workspace.root)
@@ -83,6 +87,7 @@ class ClassPage:
         if left.get("link"):
             room.admit(left["link"])
             room.students_start_runs, room.names_allowed = left.get("runs") != OFF, left.get("names") != OFF
+            room.talks_to = left.get("talk", "")
             room.admit_teacher("" if self._access.token_only else kept_secret(self._workspace.root, TEACHER))
             room.students.know(self._store.students(), _places_of(left.get("places", "")))
         else:
@@ -95,6 +100,7 @@ class ClassPage:
     def end(self) -> None:
         """End the class: the link is no longer valid, and of each student only the typed name is kept. Raises StoreError."""
         self._room.end()
+        self._line.forget()
         self._store.end_class()
         forget_secret(self._workspace.root, TEACHER)
         self._workspace.forget_students()
@@ -152,16 +158,16 @@ class ClassPage:
 
         ``round`` is the version of the round that the page shows; where there is another one, ``present`` has it.
         """
-        teachers_page = self._room.teachers_page
+        room, teachers_page = self._room, self._room.teachers_page
         answer: Json = {
             "seq": teachers_page.seq,
             "page": teachers_page.page,
             "params": dict(teachers_page.params),
-            "ended": self._room.ended,
-            "start": self._room.start,
+            "ended": room.ended,
+            "start": room.start,
         }
-        answer |= {"came": len(self._room.students.came), "late": self._room.students.late}
-        answer |= {"round": self._rounds.version, "answered": self._rounds.answered}
+        answer |= {"came": len(room.students.came), "late": room.students.late}
+        answer |= {"round": self._rounds.version, "answered": self._rounds.answered, "talk": bool(room.talks_to), **self._line.counts}
         return answer if sent.member(data, "round") == answer["round"] else answer | {"present": self._round_for(data, request)}
 
     def _round_for(self, data: Any, request: gr.Request) -> Json:
@@ -222,7 +228,16 @@ class ClassPage:
             "names": room.names_allowed,
             "leads": room.teachers_page.seq > 0,
             "ended": room.ended,
+            "talk": room.talks_to,
+            "talk_runs": self._talk_runs(),
+            **self._line.counts,
         }
+
+    def _talk_runs(self) -> list[Json]:
+        try:
+            return [{"id": run["id"], "name": run["name"]} for run in runs_with_policies(self._workspace)]
+        except StoreError:  # the pages say what is wrong with the workspace
+            return []
 
     def _students_now(self) -> list[Json]:
         """Who has come, the first one first."""
@@ -235,8 +250,8 @@ class ClassPage:
     @callable_by(Role.OPERATOR)
     def _change(self, data: Any, request: gr.Request) -> Json:
         """What the teacher changes: ``renew`` the link (which also begins a class), the ``teacher``'s own link, ``runs`` and ``names`` of
-        students, how many ``places`` there are, whom to ``strike`` (a student's id, or "late" for all who are), where to ``lead``
-        ({page, params}, or null to stop), or the ``end``."""
+        students, the run that students may ask on the Talk page (``talk``, empty for none), how many ``places`` there are, whom to
+        ``strike`` (a student's id, or "late" for all who are), where to ``lead`` ({page, params}, or null to stop), or the ``end``."""
         self._access.require_operator(request, data)
         room = self._room
         if isinstance(data, dict) and "lead" in data:
@@ -251,6 +266,8 @@ class ClassPage:
             room.students_start_runs = runs
         if isinstance(names := sent.member(data, "names"), bool):
             self._allow_names(names)
+        if isinstance(run := sent.member(data, "talk"), str):
+            self._let_ask(run)
         if sent.member(data, "places") is not None:
             self._set_places(whole_number(data, "places", 0))
         if who := text(data, "strike", 40):
@@ -303,6 +320,17 @@ class ClassPage:
         self._room.know({})
         self._store.remove_names()
         self._workspace.forget_students(names=True)
+
+    def _let_ask(self, run: str) -> None:
+        """Students may ask the policies of this run, or nobody's any more."""
+        if run and run not in {known["id"] for known in self._talk_runs()}:
+            raise NotPossible("This run has no checkpoint that could answer.")
+        self._store.note(talk=run)
+        self._room.talks_to = run
+        if run:
+            self._line.warm()
+        else:
+            self._line.stop()
 
     @callable_by(Role.OPERATOR)
     def _ready(self, data: Any, request: gr.Request) -> Json:

@@ -34,6 +34,7 @@ class Classroom:
         self.students = Students()
         self.students_start_runs = True
         self.names_allowed = True
+        self.talks_to = ""  # the run that students may ask on the Talk page; empty while they may not
 
     # --- links ----------------------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class Classroom:
     def end(self) -> None:
         """The class is over: its link admits nobody, the teacher leads nobody, and all students and names are forgotten."""
         with self._lock:
-            self._token, self._names = "", {}
+            self._token, self._names, self.talks_to = "", {}, ""
             self._teachers_page = TeachersPage()
         self.students.know({}, self.students.places)
 

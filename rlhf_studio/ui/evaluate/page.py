@@ -97,7 +97,7 @@ class EvaluatePage:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
             if run.stage == "evaluation":
                 evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
-            elif run.stage in LEARN_POLICIES and not run.origin.imported and (steps := self._known_steps.of(run)):
+            elif run.stage in LEARN_POLICIES and run.origin.keeps_model and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps, "stage": run.stage})
         example = EXAMPLE_EVALUATION if self._workspace.recordings.knows(EXAMPLE_EVALUATION) else ""
         listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations, "example": example}

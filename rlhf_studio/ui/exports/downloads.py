@@ -16,12 +16,12 @@ from starlette.routing import Route
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.system import open_below
 
 ADDRESS = "/exports/{run}/{name}"
 TYPES = {".zip": "application/zip", ".html": "text/html; charset=utf-8", ".csv": "text/csv; charset=utf-8", ".jsonl": "application/jsonl"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}\.(zip|html|csv|jsonl)")
 CHUNK = 1 << 18
-_NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def is_download(name: str) -> bool:
@@ -35,11 +35,7 @@ def open_export(run_dir: Path, name: str) -> int:
         raise FileNotFoundError(name)
     descriptor = None
     try:
-        folder = os.open(run_dir / paths.EXPORTS, _NOFOLLOW | os.O_DIRECTORY)
-        try:
-            descriptor = os.open(name, _NOFOLLOW, dir_fd=folder)
-        finally:
-            os.close(folder)
+        descriptor = open_below(run_dir / paths.EXPORTS, name)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             return descriptor

@@ -30,7 +30,7 @@ class Suggestion:
 
 def suggested(runs: Iterable[RunStatus]) -> Suggestion | None:
     """The newest run that has ended and has answers to compare; ``runs`` are the newest first."""
-    ended = (run for run in runs if run.stage in SOURCES and run.state in ENDED and run.step > 0 and not run.origin.imported)
+    ended = (run for run in runs if run.stage in SOURCES and run.state in ENDED and run.step > 0 and run.origin.keeps_model)
     return next((Suggestion(run.run_id, run.name or run.run_id, run.stage) for run in ended), None)
 
 

@@ -121,15 +121,16 @@ class Comparing:
         readers, comparison = self._compared(data)
         usual = [name for name in _usual({run.stage for run in comparison.runs}) if name in comparison.metrics]
         metrics = [name for name in _metrics(data) if name in comparison.metrics] or usual
-        words = _words({reader.origin().unit for reader in readers})
+        words, alike = _words({reader.origin().unit for reader in readers}), set(comparison.one_scale)
         fields = {name: field for kind in reversed(STAGES.values()) for name, field in walk_fields(kind)}
         body = {
             "runs": [asdict(run) for run in comparison.runs],
             "groups": [asdict(group) for group in comparison.groups],
             "settings": [
-                {**asdict(row), "title": fields[row.setting].title if row.setting in fields else row.setting} for row in comparison.settings
+                {**asdict(row), "differs": row.differs(), "title": fields[row.setting].title if row.setting in fields else row.setting}
+                for row in comparison.settings
             ],
-            "metrics": [{"name": name, **_word(words, name)} for name in comparison.metrics],
+            "metrics": [{"name": name, "one_scale": name in alike, **_word(words, name)} for name in comparison.metrics],
             "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
             "prompts": [prompt.prompt for prompt in comparison.watched],
             "verdict": without_secrets(comparison.verdict),

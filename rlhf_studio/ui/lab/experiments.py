@@ -27,10 +27,11 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.forecast import time_of_another
+from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.form import describe_field, values_of
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.next_stage import next_stages
+from rlhf_studio.ui.lab.varying import known_settings
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 from rlhf_studio.ui.roles import Role, callable_by
@@ -79,6 +80,7 @@ class Experiments:
         """What the forms need of a run: its checkpoints, and its settings at ``step``, or at its beginning.
 
         ``stays`` are the settings that a new run from there cannot change, and ``suggested`` values without which it could not begin.
+        ``known`` are the settings that are known of a run whose ``values`` are not all its own; null for all others.
         """
         return await self._answer(self._looks, data, self._form)
 
@@ -128,7 +130,7 @@ class Experiments:
             "stays": _stays(type(config)) if step is not None else [],
             "suggested": {config.steps_setting: (step or 0) + config.planned_steps} if short else {},
             "titles": {name: info.title for name, info in fields.items() if "." in name},
-            "imported": bool(reader.origin().imported),
+            "known": known_settings(reader),
             "most_runs": MOST_RUNS,
         }
 
@@ -150,7 +152,8 @@ class Experiments:
         recipes = {recipe.name: recipe for recipe in list_recipes("ppo")}
         for idea in ideas:
             varied = with_values(config, idea["changes"]) if idea["how"] == "variation" else None
-            idea["takes"] = time_of_another(varied, self._workspace.root, recipes) if varied else ""
+            known = estimate(varied, self._workspace.root, recipes) if varied else None
+            idea["takes"] = known.text if known else ""
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
         return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}

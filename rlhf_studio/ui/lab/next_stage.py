@@ -56,7 +56,7 @@ def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[Nex
     """
     config = reader.config()
     checkpoints = reader.policies()
-    folder = _model(Path(checkpoints[-1].path)) if checkpoints and not reader.origin().imported else None
+    folder = _model(Path(checkpoints[-1].path)) if checkpoints and reader.origin().keeps_model else None
     if folder is None:
         return []
     texts = _texts(config)

@@ -1,17 +1,20 @@
-"""Others' logs as read-only runs: the text of a file that the browser read, or the path of a file or folder on this machine.
+"""Others' logs as read-only runs: a file that the browser read, or the path of a file or folder on this machine.
 
 A log is opened in a process of its own, so that a huge one cannot hold the app.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_text
+from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_sent
 from rlhf_studio.analysis.logs.open_log import Opened
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.runs.errors import StoreError
@@ -29,7 +32,11 @@ Json = dict[str, Any]
 
 
 class Opening:
-    """Opens one log at a time."""
+    """Opens one log at a time.
+
+    Attributes:
+        opened: called when a log has become a run.
+    """
 
     def __init__(self, workspace: Workspace, access: Access) -> None:
         self._workspace, self._access = workspace, access
@@ -37,11 +44,12 @@ class Opening:
         self._once = Once(lambda answer: "problem" not in answer)
         self._following = Following(workspace)
         self._closing = threading.Event()
+        self.opened: Callable[[], None] = lambda: None
 
     @callable_by(Role.OPERATOR)
     async def open_log(self, data: Any, request: gr.Request) -> Json:
-        """Open a log: its ``text`` with ``file_name``, or a ``path``; ``name`` is what the run is to be called, or empty, and ``tokenizer``
-        what cuts texts. With ``follow`` the path is read on while it grows.
+        """Open a log: its ``text``, or its bytes as ``base64``, with ``file_name``, or a ``path``; ``name`` is what the run is to be
+        called, or empty, and ``tokenizer`` what cuts texts. With ``follow`` the path is read on while it grows.
 
         Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made. A log that
         is followed gives ``following``, and the ``run`` where it has a response already.
@@ -50,7 +58,9 @@ class Opening:
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
         try:
-            return await self._work.run(lambda: self._once.answer(data, lambda: self._opened(data)))
+            answer = await self._work.run(lambda: self._once.answer(data, lambda: self._opened(data)))
+            self.opened()
+            return answer
         except ConfigError as error:
             return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
         except (StoreError, ValueError, OSError, TooBusy) as error:
@@ -76,16 +86,27 @@ class Opening:
         return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
 
     def _read(self, data: Any) -> Opened:
-        text, file_name = sent.member(data, "text"), sent.member(data, "file_name")
+        content, file_name = _content(data), sent.member(data, "file_name")
         path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
         if len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
-        if isinstance(text, str) and text:
+        if content:
             called = file_name if isinstance(file_name, str) else "log.jsonl"
-            return open_log_text(text, called, self._workspace.root, name, self._tick, tokenizer=tokenizer)
+            return open_log_sent(content, called, self._workspace.root, name, self._tick, tokenizer=tokenizer)
         if path:
             return open_log_apart(_path_of(path), self._workspace.root, name, self._tick, tokenizer=tokenizer)
         raise ValueError("Choose a file, or give the path of a file or folder on the app's machine.")
+
+
+def _content(data: Any) -> bytes:
+    """The file that the browser read; empty where it sent none. Raises ValueError for what is no base64."""
+    text, encoded = sent.member(data, "text"), sent.member(data, "base64")
+    if isinstance(encoded, str):
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except binascii.Error as error:
+            raise ValueError("The file came damaged. Choose it again.") from error
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
 
 
 def _short_text(data: Any, field: str) -> str:

@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
+from rlhf_studio.regular import read_regular
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import check_settings, refuse_only_read
 from rlhf_studio.runs.lab.names import fork_name
 from rlhf_studio.runs.lab.resuming import RESUMABLE, check_resumed
 from rlhf_studio.runs.paths import is_recording
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus
+from rlhf_studio.runs.records import Origin, RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.sent import member
 
+MOST_SETTINGS_BYTES = 1 << 20
 GONE = "The run that these settings came from is no longer there."
 Json = dict[str, Any]
 
 
 def handed_over(reader: RunReader) -> Json:
-    """A run's settings as the Train page's form takes them. ``parent`` is the run's id. It is empty for a recording and for a run without a
-    model to train: a run from their settings is no variation of them."""
-    return {**settings_of(reader), "parent": "" if reader.origin().imported or is_recording(reader.run_dir) else reader.run_dir.name}
+    """A run's settings as the Train page's form takes them. ``parent`` is the run's id. It is empty for a recording and for a run that only
+    others can train: a run from their settings is no variation of them."""
+    return {**settings_of(reader), "parent": "" if reader.origin().only_read or is_recording(reader.run_dir) else reader.run_dir.name}
+
+
+def may_copy(origin: Origin) -> bool:
+    """Whether a new run can begin with a run's settings: all are known, and none stands for what is in a program's memory."""
+    return origin.settings_known and origin.kind != "program"
+
+
+def copied(reader: RunReader) -> Json:
+    """:func:`handed_over` where that is possible. Raises StoreError where it is not."""
+    origin = reader.origin()
+    if not may_copy(origin):
+        raise StoreError(f"The run {reader.run_dir.name} {origin.only_read}", "state")
+    return handed_over(reader)
+
+
+def known_settings(reader: RunReader) -> Json | None:
+    """Of a run that another program has trained the settings that it gave, by our names, and its own as they are. None for runs of our own,
+    whose settings are all known."""
+    origin = reader.origin()
+    if origin.settings_known:
+        return None
+    ours = settings_of(reader)["values"]
+    known = {name: value for name, value in ours.items() if origin.knows(name)}
+    try:
+        theirs = json.loads(read_regular(reader.run_dir / paths.TRAINER, MOST_SETTINGS_BYTES, follow=False))
+    except (OSError, ValueError):
+        theirs = {}  # a log that was opened has none
+    own = theirs.pop("args", {}) if isinstance(theirs, dict) else {}
+    return {**known, **{f"trainer.{name}": value for name, value in {**theirs, **own}.items() if name not in known}}
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.forecast import slower_here
+from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.once import Once, nonce_of
-from rlhf_studio.ui.outlook import recipe_minutes
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json, language_of, member
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
@@ -168,16 +167,14 @@ def _recorded(experiment: Experiment) -> Json | None:
 
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
     """How long these runs of the recipe take, one after the other, as a sentence; empty where nobody can tell."""
-    recipe = load_recipe(RECIPE)
-    scaled = [recipe_minutes(config, recipe) for config in configs]
-    known = [minutes for minutes in scaled if minutes is not None]
+    recipe, recipes = load_recipe(RECIPE), {listed.name: listed for listed in list_recipes()}
+    each = [estimate(config, workspace.root, recipes, recipe, earlier=False) for config in configs]
+    known = [one for one in each if one is not None]
     if not known or len(known) < len(configs):
         return ""
     what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
-    slower = slower_here(workspace.root, configs[0], {listed.name: listed for listed in list_recipes()})
-    if slower is not None:
-        return f"{what} about {duration(60 * slower * sum(known))}, going by the newest run on this machine."
-    return f"{what} about {duration(60 * sum(known))} on two CPU cores that do nothing else."
+    where = " on two CPU cores that do nothing else" if known[0].source == "recipe" else ", going by the newest run on this machine"
+    return f"{what} about {duration(sum(one.high for one in known))}{where}."
 
 
 def _side(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:

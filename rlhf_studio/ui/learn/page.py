@@ -15,6 +15,7 @@ from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
+from rlhf_studio.ui.help.page import help_shelf, help_text
 from rlhf_studio.ui.learn.computing import Computer, NotComputed, lessons_service
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
@@ -66,7 +67,10 @@ class LearnPage:
         async def learn_teach(data: Any, request: gr.Request) -> Response:
             return await _bounded(self._few["teach"], partial(self.teaching.learn_teach, data, request))
 
-        return html.panel("learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *more])
+        own = (help_shelf, help_text)
+        return html.panel(
+            "learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *own, *more]
+        )
 
     def expect(self) -> None:
         """Somebody has opened the app, and may open this page next. So the process that computes loads what it needs, unless a run

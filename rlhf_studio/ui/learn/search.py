@@ -1,7 +1,8 @@
-"""Search on the Learn page: lessons, scenes, their texts and questions, terms, stations, code, and every name of TRL's PPO.
+"""The one search of the app, on Learn and in Help: lessons, scenes, their texts and questions, terms, stations, code, documents, settings,
+the doctor's checks, and every name of TRL's PPO.
 
 SQLite's full-text index (FTS5) does the work, in memory: words by their stems (its tokenizer ``porter`` over ``unicode61``, which keeps
-the letters of every script), results by bm25.
+the letters of every script), results by bm25. Chinese has no spaces: each of its characters is a word, and a query asks for pairs of them.
 """
 
 from __future__ import annotations
@@ -22,22 +23,38 @@ from rlhf_studio.lessons.kit.code import excerpt
 from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.trl.names import NameAnswer, answers
 from rlhf_studio.ui import sent
-from rlhf_studio.ui.learn.search_places import GREEK, OTHER_WORDS, PAGES, plain
+from rlhf_studio.ui.learn.search_help import rows
+from rlhf_studio.ui.learn.search_places import GREEK, HAN, HAN_EMPTY, OTHER_WORDS, PAGES, plain
 from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that may be a part of a name of TRL
-WEIGHTS = {"lesson": 1.6, "station": 1.2, "scene": 1.2, "question": 1.0, "term": 1.0, "code": 0.6, "page": 1.2}
+WEIGHTS = {
+    "lesson": 1.6,
+    "station": 1.2,
+    "scene": 1.2,
+    "question": 1.0,
+    "term": 1.0,
+    "code": 0.6,
+    "page": 1.2,
+    "document": 1.0,
+    "setting": 0.9,
+    "check": 0.9,
+}
 """How much a result of a kind counts beside the others."""
 IGNORED = frozenset(
     re.findall(
         r"\w+",
-        "a an and are as at be by can do does for from how i if in is it my of on or the to vs was what when where why with",
+        "a about all an and any are as at be by can did do does doing done for from get give go have here how i if in is it just let like "
+        "look make me my not of on or our out part put should so some take than that the their them then there these they this those to us "
+        "use used vs want was we what when where which who why will with would you your",
     )
 )
 SHORTEST_STEM = 5
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
 _WORD = re.compile(r"\w+")
+_RUN = re.compile(rf"{HAN.pattern}+|(?:(?!{HAN.pattern}).)+", re.DOTALL)
+_QUOTED = re.compile(r'"([^"]+)"')
 _TABLE = (
     "CREATE VIRTUAL TABLE places USING fts5(title, lesson, body, other, weight UNINDEXED, tokenize = 'porter unicode61', prefix = '2 3')"
 )
@@ -71,8 +88,10 @@ def results_of(query: str, language: str = "en") -> list[Json]:
 
     A name of TRL comes first when the query is that name, or when the query looks like code. Names that only contain the query come last.
     """
-    near = named(query)
-    first = [name for name in near if name.name.lower() == query.strip().lower() or _LIKE_CODE.search(query)]
+    words = [word for word in query.strip(" ?.").split() if word.lower() not in IGNORED]
+    wanted = words[0] if len(words) == 1 else query  # "What is null_ref_context?" asks for that name
+    near = named(wanted)
+    first = [name for name in near if name.name.lower() == wanted.strip().lower() or _LIKE_CODE.search(wanted)]
     last = [name for name in near if name not in first]
     best: dict[str, Json] = {}
     for expression in fts_queries(query):
@@ -81,7 +100,17 @@ def results_of(query: str, language: str = "en") -> list[Json]:
             best.setdefault(f"{entry.kind} {entry.title} {address}", _result(entry, expression))
         if len(best) >= MOST:
             break
-    return [*map(_named, first), *list(best.values())[: MOST - len(near)], *map(_named, last)]
+    ranked = sorted(best.values(), key=lambda result: _as_typed(result, query))
+    return [*map(_named, first), *ranked[: MOST - len(near)], *map(_named, last)]
+
+
+def _as_typed(result: Json, query: str) -> int:
+    """Which results come first: a title that is the query's words, if they are several, with a place and without; then one that begins
+    with them."""
+    typed, words = plain(query).split(), plain(result["title"]).split()
+    if len(typed) < 2 or words[: len(typed)] != typed:
+        return 3
+    return 2 if words != typed else int(not result["to"])
 
 
 def fts_queries(query: str) -> Iterator[str]:
@@ -89,7 +118,7 @@ def fts_queries(query: str) -> Iterator[str]:
 
     Each word is a quoted string, so nothing that a person types is an operator.
     """
-    words = _WORD.findall(plain(query))
+    words = list(_words(query))
     telling = [word for word in words if word not in IGNORED and not word.isdigit()] or words
     if not telling:
         return
@@ -98,6 +127,15 @@ def fts_queries(query: str) -> Iterator[str]:
     yield " OR ".join([*finished, f"{last}*"])
     if not finished and len(telling[0]) > SHORTEST_STEM:  # an unfinished ending, as in "whiteni": its stem is shorter
         yield " OR ".join(f'"{telling[0][:length]}"*' for length in range(SHORTEST_STEM, len(telling[0])))
+
+
+def _words(query: str) -> Iterator[str]:
+    """The words of a query; of Chinese each pair of characters that stand together, as a phrase."""
+    for piece in _RUN.findall(HAN_EMPTY.sub(" ", query)):
+        if HAN.match(piece):
+            yield from (" ".join(piece[at : at + 2]) for at in range(max(len(piece) - 1, 1)))
+        else:
+            yield from _WORD.findall(plain(piece))
 
 
 class Index:
@@ -124,7 +162,8 @@ class Index:
 
 def _weight(entry: Findable) -> float:
     """The weight of an entry among the others; code has the largest weight where the tour explains it."""
-    return WEIGHTS[entry.kind] * (2 if entry.kind == "code" and "place" in entry.to else 1)
+    further = entry.kind == "setting" and "tab" not in entry.to  # of a stage beside PPO
+    return WEIGHTS[entry.kind] * (2 if entry.kind == "code" and "place" in entry.to else 0.6 if further else 1)
 
 
 @cache
@@ -145,7 +184,9 @@ def _all(language: str) -> Iterator[Findable]:
     for name, term in GLOSSARY.items():
         yield Findable("term", term.title, f"{term.meaning} {term.good} {name}", {})
     for where, title, text in PAGES:
-        yield Findable("page", title, text, {}, where)
+        yield Findable("page", title, text, {"tab": where.removesuffix(" tab").lower()}, where)
+    for row in rows():
+        yield Findable(*row)
     for kind, shelf_name in (("station", shelf.TOUR), ("lesson", shelf.LESSONS)):
         for lesson in shelf.entries(language, shelf_name):
             lesson_text = shelf.text_of(lesson.name, language)
@@ -184,7 +225,7 @@ def _prose(piece: Any) -> str:
     if isinstance(piece, str):
         return piece
     if isinstance(piece, list):
-        joined = " " if piece and isinstance(piece[0], dict) and "kind" in piece[0] and _is_block(piece[0]) else ""
+        joined = " " if piece and isinstance(piece[0], dict) and _is_block(piece[0]) else ""
         return joined.join(_prose(part) for part in piece)
     if piece.get("kind") == "code" and "text" in piece:
         return str(piece["text"])
@@ -217,7 +258,8 @@ def _leaves(tree: Any) -> Iterator[str]:
 def _result(entry: Findable, expression: str) -> Json:
     """A result for the page. The extract is the part of the text around the first word of the query."""
     text = " ".join(entry.text.split())
-    at = min((position for word in _WORD.findall(expression.lower()) if (position := text.lower().find(word)) >= 0), default=0)
+    words = [word.replace(" ", "") if HAN.match(word) else word for word in _QUOTED.findall(expression)]
+    at = min((position for word in words if (position := text.lower().find(word)) >= 0), default=0)
     first = text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1
     piece = text[first : first + EXTRACT]
     reaches_end = first + EXTRACT >= len(text)

@@ -1,4 +1,4 @@
-"""What the Learn page's search knows beside the lessons' texts: pages outside Learn, and other words for some lessons."""
+"""What the search knows beside the texts: the app's other pages, other words for some places, and how words are written alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ GREEK = {
     **{"π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "θ": "theta"},
 }
 _GREEK = str.maketrans({letter: f" {name} " for letter, name in GREEK.items()})
+
+HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+"""A Chinese character."""
+HAN_EMPTY = re.compile("为什么|什么|怎么|如何|是否|的|是|吗|呢|了|在|和|与")
+"""Words of Chinese questions that tell nothing."""
 
 _SPELLING = re.compile(r"(?<=[a-z]{3})is(?=(?:e|ed|es|ing|ation|ations)\b)")
 
@@ -25,22 +30,6 @@ PAGES = (
         "The Evaluate tab compares checkpoints and models: win rate, scores, answers side by side.",
     ),
     (
-        "docs/many-gpus.md",
-        "Several GPUs, processes and machines",
-        "Distributed training (multi-GPU): engine.processes, accelerate, FSDP.",
-    ),
-    (
-        "docs/data.md",
-        "Chat template: prompts for a chat model",
-        "The setting data.chat_template writes each prompt as the tokenizer of the policy defines.",
-    ),
-    (
-        "docs/planner.md",
-        "GPU memory and time before a run",
-        "How much memory a run needs, for a 7B model too, and how long it takes.",
-    ),
-    ("docs/export.md", "Export: take the trained model home", "Weights, merged adapters, tables, and push to the hub."),
-    (
         "Talk tab",
         "Talk to a checkpoint",
         "Write prompts of your own, chat with a checkpoint, and see each token's probability.",
@@ -55,26 +44,39 @@ PAGES = (
 """What is found outside Learn: where, a title, and what is said of it."""
 
 OTHER_WORDS = {
-    "before_the_loop": "start of train",
+    "before_the_loop": "start of train, all the setup before it",
     "beyond": "DPO versus PPO",
     "clip/ratio": "gradient at a ratio with a negative advantage",
+    "docs/api.md": "REST API, HTTP, endpoints",
+    "docs/deploy.md#a-gradio-space": "deploy to a Space, deploy a Space, host it on Spaces",
+    "docs/faq.md#which-label-of-a-sentiment-classifier-is-the-reward": "the positive reward is extracted",
+    "docs/feedback.md#results": "inter-annotator agreement",
+    "docs/planner.md": "how much memory a 7B model needs",
+    "docs/data.md#chats": "chat template",
+    "docs/many-gpus.md": "multi-GPU, distributed training",
     "gae": "gamma and lambda",
+    "gae/constants": "detach the result from the computation graph, no_grad",
+    "gae/right_to_left": "computation in reverse, reversed, backwards",
     "gae/whitening": "normalize normalise standardize advantages",
     "lora/memory": "GPU memory VRAM OOM out of memory",
     "lora/start_and_merge": "merge_and_unload",
     "logprobs/which_tokens": "why mask the query, the prompt, the padding",
     "policy_and_value": "value model, value network, value function, critic",
-    "query_and_response/only_the_response": "what happens after the stop token, EOS, end token",
+    "policy_and_value/where_the_trunk_is": "getattr, critic_backbone, base_model_prefix",
+    "query_and_response/only_the_response": "focus on the response, not on the query, what happens after the stop token, EOS, end token",
     "reference/memory": "four models, GPU memory, VRAM, ZeRO-3, DeepSpeed, 7B",
+    "reference/switch": "what adapters are doing, PEFT support, peft_config",
     "rewards": "beta, the KL coefficient",
     "rewards/dice": "k1 vs k3",
     "what_goes_wrong/two_curves": "reward hacking, over-optimisation, exploits the judge",
+    "rlhf/only_good": "fine-tune on positive reviews, SFT",
     "tour.whitening": "normalize normalise standardize advantages",
 }
-"""Words that people ask with and a text does not have, by the place that answers them: a lesson, ``lesson/scene``, or a station."""
+"""Words that people ask with and a text does not have, by the place that answers them: a lesson, ``lesson/scene``, a station, a section of
+a document (``docs/api.md#anchor``), a setting or a check of the doctor."""
 
 
 def plain(text: str) -> str:
-    """Text in the form that is searched: Greek letters by name, names split at their capitals, -ize written -ise."""
-    spread = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.translate(_GREEK))
+    """Text in the form that is searched: Greek letters by name, names split at their capitals, Chinese characters apart, -ise as -ize."""
+    spread = HAN.sub(r" \g<0> ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.translate(_GREEK)))
     return _SPELLING.sub("iz", spread.lower())

@@ -5,22 +5,25 @@ Each is read once and kept for everybody who asks later. Any thread may look up 
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.regular import read_regular
-from rlhf_studio.runs import paths
-from rlhf_studio.ui.form import settings_of
-from rlhf_studio.ui.lab.varying import handed_over
+from rlhf_studio.ui.lab.varying import handed_over, known_settings
 from rlhf_studio.ui.live import payloads, responses
 
 MOST_KEPT = 128
 BEST = -1
 """As a sample: the response with the step's best score."""
+
+
+def _known(reader: Any) -> dict[str, Any]:
+    """``known``: the settings of a run of which not all are known; nothing for others."""
+    known = known_settings(reader)
+    return {} if known is None else {"known": known}
+
 
 _KINDS: dict[str, Callable[[Any, int, int], bytes]] = {
     "samples": responses.samples,
@@ -28,28 +31,9 @@ _KINDS: dict[str, Callable[[Any, int, int], bytes]] = {
     "watched": lambda reader, step, sample: responses.watched_payload(reader.watched(ends=True)),
     "answer": lambda reader, step, sample: responses.answer_payload(reader.watched(ends=True), sample),
     "scratch": lambda reader, step, sample: responses.scratch_payload(reader.scratch(), sample, responses.ppo_of(reader)),
-    "settings": lambda reader, step, sample: payloads.encode_text({**handed_over(reader), **_known_settings(reader)}),
+    "settings": lambda reader, step, sample: payloads.encode_text({**handed_over(reader), **_known(reader)}),
     "log": lambda reader, step, sample: payloads.encode_text({"text": without_secrets(reader.log_tail())}),
 }
-MOST_SETTINGS_BYTES = 1 << 20
-
-
-def _known_settings(reader: Any) -> dict[str, Any]:
-    """``known``: of a run that another program has trained the settings that it gave, by our names, and its own as they are. Nothing for
-    runs of our own: all of theirs are known."""
-    origin = reader.origin()
-    if origin.settings_known:
-        return {}
-    ours = settings_of(reader)["values"]
-    known = {name: ours[name] for name in origin.settings_given if name in ours}
-    try:
-        theirs = json.loads(read_regular(reader.run_dir / paths.TRAINER, MOST_SETTINGS_BYTES, follow=False))
-    except (OSError, ValueError):
-        theirs = {}  # a log that was opened has none
-    own = theirs.pop("args", {}) if isinstance(theirs, dict) else {}
-    return {"known": {**known, **{f"trainer.{name}": value for name, value in {**theirs, **own}.items()}}}
-
-
 KINDS = frozenset(_KINDS)
 _OF_A_SAMPLE = ("samples", "tokens", "answer", "scratch")
 _CHANGING = ("watched", "answer", "scratch")  # with every commit

@@ -21,7 +21,7 @@ from rlhf_studio.config.bundled import Recording
 from rlhf_studio.config.stages import SupervisedConfig
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
-from rlhf_studio.runs.pace import recent_pace, seconds_left
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, Origin, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
@@ -168,7 +168,7 @@ def status_payload(
     ``first_and_last`` are, for an ended run, each metric's value at the first step and its mean over the last tenth; else empty: what the
     page then shows of each metric, as ``first`` and ``last``.
     """
-    pace = recent_pace(series.column("time/total"))
+    pace = step_seconds(series.column(STEP_TIME))
     compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,

@@ -77,7 +77,7 @@ def _row(look: PartLook, workspace: Path) -> Json:
     memory = look.report.memory_estimate
     beside = f", and about {format_bytes(look.more_memory)} for the reward model" if look.more_memory else ""
     known = forecast.whole_time(look.config, look.report, recipe, workspace, recipes, SpeedMeasurement(workspace))
-    time = f"at most {duration(60 * look.minutes)}" if look.minutes else (known or outlook.unknown_time(look.config))["value"]
+    time = f"at most {duration(60 * look.minutes)}" if look.minutes else known["value"]
     return {
         **row,
         "text": outlook.sentence(look.config, recipe, look.report.prompts, look.policies),

@@ -1,13 +1,12 @@
 """The Talk page: what it can ask. It is drawn by ``assets/talk/``.
 
-Everyone may see which policies there are; asking one starts a process and loads models, so it is for operators. The page polls for
-the events of its own job, whose key nobody else knows.
+Everyone may see which policies there are; asking one starts a process and loads models, so it is for operators, and for students of a
+class in their line (:mod:`.students`). The page polls for the events of its own job, whose key nobody else knows.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,9 +15,9 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.child_process.service import Busy, Service
+from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.glossary import glossary
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
@@ -27,15 +26,14 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import QuestionRefused
+from rlhf_studio.ui.talk.offered import runs_with_policies
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT, MOST_TOKENS, SAMPLING, request_of
+from rlhf_studio.ui.talk.students import StudentTalk
 
-MOST_RUNS = 200
 COLOURS = ("kl", "rewards", "logprobs", "entropy")
 WORDS = ("logprobs", "ref_logprobs", "kl", "rewards", "entropy", "values", "probability", "score", "gold")
 Json = dict[str, Any]
 _counter = itertools.count(1)
-
-WITH_POLICY = ("ppo", "sft", "dpo")  # the stages whose runs train a model that writes
 
 
 class TalkPage:
@@ -43,10 +41,11 @@ class TalkPage:
 
     Args:
         service: answers, in a child process of the kind "talk".
+        students: what those of a class may ask; None in an app that has no class.
     """
 
-    def __init__(self, workspace: Workspace, access: Access, service: Service) -> None:
-        self._workspace, self._access, self._service = workspace, access, service
+    def __init__(self, workspace: Workspace, access: Access, service: Service, students: StudentTalk | None = None) -> None:
+        self._workspace, self._access, self._service, self._students = workspace, access, service, students
         self.component: gr.HTML | None = None
 
     def open(self, run_id: str) -> dict[str, Any]:
@@ -60,7 +59,8 @@ class TalkPage:
         async def news(data: Any, request: gr.Request) -> Response:
             return self.news(data, request)
 
-        self.component = panel("talk", ["talk_train"], [self.boot, self.policies, self.ask, news, self.halt, *functions])
+        more = [*functions, *(self._students.functions() if self._students else [])]
+        self.component = panel("talk", ["talk_train"], [self.boot, self.policies, self.ask, news, self.halt, *more])
         return self.component
 
     # --- what the page asks; the first two change nothing ------------------------------------------------------------------------
@@ -68,13 +68,12 @@ class TalkPage:
     @callable_by(Role.VIEWER)
     def boot(self, data: Any, request: gr.Request) -> Json:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
-        own = self._access.rights(request, data)
+        own = self._access.rights(request, data) | (self._students.offer(data, request) if self._students else {})
         try:
-            runs = [run for run in self._workspace.runs() if run.stage in WITH_POLICY and _has_policy(self._workspace, run.run_id)]
+            rows = runs_with_policies(self._workspace)
         except StoreError as error:
             return {**own, "problem": str(error), "runs": []}
-        rows = [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
-        return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, **_STATIC}
+        return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_STATIC}
 
     @callable_by(Role.VIEWER)
     def policies(self, data: Any, request: gr.Request) -> Json:
@@ -116,19 +115,6 @@ class TalkPage:
         """Stop an answer."""
         jobs.cancel(self._service, self._access, data, request)
         return {}
-
-
-def _has_policy(workspace: Workspace, run_id: str) -> bool:
-    for folder in (paths.CHECKPOINTS, paths.SNAPSHOTS):
-        try:
-            names = os.listdir(workspace.run_dir(run_id) / folder)
-        except FileNotFoundError:
-            continue
-        except (OSError, StoreError, ValueError):
-            return False
-        if any(paths.checkpoint_step(name) is not None for name in names):
-            return True
-    return False
 
 
 def _quantities() -> list[Json]:

@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a further name under which the app is reached, for instance through a proxy; may be given again (also: {HOSTS_VARIABLE})",
     )
+    made.add_argument("--browser", action="store_true", help="open the page in the browser of this machine, where a person sits before it")
     made.add_argument("--classroom", action="store_true", help="a class: students watch, learn and start small runs of their own")
     made.add_argument("--read-only", action="store_true", help="let people watch runs, not start or change them")
     made.add_argument(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
@@ -35,3 +37,10 @@ def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
     else:
         lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
     return [*lines, f"  {operator_link(url, token)}"]
+
+
+def has_screen(environment: Mapping[str, str], system: str = sys.platform) -> bool:
+    """Whether a browser that this process opens would appear before the person who started it."""
+    if environment.get("SSH_CONNECTION"):
+        return False
+    return system in ("darwin", "win32") or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))

@@ -188,10 +188,14 @@ def test_logs_that_do_not_give_all_settings_are_no_seeds_of_each_other(tmp_path:
 
     bare = compare([log("a", 0.1), log("b", 0.9)])
     assert [group.runs for group in bare.groups] == [[0], [1]] and bare.settings == []
-    assert bare.verdict.startswith("“b” reaches a score of 0.90 against 0.10 for “a”")
-    assert bare.verdict.endswith("In which settings they differ is not known.") and "seed" not in bare.verdict
+    assert bare.verdict.startswith("These runs are not ranked, because it is not known whether the reward is the same: ")
+    assert bare.verdict.endswith(": “a” went from 0.10 to 0.10 and “b” went from 0.90 to 0.90.")
+    assert bare.one_scale == ["objective/kl"] and bare.metrics == ["objective/scores", "objective/kl"]
     assert [run.seed for run in bare.runs] == [None, None]
-    assert sum("from a log that does not give all settings" in note for note in bare.notes) == 2
+    assert [note for note in bare.notes if "are known" in note] == [
+        "Not all settings are known of “a” and “b” (read from a log): such a run is not averaged with others, and a setting that is not "
+        "known is shown as “–”."
+    ]
 
     ours = run(tmp_path / "ours", None, seed=3, scores=level(0.5), ppo={"kl_coef": 0.2})
     seed = run(tmp_path / "seed", None, seed=4, scores=level(0.5), ppo={"kl_coef": 0.2})
@@ -203,6 +207,34 @@ def test_logs_that_do_not_give_all_settings_are_no_seeds_of_each_other(tmp_path:
         "engine.seed": [3, "–", 4, "–"],
     }
     assert [run.settings_known for run in mixed.runs] == [True, False, True, False]
+    assert [row.setting for row in mixed.settings if row.differs()] == ["ppo.steps", "ppo.kl_coef", "engine.seed"]
+
+
+def test_runs_of_others_say_who_trains_them_and_share_no_cell(tmp_path: Path) -> None:
+    """A watched loop, a log and a program that keeps its reward to itself: all three have the default reward in their files."""
+    watched = Origin(imported="Python", settings_known=False, settings_given=["ppo.kl_coef"], controls=[])
+    log = Origin(imported="verl.jsonl", settings_known=False, settings_given=["ppo.kl_coef"])
+    bare, program = Origin(imported="board.jsonl", settings_known=False), Origin(program="lib.py")
+    named = (("loop", watched, 0.05), ("verl", log, 0.05), ("board", bare, 0.5), ("mine", program, 0.1), ("ours", program, 0.1))
+    readers = [
+        run(tmp_path / name, None, scores=level(place), seed=place, origin=origin, ppo={"kl_coef": beta})
+        for place, (name, origin, beta) in enumerate(named)
+    ]
+    comparison = compare(readers)
+    assert [group.runs for group in comparison.groups] == [[0], [1], [2], [3], [4]]
+    assert comparison.verdict.startswith("These runs are not ranked")
+    (note,) = (note for note in comparison.notes if "settings are known" in note)
+    assert "of “verl” and “board” (read from a log), “loop” (trained outside this app) and “mine” and “ours” (made by a program" in note
+
+    table = sweep_table(readers[:4], "objective/kl")
+    assert (table.settings, table.rows, table.left_out) == (["ppo.kl_coef"], [0.05, 0.1], [2])  # 0.5 is a default of ours
+    shared, alone = (cell for (cell,) in table.cells)
+    assert shared is not None and (shared.runs, shared.mean, shared.low) == ([0, 1], None, 2.0)
+    assert alone is not None and (alone.runs, alone.mean) == ([3], 2.0)
+    with pytest.raises(ValueError, match="not ranked, because it is not known whether the reward is the same"):
+        sweep_table(readers[:4], "objective/scores")
+    with pytest.raises(ValueError, match="do not differ in any that is known"):
+        sweep_table([readers[0], readers[2]], "objective/kl")
 
 
 def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ CLAIMS: Claims = {
     },
     "check_yourself": {
         "right means: shifted, and no padding before the text or positions from the mask": lambda n: (
-            (n["verdict"] == "right") == (n["shifted"] and (n["side"] == "right" or n["pads"] == 0 or n["with_positions"]))
+            (n["verdict"] == "right") == (n["shifted"] and (n["side"] == "on_right" or n["pads"] == 0 or n["with_positions"]))
         ),
         "right is what one next token after the other gives": lambda n: n["verdict"] == "wrong" or same(n["found"], n["truth"], EDGE),
     },

@@ -35,6 +35,14 @@ CLAIMS: Claims = {
         "a trained head is better than any new one": lambda n: n["trained"] > n["highest"],
         "a head is drawn as wide as one over the root of its size": lambda n: abs(n["spread"] * n["head_numbers"] ** 0.5 - 1) < 0.25,
     },
+    "loaded_as": {
+        "only the reward model's files have a score head, and none has a value head": lambda n: (
+            (n["new"] == "from_files") == (n["way"] == "causal" or (n["way"], n["folder"]) == ("classifier", "reward_model"))
+        ),
+        "a head is as wide as the world's models, 160": lambda n: (
+            n["head_numbers"] in {"causal": (1236 * 160,), "classifier": (160, 320), "policy": (160 + 1,)}[n["way"]]
+        ),
+    },
     "where_read": {
         "the engine reads the last real token": lambda n: n["trap"] == "pad_is_end" or close(n["truth"], n["engine"]),
         "without padding only a pad token that is the end token does harm": lambda n: (

@@ -125,7 +125,7 @@ def read(requests: queue.SimpleQueue[str]) -> None:
     """Pass lines on. When there are no more, the engine is gone: end this process, also while the function is running."""
     for line in sys.stdin:
         requests.put(line)
-    if os.getpgrp() == os.getpid():
+    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # and whatever the function started
     os._exit(0)
 

@@ -1,6 +1,6 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
-import { el, fill, memory, setText } from "../shared/dom.js";
+import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { Poll } from "../shared/poll.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
@@ -47,11 +47,13 @@ export function classTools(host, line, server, { teaches, plays }) {
 /** @param plays  whether this was a student of the class when the page was opened */
 function studentTools(line, server, plays) {
   const [follow, name] = [new Follow(), new NameLine(server)];
-  const [nodes, usual] = [[follow.node, name.node], [...line.childNodes]];
+  const toTalk = pushButton("rs-link rs-class-try", "Ask the model", () => address.lead("talk", {}));
+  const [nodes, usual] = [[follow.node, toTalk, name.node], [...line.childNodes]];
   let [ended, was, shown] = [false, plays, ""]; // was: in the class once; shown: in place of the usual line
   const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
   const now = (told) => {
     follow.take(told);
+    show(toTalk, told.talk && was && !told.ended);
     if (told.ended && !ended) say("The class has ended. You can go on reading and watching.");
     ended = told.ended;
   };
@@ -131,11 +133,12 @@ function teacherTools(host, server, card, changed) {
     }
     if (leading && (told.ended || (led && told.seq === 0))) keep(false); // it was stopped, by another page perhaps
     led = leading && told.seq > 0;
-    const newest = `${told.came} ${told.late}`;
+    const newest = [told.came, told.late, told.asking, told.asked].join(" ");
     if (newest !== came && dialog?.node.open) dialog.refresh(() => server.class_link({}));
     came = newest;
     const leads = leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class";
-    setText(button, told.late ? `${leads}, ${told.late} without a place` : leads);
+    const asking = told.asking ? `${told.asking} ${told.asking === 1 ? "asks" : "ask"} the model` : "";
+    setText(button, [leads, told.late ? `${told.late} without a place` : "", asking].filter(Boolean).join(", "));
     return undefined;
   };
   return { nodes: [button, ask, said], now };

@@ -1,6 +1,6 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
-import { el, fill, pushButton, setText, show, svg } from "../shared/dom.js";
-import { clock, counted } from "../shared/format.js";
+import { each, el, fill, pushButton, setText, show, svg } from "../shared/dom.js";
+import { clock, counted, readable } from "../shared/format.js";
 import { whyNot } from "../shared/visit.js";
 
 const BORDER = 4; // that cameras need
@@ -25,6 +25,7 @@ export class ClassDialog {
       this.lead(answer.leads, lead),
       this.check("runs", answer.runs, "Students may start small runs of their own"),
       this.check("names", answer.names, "Students may type a name; turning this off removes the names"),
+      this.tryIt(),
     );
     this.places = el("input", { type: "number", class: "rs-input", min: "1", max: String(answer.most_places) });
     this.places.addEventListener("change", () => this.do({ places: Number(this.places.value) }));
@@ -57,6 +58,33 @@ export class ClassDialog {
     const box = el("input", { type: "checkbox", checked: on });
     box.addEventListener("change", () => this.do({ [name]: box.checked }));
     return el("label", {}, box, ` ${words}`);
+  }
+
+  /** Students ask a run's policies on their Talk page: which run, and how many ask. */
+  tryIt() {
+    const tell = () => this.do({ talk: this.tries.checked ? this.talkRun.value : "" });
+    this.tries = el("input", { type: "checkbox", onchange: tell });
+    this.talkRun = el("select", {
+      class: "rs-input",
+      "aria-label": "The run that students ask",
+      onchange: () => this.tries.checked && tell(),
+    });
+    this.asks = el("p", { class: "rs-help" });
+    const label = el("label", {}, this.tries, " Students may try it: ask a model short questions on Talk");
+    return el("div", { class: "rs-class-tries" }, label, this.talkRun, this.asks);
+  }
+
+  drawTries({ talk, talk_runs: runs, asking, asked }) {
+    const chosen = talk || this.talkRun.value;
+    const gone = talk && !runs.some(({ id }) => id === talk) ? [{ id: talk, name: "a run that is gone" }] : [];
+    each(this.talkRun, [...runs, ...gone], ({ id, name }) => el("option", { value: id }, readable(name, 60)));
+    this.talkRun.value = [...runs, ...gone].some(({ id }) => id === chosen) ? chosen : (runs[0]?.id ?? "");
+    this.tries.checked = Boolean(talk);
+    this.tries.disabled = !runs.length && !talk;
+    show(this.talkRun, !this.tries.disabled);
+    const count = `${counted(asked, "question")} so far, ${asking || "none"} in line now.`;
+    const none = "This is possible once a run has written a checkpoint.";
+    setText(this.asks, this.tries.disabled ? none : talk ? `${count} Your own questions and training go first.` : "");
   }
 
   lead(on, action) {
@@ -171,7 +199,8 @@ export class ClassDialog {
     this.changed();
   }
 
-  draw({ link, code, teacher, ended, names, students, places, only_here: onlyHere }) {
+  draw(answer) {
+    const { link, code, teacher, ended, names, students, places, only_here: onlyHere } = answer;
     this.over = ended;
     this.named = names;
     this.calm();
@@ -184,6 +213,7 @@ export class ClassDialog {
     for (const node of [this.picture, this.switches, this.room, this.end]) show(node, !ended);
     if (!ended) fill(this.picture, picture(code));
     this.drawStudents(students, places);
+    this.drawTries(answer);
   }
 }
 

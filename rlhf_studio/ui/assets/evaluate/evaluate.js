@@ -127,7 +127,7 @@ class EvaluatePage {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
     this.ends = endsOf(reply.runs);
-    this.form.setRuns(reply.runs);
+    this.form.setRuns(reply.runs, this.ends);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
     show(this.newOne, !reply.why_not);

@@ -9,6 +9,7 @@ export class Form {
   constructor({ begin }) {
     this.begin = begin;
     this.policies = [];
+    this.offered = []; // those that the form began with
     this.rows = "";
     this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
     this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
@@ -103,21 +104,24 @@ export class Form {
     );
   }
 
-  setRuns(runs) {
-    const rows = JSON.stringify(runs.map(({ id, name, steps }) => [id, name, steps]));
+  /** Runs that have kept policies. The form begins with `ends`, the run that the page offers, else with the newest. */
+  setRuns(runs, ends) {
+    const rows = JSON.stringify([ends?.id, ...runs.map(({ id, name, steps }) => [id, name, steps])]);
     if (rows === this.rows) return;
     const before = this.run.value;
     this.rows = rows;
     this.runs = runs;
     each(this.run, runs, ({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`));
-    if (runs.some(({ id }) => id === before)) this.run.value = before;
+    const first = ends?.id ?? runs[0]?.id ?? "";
+    this.run.value = runs.some(({ id }) => id === before) ? before : first;
     show(this.run.parentNode, runs.length > 0);
     show(this.none, !runs.length);
     this.setSteps();
-    if (!this.policies.length && runs.length) {
-      this.add(`${runs[0].id}@start`);
-      this.add(`${runs[0].id}@${runs[0].steps.at(-1)}`);
-    }
+    if (!runs.length || this.policies.join() !== this.offered.join()) return; // a person has chosen others
+    const { steps } = runs.find(({ id }) => id === first);
+    this.policies = [`${first}@start`, `${first}@${steps.at(-1)}`];
+    this.offered = [...this.policies];
+    this.drawList();
   }
 
   setSteps() {

@@ -18,7 +18,7 @@ const VOTES = "votes";
 const EXPLAINED = 3; // so many policies leave room for what each number is; else it is told under the pointer
 
 const written = (value, { percent, digits }) =>
-  Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u2009%` : number(value, digits)) : NONE;
+  Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u202f%` : number(value, digits)) : NONE;
 const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.high, column)}`;
 const HELP =
   "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +

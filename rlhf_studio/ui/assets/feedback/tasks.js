@@ -207,7 +207,7 @@ class RatingLink {
   constructor(server, say) {
     this.server = server;
     this.say = say;
-    this.button = pushButton("rs-button", "Rating link", () => this.open());
+    this.button = pushButton("rs-button rs-small", "Rating link", () => this.open());
     this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
     const button = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     this.local = el("p", { class: "rs-help" });

@@ -14,7 +14,26 @@ const PLACES = [
   { place: "tour", title: "Tour of the code", make: (page) => new Tour(page) },
   { place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) },
   { place: "teach", title: "For teachers", make: (page) => new Teaching(page) },
+  { place: "help", title: "Help", make: (page) => new Later(page) },
 ];
+
+/** Help, which is loaded when it is opened. */
+class Later {
+  constructor(page) {
+    this.page = page;
+    this.help = null;
+  }
+
+  async go(params) {
+    const { Help } = await import("../help/help.js");
+    this.help ??= new Help(this.page);
+    await this.help.go(params);
+  }
+
+  leave() {
+    this.help?.leave();
+  }
+}
 
 /** Scroll the box that an entry stands in, and not the page, so that the entry is seen. */
 function intoSight(entry) {
@@ -32,6 +51,7 @@ class LearnPage {
     this.server = server;
     this.lessons = [];
     this.stations = [];
+    this.heading = el("h2", {}, "Lessons");
     this.list = el("ol", { class: "rs-learn-list" });
     this.further = el("ul", { class: "rs-learn-places rs-wrap" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
@@ -47,8 +67,8 @@ class LearnPage {
         { class: "rs-learn-columns" },
         el(
           "nav",
-          { class: "rs-learn-nav", "aria-label": "Lessons" },
-          el("h2", {}, "Lessons"),
+          { class: "rs-learn-nav", "aria-label": "Lessons and documents" },
+          this.heading,
           this.search.node,
           this.further,
           this.list,
@@ -67,14 +87,14 @@ class LearnPage {
     this.lessons = lessons;
     this.stations = stations;
     setGlossary(glossary);
-    const numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
-    fill(this.list, numbered);
+    this.numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
     each(this.further, PLACES, ({ place, title }) => this.entry({ place }, title, ""));
     await this.go(address.params("learn"));
   }
 
   entry(params, title, number) {
-    const attributes = { type: "button", class: "rs-learn-entry", "data-entry": params.lesson || params.place };
+    const name = params.lesson || params.show || params.place;
+    const attributes = { type: "button", class: "rs-learn-entry", "data-entry": name };
     const shown = [el("span", { class: "rs-learn-number", "aria-hidden": "true" }, number), el("span", {}, title)];
     return el("li", {}, el("button", { ...attributes, onclick: () => this.choose(params) }, shown));
   }
@@ -97,16 +117,24 @@ class LearnPage {
   async go(params) {
     const wanted = this.places[params.place] ? params.place : "";
     if (this.open !== wanted) this.places[this.open]?.leave();
+    if (this.open !== wanted) this.contents("Lessons", this.numbered);
     this.open = wanted;
     if (wanted) this.mark(wanted);
     await this.places[wanted].go(params);
   }
 
-  /** Say in the list which entry is open. */
-  mark(name) {
+  /** What the list beside the text leads to. */
+  contents(title, entries) {
+    setText(this.heading, title);
+    fill(this.list, entries);
+  }
+
+  /** Say in the list which entries are open. */
+  mark(...names) {
     for (const button of this.host.querySelectorAll(".rs-learn-entry")) {
-      button.setAttribute("aria-current", button.dataset.entry === name ? "page" : "false");
-      if (button.dataset.entry === name) intoSight(button);
+      const open = names.includes(button.dataset.entry);
+      button.setAttribute("aria-current", open ? "page" : "false");
+      if (open) intoSight(button);
     }
   }
 

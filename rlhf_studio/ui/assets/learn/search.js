@@ -1,5 +1,6 @@
-// Search over all that can be learned here: while it is typed, results stand where the lesson stood.
-import { debounce, each, el, pushButton, setText, show } from "../shared/dom.js";
+// The search, on Learn and in Help: while it is typed, results stand where the text stood.
+import { address } from "../shared/address.js";
+import { debounce, each, el, memory, pushButton, setText, show } from "../shared/dom.js";
 
 const WAIT = 150; // milliseconds after a key, before the app is asked
 const KINDS = {
@@ -9,7 +10,10 @@ const KINDS = {
   station: "Tour of the code",
   code: "Code",
   term: "Word",
-  page: "Outside Learn",
+  page: "Page of the app",
+  document: "Document",
+  setting: "Setting",
+  check: "Check of the doctor",
   name: "Name in TRL",
 };
 const TYPING = "input, textarea, select, [contenteditable]";
@@ -24,7 +28,7 @@ export class Search {
       type: "search",
       class: "rs-input",
       placeholder: "Search",
-      "aria-label": "Search lessons, code and names of TRL",
+      "aria-label": "Search lessons, documents, settings, code and names of TRL",
       "aria-keyshortcuts": "/",
       maxlength: "80",
       autocomplete: "off",
@@ -80,6 +84,7 @@ export class Search {
     show(this.results, searching);
     show(this.page.article, !searching);
     this.page.host.classList.toggle("rs-learn-searching", searching);
+    if (searching && this.results.getBoundingClientRect().top < 0) this.results.scrollIntoView({ block: "start" });
   }
 
   /** Back to what was read. */
@@ -91,7 +96,9 @@ export class Search {
 
   lead(to) {
     this.close();
-    return this.page.choose(to);
+    if (!to.tab) return this.page.choose(to);
+    if (to.field) wantSetting(to.field);
+    return address.lead(to.tab, {});
   }
 
   result({ kind, title, where, extract, to }) {
@@ -139,6 +146,12 @@ export class Search {
 
 /** A text in which names of code stand between backticks. */
 const coded = (text) => text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+
+/** Have the form of the Train page show a setting, as it is there now. */
+function wantSetting(field) {
+  memory.set("train.wanted", { field, cause: "", name: "" });
+  window.dispatchEvent(new CustomEvent("rlhf-studio:setting"));
+}
 
 const sayCount = (count, query) =>
   count === 0 ? `Nothing found for "${query}".` : count === 1 ? "One result." : `${count} results, best first.`;

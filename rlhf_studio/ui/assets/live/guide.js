@@ -57,17 +57,23 @@ export class Guide {
     this.offered = el(
       "p",
       { class: "rs-message rs-flow rs-offered", hidden: true },
-      "The first step is done. Look at one of its tokens: why it was good, and what the update made of it.",
+      "Look at one token of this run: why it was good, and what the update made of it.",
       pushButton("rs-button rs-small rs-primary", "Show me around", () => this.open()),
       pushButton("rs-button rs-small", "Not now", () => this.settle()),
     );
   }
 
-  /** Offer to show around, in the first run that this person follows from its beginning, and only in this one. */
+  /**
+   * Offer to show around, in the first run that this person follows from its beginning, and only in this one: until it
+   * is over, or the person has gone on to a step or a token alone.
+   */
   offer(run, begun) {
     const before = lasting.get("around", null);
-    if (before === null && begun) lasting.set("around", run);
-    show(this.offered, (before === null && begun) || before === run);
+    const { step, sample, token } = this.work.choice;
+    const alone = [step, sample, token].some((chosen) => chosen !== null);
+    if (before === null && begun) lasting.set("around", alone ? DONE : run);
+    else if (before === run && alone) this.settle();
+    show(this.offered, begun && lasting.get("around", null) === run);
   }
 
   /** The offer was taken or declined: it does not come back. */

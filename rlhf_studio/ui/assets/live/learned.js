@@ -164,7 +164,7 @@ function ending(text) {
   return end.includes(" ") ? end.slice(end.indexOf(" ") + 1) : end;
 }
 
-const chance = (value) => (value > 0 && value < 0.005 ? "under 1\u2009%" : percent(value, 0));
+const chance = (value) => (value > 0 && value < 0.005 ? "under 1\u202f%" : percent(value, 0));
 
 function shifts(title, all) {
   const list = clearest(all);

@@ -77,7 +77,7 @@ function usualRange(spec, value) {
   const { healthy_low: low, healthy_high: high } = term(spec.metric);
   if (low === null || high === null || (value > low - finest(spec) && value < high + finest(spec))) return "";
   const written = (edge) => String(Number((spec.percent ? 100 * edge : edge).toPrecision(6)));
-  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u2009%" : ""}`;
+  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u202f%" : ""}`;
 }
 
 function noteOf(spec, settings, unit) {

@@ -2,13 +2,14 @@
 import { el, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { frameAt } from "./sums.js";
-import { ReplayTokens, legendOf } from "./tokens.js";
+import { ReplayTokens, explained, legendOf } from "./tokens.js";
 
 const PROMPT = 300; // characters
 const SHORT = 80; // characters of a prompt that stands in one line with its answer
 
 export class ReplayAnswer {
-  constructor({ answers, tokens: scale }, compact = false) {
+  /** @param options  compact: small, of one prompt; hero: with words that are explained */
+  constructor({ answers, tokens: scale }, { compact = false, hero = false } = {}) {
     this.answers = answers.filter(({ frames }) => frames.length);
     this.place = 0;
     this.step = 0;
@@ -18,7 +19,14 @@ export class ReplayAnswer {
     this.prompt = el("span", { class: "rs-replay-prompt" });
     this.tokens.node.prepend(this.prompt);
     this.when = el("span", {});
-    this.judged = ["score", "gold"].map((name) => el("span", { class: `rs-replay-${name}`, data: { name } }));
+    this.judged = ["score", "gold"].map((name) =>
+      el(
+        "span",
+        { class: `rs-replay-${name}`, data: { name } },
+        hero ? explained(name, name) : name,
+        el("span", {}, ""),
+      ),
+    );
     this.rest = el("span", {});
     const turn = el(
       "button",
@@ -32,7 +40,7 @@ export class ReplayAnswer {
       { class: "rs-replay-answer" },
       el("div", { class: "rs-replay-answer-head" }, this.when, this.judged, this.rest, turn),
       this.tokens.node,
-      el("div", { class: "rs-replay-answer-foot" }, scale ? legendOf(scale) : null, this.number),
+      el("div", { class: "rs-replay-answer-foot" }, scale ? legendOf(scale, hero) : null, this.number),
     );
   }
 
@@ -66,7 +74,7 @@ export class ReplayAnswer {
     for (const node of this.judged) {
       const { name } = node.dataset;
       show(node, Number.isFinite(frame[name]));
-      setText(node, `${name} ${number(frame[name])}`);
+      setText(node.lastChild, ` ${number(frame[name])}`);
     }
     show(this.rest, Boolean(frame.left_out));
     setText(this.rest, frame.left_out ? `${frame.left_out} more tokens are not shown` : "");

@@ -3,17 +3,38 @@ import { el } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { ReplayChart } from "./drawing.js";
+import { explained } from "./tokens.js";
 
 const TALL = { full: 248, compact: 168, apart: 144, kl: 104, small: 88 };
+const HERO = { beside: 496, score: 0.72, least: 160, most: 420 }; // pixels of a window that are not for the charts
 const APART = "Score and gold are on different scales here, so the distance between the two lines says nothing.";
 
 const line = (name, label, series) => ({ name, label, series });
 const known = (series) => series?.some(Number.isFinite);
 
+/** How tall a chart is in a hero: what the window has left, most of it for the score. */
+function heroic(last) {
+  const room = Math.max(innerHeight, 640) - HERO.beside;
+  const score = Math.min(HERO.most, Math.max(HERO.least, HERO.score * room));
+  return last ? Math.min(120, Math.max(TALL.small, room - score)) : score;
+}
+
+const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl" };
+
+/** The name of a chart, whose words are explained. */
+const headingOf = (title) =>
+  el(
+    "p",
+    { class: "rs-replay-title" },
+    title.split(/\b(Score|gold|Gold|KL)\b/).map((part) => (TERMS[part] ? explained(TERMS[part], part) : part)),
+  );
+
 export class ReplayCurves {
-  constructor({ steps, series, one_scale: together, kl_target: target, kl_usual: usual }, marks, compact) {
+  constructor({ steps, series, one_scale: together, kl_target: target, kl_usual: usual }, marks, { compact, hero }) {
     const { score, gold, kl } = series;
-    const chart = (options) => new ReplayChart({ steps, marks, ...options });
+    this.hero = hero;
+    const diamonds = !compact; // there the bar of time has them
+    const chart = (options) => new ReplayChart({ steps, marks, diamonds, titled: !hero, ...options });
     const [one, two] = [line("score", "score", score), line("gold", "gold", gold)];
     const tall = compact ? TALL.compact : TALL.full;
     const last = !known(kl); // only the lowest chart names its steps
@@ -29,12 +50,16 @@ export class ReplayCurves {
     if (known(kl))
       this.charts.push(chart({ lines: [line("kl", "KL", kl)], height: compact ? TALL.small : TALL.kl, ...about }));
     const note = known(gold) && !together ? el("p", { class: "rs-replay-note" }, APART) : null;
-    this.node = el("div", { class: "rs-replay-curves" }, note, ...this.charts.map(({ node }) => node));
+    const parts = this.charts.flatMap((one) => [hero ? headingOf(one.about.title) : null, one.node]);
+    this.node = el("div", { class: "rs-replay-curves" }, note, ...parts);
   }
 
   draw() {
     const width = Math.floor(this.node.clientWidth);
-    if (width) for (const chart of this.charts) chart.draw(width, Math.round(chart.height * Math.sqrt(textSize())));
+    const narrow = Boolean(this.node.closest(".rs-narrow"));
+    const tall = ({ height }, index) => (this.hero && !narrow ? heroic(index === this.charts.length - 1) : height);
+    if (!width) return;
+    this.charts.forEach((chart, index) => chart.draw(width, Math.round(tall(chart, index) * Math.sqrt(textSize()))));
   }
 
   show(place) {

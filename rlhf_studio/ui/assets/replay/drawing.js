@@ -39,6 +39,7 @@ export class ReplayChart {
    * @param digits   decimals of the numbers at the dots
    * @param axis     whether the steps have numbers below
    * @param diamonds whether moments have diamonds above; hairlines they have always
+   * @param titled   whether the title stands in the picture
    */
   constructor({
     steps,
@@ -51,8 +52,9 @@ export class ReplayChart {
     digits = 2,
     axis = true,
     diamonds = true,
+    titled = true,
   }) {
-    this.about = { steps, lines, title, shades, marks, levels, digits, axis, diamonds };
+    this.about = { steps, lines, title, shades, marks, levels, digits, axis, diamonds, titled };
     this.height = height;
     this.node = svg("svg", { class: "rs-drawing rs-replay-chart", role: "img", "aria-label": title });
     this.range = rangeOf(lines.map(({ series }) => series));
@@ -63,10 +65,11 @@ export class ReplayChart {
   /** Draw everything for a width in pixels. */
   draw(width, height = this.height) {
     const { node } = this;
-    const { steps, lines, shades, marks, levels, axis, diamonds } = this.about;
+    const { steps, lines, shades, marks, levels, axis, diamonds, titled } = this.about;
     const edge = Object.fromEntries(Object.entries(EDGES).map(([side, size]) => [side, size * textSize()]));
     if (!axis) edge.bottom = FLAT;
     if (!diamonds) edge.top -= 2 * DIAMOND;
+    if (!titled) edge.top -= LINE * textSize();
     const box = { left: edge.left, right: width - edge.right, top: edge.top, bottom: height - edge.bottom };
     const x = scale(/** @type {[number, number]} */ ([steps[0], steps.at(-1)]), [box.left, box.right]);
     const y = scale(this.range, [box.bottom, box.top]);
@@ -99,7 +102,7 @@ export class ReplayChart {
 
   axes() {
     const { range } = this;
-    const { steps, title, axis } = this.about;
+    const { steps, title, axis, titled } = this.about;
     const { box, x, y } = this.plane;
     const size = textSize();
     const across = ticks(range, box.bottom - box.top < 80 ? 2 : 4).flatMap((value) => [
@@ -119,7 +122,8 @@ export class ReplayChart {
       ? whole.map((step) => text(x(step), box.bottom + 17 * size, String(step), { "text-anchor": "middle" }))
       : [];
     const name = axis ? [text(box.left - 8, box.bottom + 17 * size, "step", { "text-anchor": "end" })] : [];
-    return [...across, ...below, ...name, text(0, 12 * size, title, { class: "rs-replay-title" })];
+    const above = titled ? [text(0, 12 * size, title, { class: "rs-replay-title" })] : [];
+    return [...across, ...below, ...name, ...above];
   }
 
   /** A hairline at a value that is known beforehand, such as a target. */

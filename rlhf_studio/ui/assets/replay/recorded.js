@@ -13,18 +13,19 @@ export class RecordedReplay {
    * @param run      the id of the recording of a run that exploits its reward
    * @param words    what the sentence above begins with
    * @param actions  more buttons for its controls
-   * @param brief    whether the sentence says only what happens
+   * @param hero     whether it is what its page is about: large, with words explained, and a short sentence above
    */
-  constructor({ ask, run, words, actions = [], brief = false }) {
+  constructor({ ask, run, words, actions = [], hero = false }) {
     this.ask = ask;
     this.run = run;
     this.actions = actions;
+    this.hero = hero;
     this.problem = el("p", { class: "rs-help", role: "status", hidden: true });
     this.stage = el("div", { class: "rs-replay-stage" });
     this.node = el(
       "section",
-      { class: "rs-replay-recorded rs-box", "aria-label": "A recorded run" },
-      el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}${brief ? "" : ` ${SIGNS}`}`),
+      { class: "rs-replay-recorded rs-box", "data-hero": hero ? "true" : null, "aria-label": "A recorded run" },
+      el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}${hero ? "" : ` ${SIGNS}`}`),
       this.stage,
       this.problem,
     );
@@ -43,6 +44,7 @@ export class RecordedReplay {
       newest?.pause();
       newest = this.player = startReplay(this.stage, payload, {
         compact: true,
+        hero: this.hero,
         autoplay: true,
         at,
         actions: this.actions,

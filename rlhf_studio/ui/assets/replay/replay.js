@@ -55,8 +55,8 @@ class ReplayPlayer {
 
   build() {
     const { payload, options } = this;
-    this.curves = new ReplayCurves(payload, this.places, options.compact);
-    this.answer = payload.answers.length ? new ReplayAnswer(payload, options.compact) : null;
+    this.curves = new ReplayCurves(payload, this.places, options);
+    this.answer = payload.answers.length ? new ReplayAnswer(payload, options) : null;
     this.moments = elEach("ol", { class: "rs-replay-moments" }, payload.moments, (one, index) =>
       this.momentOf(one, index),
     );
@@ -67,6 +67,7 @@ class ReplayPlayer {
         class: "rs-replay",
         "aria-label": `Replay of ${readable(payload.title, 200)}`,
         "data-compact": options.compact ? "true" : null,
+        "data-hero": options.hero ? "true" : null,
         onkeydown: (event) => this.key(event),
       },
       this.controls(),
@@ -74,12 +75,28 @@ class ReplayPlayer {
       el("div", { class: "rs-replay-body" }, this.curves.node, this.moments, this.answer?.node || null),
       this.said,
     );
+    this.explain();
     this.host.append(this.node);
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.node);
     this.seen = new IntersectionObserver((entries) => this.look(entries.at(-1).isIntersecting));
     this.seen.observe(this.node);
     this.fit();
+  }
+
+  /** Words with tips: Tab leads to one of them, and from there the arrow keys to the others. */
+  explain() {
+    const words = /** @type {HTMLElement[]} */ ([...this.node.querySelectorAll(".rs-word")]);
+    words.forEach((word, index) => {
+      word.tabIndex = index ? -1 : 0;
+      word.addEventListener("keydown", (event) => {
+        const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+        if (!by) return;
+        event.preventDefault();
+        event.stopPropagation();
+        words.at((index + by) % words.length).focus();
+      });
+    });
   }
 
   controls() {
@@ -345,6 +362,7 @@ class ReplayPlayer {
  * @param element  where it is appended
  * @param payload  what analysis/replay/payload.py gives
  * @param options  autoplay: whether it begins by itself (never where people asked for less motion); compact: small;
+ *                 hero: large, with words that the page's tips explain, where compact;
  *                 at: the step to begin at; microscope(step): an address that explains the update of a step, or null;
  *                 onplace({step, playing}): called when a person plays, pauses or goes elsewhere; actions: more buttons
  * @returns the player: play(), pause(), go(step), end()

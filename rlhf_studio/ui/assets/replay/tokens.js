@@ -69,8 +69,11 @@ export class ReplayTokens {
 }
 
 /** The scale of the colours with its numbers. */
-export function legendOf(scale) {
-  const { centre, limit, label } = scale;
+/** A word with a tip, on pages that have tips (shared/tips.js). */
+export const explained = (name, ...words) => el("span", { class: "rs-word", "data-term": name }, words);
+
+export function legendOf(scale, hero = false) {
+  const { centre, limit, label, quantity } = scale;
   const marks = [-limit, -limit / 4, 0, limit / 4, limit].map((side) => centre + side);
   return el(
     "div",
@@ -81,6 +84,6 @@ export function legendOf(scale) {
       el("div", { class: "rs-replay-scale" }),
       elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) => el("span", {}, number(mark, digitsOf(scale)))),
     ),
-    el("span", {}, `${lower(label)} of each token`),
+    el("span", {}, hero ? explained(quantity, lower(label)) : lower(label), " of each token"),
   );
 }

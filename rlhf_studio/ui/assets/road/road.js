@@ -221,8 +221,8 @@ class RoadPage {
     const seconds = (reply.example?.parts || []).reduce((sum, part) => sum + part.seconds, 0);
     setText(
       this.long,
-      "Random weights, pairs, reward model, PPO and a comparison, in a small form" +
-        (seconds ? `; the recorded one took ${minutes(seconds)} on two cores that had other work too.` : "."),
+      "Five small stages, one after the other, from random weights to a comparison." +
+        (seconds ? ` The recorded road took ${minutes(seconds)} on two busy cores.` : ""),
     );
     show(this.opener, reply.operator && reply.roads.length > 0);
     if (focused && !fresh) this.opener.focus(); // the form that had the focus is gone

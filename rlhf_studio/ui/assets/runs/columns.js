@@ -1,9 +1,11 @@
 // The columns of the table: what each is called, how it is sorted, and what stands in a cell.
 import { sparkPath } from "../charts/axes.js";
 import { el, svg } from "../shared/dom.js";
-import { NONE, duration, integer, number, percent, readable, shortName } from "../shared/format.js";
+import { NONE, duration, integer, number, percent, readable } from "../shared/format.js";
 
 const ENDS = "From the first step to the mean of the last tenth of the steps, as on the Live page.";
+
+const UNKNOWN = "unknown"; // the model of a log that does not name it
 
 /** "−0.31 → 1.42", or what there is of it. */
 function fromTo(first, last, written = number) {
@@ -57,6 +59,26 @@ function moment(seconds) {
   return `${then.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
 }
 
+/** When a run started; a log, which does not say when, was opened. */
+function startedCell(row) {
+  if (row.recording) return NONE;
+  const then = figure(moment(row.started_at || row.created_at));
+  return row.kind === "log" ? ["opened ", then] : then;
+}
+
+const ALIKE = /^(model|policy|base|adapter|reward_model|final|best|last|latest|outputs?|checkpoints?|snapshots|\d+)$/i;
+const NUMBERED = /^(step|checkpoint|global_step|epoch)[-_]?\d+$/i;
+
+/** What tells a model from others: the last part of its name, with those before it where many folders end so. */
+function modelName(model) {
+  const parts = String(model ?? "")
+    .split(/[/\\]/)
+    .filter(Boolean);
+  let first = parts.length - 1;
+  while (first > 0 && (ALIKE.test(parts[first]) || NUMBERED.test(parts[first]))) first -= 1;
+  return parts.slice(Math.max(0, first)).join("/") || NONE;
+}
+
 const ORDER = ["loading", "running", "paused", "queued", "failed", "interrupted", "stopped", "finished"];
 const VERDICTS = [
   "collapsed",
@@ -85,7 +107,7 @@ function stateCell(row) {
       "span",
       { class: "rs-run-state", data: { state: row.state } },
       el("i", { "aria-hidden": "true" }),
-      row.unreadable ? "unreadable" : row.imported ? "from a log" : row.state,
+      row.unreadable ? "unreadable" : row.state,
     ),
     queue ? el("small", {}, queue) : null,
     note ? el("small", { class: "rs-cause rs-cut", "data-tip": note, tabindex: "0" }, note) : null,
@@ -131,8 +153,9 @@ export const COLUMNS = [
     title: "Model",
     first: 1,
     off: true,
-    value: (row) => words(row.model),
-    cell: (row) => el("span", { class: "rs-model", title: row.model || "" }, shortName(row.model, NONE)),
+    value: (row) => words(modelName(row.model)),
+    cell: ({ model }) =>
+      model === UNKNOWN ? NONE : el("span", { class: "rs-model", title: model || "" }, modelName(model)),
   },
   {
     key: "steps",
@@ -177,14 +200,14 @@ export const COLUMNS = [
     title: "Time",
     first: -1,
     value: (row) => known(row.elapsed),
-    cell: (row) => (row.recording ? NONE : figure(duration(row.elapsed))),
+    cell: (row) => figure(duration(row.elapsed)),
   },
   {
     key: "started",
     title: "Started",
     first: -1,
     value: (row) => row.started_at || row.created_at,
-    cell: (row) => (row.recording ? NONE : figure(moment(row.started_at || row.created_at))),
+    cell: startedCell,
   },
 ];
 
@@ -202,6 +225,7 @@ export function textOf(row) {
     row.verdict?.kind,
     ...row.tags,
     row.remark,
+    row.told,
     row.recording && `recording ${row.recording}`,
   ];
   return parts.join(" ").toLowerCase();

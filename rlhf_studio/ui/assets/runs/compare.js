@@ -9,6 +9,8 @@ import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
 import { compared, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
 
+const DIFFER = "Settings that differ";
+const GIVEN = "Known of some runs only";
 const MOST = 20;
 const MOST_OFFERED = 100;
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
@@ -191,11 +193,15 @@ export class CompareView {
           {},
           swatch(run.place),
           el(
-            "a",
-            { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
-            readable(run.label, 200),
+            "span",
+            {},
+            el(
+              "a",
+              { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
+              readable(run.label, 200),
+            ),
+            el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
           ),
-          el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
           runs.length > 1
             ? el(
                 "button",
@@ -224,17 +230,24 @@ export class CompareView {
   drawSettings({ runs, settings }) {
     const known = runs.every((run) => run.settings_known);
     const same = known ? "All settings are the same." : "Of the settings that are known, none differs.";
-    const body = settings.length
-      ? compared(
-          ["Setting", ...runs.map((run) => runHead(run))],
-          settings.map((row) => [
-            el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
-            ...row.values.map((value, run) => el("td", {}, row.known[run] ? written(value) : "\u2013")),
-          ]),
-          "Settings that differ",
-        )
-      : el("p", { class: "rs-hint" }, runs.length > 1 ? same : "One run alone has nothing to differ from.");
-    fill(this.settings, el("h3", {}, "Settings that differ"), body);
+    const rowsOf = (rows, label) =>
+      compared(
+        ["Setting", ...runs.map((run) => runHead(run))],
+        rows.map((row) => [
+          el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
+          ...row.values.map((value, run) => el("td", {}, row.known[run] ? written(value) : "\u2013")),
+        ]),
+        label,
+      );
+    const differ = settings.filter((row) => row.differs);
+    const given = settings.filter((row) => !row.differs);
+    const none = el("p", { class: "rs-hint" }, runs.length > 1 ? same : "One run alone has nothing to differ from.");
+    fill(
+      this.settings,
+      el("h3", {}, DIFFER),
+      differ.length ? rowsOf(differ, DIFFER) : none,
+      given.length ? [el("h3", {}, GIVEN), rowsOf(given, GIVEN)] : null,
+    );
   }
 
   drawSummary({ runs, titles }) {

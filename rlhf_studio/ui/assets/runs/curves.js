@@ -1,10 +1,11 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
 import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
-import { number } from "../shared/format.js";
+import { number, readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
+const AT_END = "at the end";
 const MOST_CHARTS = 12;
 const MOST_WORDS = 6; // values beside the lines; of more runs they stand below the drawing alone
 
@@ -101,7 +102,7 @@ export class Curves {
       .map((name) => {
         if (!this.charts.has(name)) this.charts.set(name, new Chart(name));
         const chart = this.charts.get(name);
-        chart.say(this.titles.get(name) || name, this.units.get(name) || "");
+        chart.call(this.titles.get(name) || name, this.units.get(name) || "");
         return chart.node;
       });
     fill(this.grid, frames.length ? frames : el("p", { class: "rs-hint" }, "Choose a metric to see its curves."));
@@ -128,6 +129,7 @@ export class Curves {
 class Chart {
   constructor(name) {
     this.title = word(name);
+    this.step = null; // at which the values are read
     this.unit = el("span", { class: "rs-muted" });
     this.reading = new Reading();
     this.plot = new Plot(name, ...this.reading.nodes);
@@ -144,24 +146,29 @@ class Chart {
     this.plot.node.addEventListener("pointermove", (event) => !finger(event) && this.point(event));
     this.plot.node.addEventListener("pointerup", (event) => finger(event) && this.point(event));
     this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && this.rest());
+    this.plot.node.addEventListener("keydown", (event) => this.key(event));
+    this.plot.node.addEventListener("blur", () => this.rest());
   }
 
-  say(title, unit) {
+  call(title, unit) {
     setText(this.title, title);
     fill(this.unit, unitWords(unit));
   }
 
   draw(curve, runs, groups, colour, single) {
     this.curve = curve;
+    this.steps = [...new Set(curve.lines.flatMap(({ steps }) => steps))].sort((one, other) => one - other);
     this.runs = runs;
     this.groups = groups;
     const ends = curve.lines
       .filter((line) => line.values.length)
       .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
+    const { step } = this;
     this.rest(); // first: it takes room from the drawing
     const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
     this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
+    if (step !== null && this.plot.scales) this.read(this.plot.scales, step); // what somebody reads stays
   }
 
   /** The values of all runs at the step under the pointer: on the lines, and with the runs' names below. */
@@ -170,7 +177,26 @@ class Chart {
     if (!scales) return;
     const { x } = this.plot.at(event);
     if (x < scales.left || x > scales.left + scales.width) return void this.rest();
-    const step = Math.round(scales.valueAt(x));
+    return this.read(scales, Math.round(scales.valueAt(x)));
+  }
+
+  /** Arrow keys go from step to step, Home and End to the first and the last one, as in Live's charts. */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    const { steps, step } = this;
+    const last = steps.length - 1;
+    const from = step === null ? last : steps.findIndex((known) => known >= step);
+    const to = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last }[event.key];
+    if (event.key === "Escape" && step !== null) this.rest();
+    else if (to !== undefined && last >= 0 && this.plot.scales)
+      this.read(this.plot.scales, steps[Math.max(0, Math.min(last, to))]);
+    else return;
+    event.preventDefault();
+  }
+
+  /** The values of all runs at a step. */
+  read(scales, step) {
+    this.step = step;
     const ran = this.curve.lines.filter(({ values }) => values.length);
     const rows = ran.map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }));
     const known = rows.filter(({ value }) => value !== null);
@@ -187,14 +213,27 @@ class Chart {
   /** While nothing is pointed at, how each run ended. */
   rest() {
     this.reading.hide();
+    this.step = null;
     const ended = this.curve.lines.filter(({ values }) => values.length);
     this.tell(
-      "at the end",
+      AT_END,
       ended.map(({ run, values }) => ({ run: this.runs[run], value: values.at(-1) })),
     );
   }
 
+  /** Where the arrow keys have led, for who cannot see it. */
+  say(when, rows) {
+    const { steps } = this;
+    const words = rows.map(({ run, value }) => `${readable(run.label, 80)} ${number(value)}`).join(", ");
+    const said = { valuemin: steps[0], valuemax: steps.at(-1), valuenow: this.step ?? steps.at(-1) };
+    for (const [name, value] of Object.entries({ ...said, valuetext: `${when}: ${words}` }))
+      this.plot.node.setAttribute(`aria-${name}`, value);
+    this.plot.node.setAttribute("role", "slider");
+    this.plot.node.tabIndex = 0;
+  }
+
   tell(when, rows) {
+    if (this.steps.length) this.say(when, rows);
     const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value))));
     fill(this.readout, el("li", {}, when), items);
   }

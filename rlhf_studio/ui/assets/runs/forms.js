@@ -8,6 +8,8 @@ import { form, input } from "../shared/dialogs.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
 
 const MOST_NAME = 120;
+const SOME_KNOWN = "What was recorded of its settings. The others are not known.";
+const NONE_KNOWN = "None of its settings was recorded.";
 
 /** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
 export class Forms {
@@ -151,7 +153,9 @@ export class Forms {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
     const find = input({ type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
-    const rows = Object.entries(reply.values).map(([key, value]) => {
+    const some = reply.known && Object.keys(reply.known).length > 0;
+    const about = reply.known && el("p", {}, some ? SOME_KNOWN : NONE_KNOWN);
+    const rows = Object.entries(reply.known || reply.values).map(([key, value]) => {
       const title = reply.titles[key] || key;
       const plain = typeof value === "object" && value !== null ? JSON.stringify(value, null, 1) : plainText(value);
       const node = el("tr", {}, el("td", {}, title, el("code", {}, key)), el("td", {}, readable(plain, 2000)));
@@ -170,7 +174,8 @@ export class Forms {
         { class: "rs-settings-table" },
       ),
     );
-    await form(this.host, { title: `Settings of ${row.name}`, wide: true, body: [find, box] });
+    const body = [about, ...(rows.length ? [find, box] : [])];
+    await form(this.host, { title: `Settings of ${row.name}`, wide: true, body });
   }
 }
 

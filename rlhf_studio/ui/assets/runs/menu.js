@@ -10,7 +10,7 @@ export class RowMenu {
     this.node = null;
   }
 
-  /** @param items  [{label, act, danger}], or null for a line between two groups */
+  /** @param items  [{label, act, danger}], {label, why} for what cannot be done, null for a line between two groups */
   open(button, label, items) {
     const same = this.button === button;
     this.close(false);
@@ -35,7 +35,7 @@ export class RowMenu {
     this.nodes[0]?.focus({ preventScroll: true });
   }
 
-  item({ label, act, danger }) {
+  item({ label, act, danger, why }) {
     const node = el(
       "button",
       {
@@ -43,13 +43,16 @@ export class RowMenu {
         role: "menuitem",
         tabindex: "-1",
         class: danger ? "rs-row-item rs-delete" : "rs-row-item",
+        "aria-disabled": why ? "true" : null,
         onclick: () => {
+          if (why) return;
           this.close(true);
           act();
         },
         onkeydown: (event) => nodeByArrow(event, this.nodes)?.focus(),
       },
       label,
+      why && el("small", {}, why),
     );
     this.nodes.push(node);
     return node;

@@ -1,15 +1,28 @@
 // "Open a log": a file that the browser reads and sends as text, or the path of a file on the app's machine.
 import { el, labelled, setText } from "../shared/dom.js";
+import { pageLink } from "../shared/links.js";
 import { bytes, counted, readable } from "../shared/format.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input } from "../shared/dialogs.js";
 
 const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send
+const FILES =
+  `JSON Lines of up to about ${bytes(MOST_BYTES)}, or Parquet of ${bytes((3 * MOST_BYTES) / 4)}; ` +
+  "give the path of a larger one.";
+const PARQUET = ".parquet"; // no text
+
+const inBase64 = (file) =>
+  new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result).split(",")[1] || "");
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
 
 /** Ask for a log and open it. Resolves to {run, steps, rollouts, notes, following}, or null. */
 export async function openLog(host, server) {
-  const file = el("input", { type: "file", class: "rs-file", accept: ".jsonl,.json,.ndjson,.txt" });
+  const file = el("input", { type: "file", class: "rs-file", accept: `.jsonl,.json,.ndjson,.txt,${PARQUET}` });
   const path = input({ placeholder: "/data/rollouts" });
   const follow = el("input", { type: "checkbox" });
   const tokenizer = input({ placeholder: "Qwen/Qwen3-0.6B" });
@@ -26,7 +39,7 @@ export async function openLog(host, server) {
         "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or your " +
           "own, become a run to look at, to diagnose and to compare.",
       ),
-      labelled("File", file, `Up to about ${bytes(MOST_BYTES)}; give the path of a larger one.`),
+      labelled("File", file, FILES),
       labelled("Or the path of a file or folder on the app's machine", path),
       el("label", { class: "rs-check" }, follow, " Follow it while it grows, until the run is stopped"),
       labelled("Tokenizer of its model (optional)", tokenizer, "Texts without tokens are cut at words otherwise."),
@@ -41,10 +54,12 @@ export async function openLog(host, server) {
       if (chosen && follow.checked) return { problem: "Give a path: a file that the browser sends does not grow." };
       if (chosen) {
         if (chosen.size > MOST_BYTES) return { problem: tooLarge(chosen.size) };
-        const text = await chosen.text();
-        const sent = new Blob([JSON.stringify(text)]).size;
-        if (sent > MOST_BYTES) return { problem: tooLarge(sent) };
-        Object.assign(data, { text, file_name: chosen.name });
+        const content = chosen.name.toLowerCase().endsWith(PARQUET)
+          ? { base64: await inBase64(chosen) }
+          : { text: await chosen.text() };
+        const sent = new Blob([JSON.stringify(content)]).size;
+        if (sent > MOST_BYTES) return { problem: tooLarge(chosen.size) };
+        Object.assign(data, { ...content, file_name: chosen.name });
       } else data.path = path.value.trim();
       setText(said, "Reading the log");
       const reply = await once.ask(data, (named) => server.open_log(named)).finally(() => setText(said, ""));
@@ -58,8 +73,10 @@ const tooLarge = (size) =>
   `This file is too large to send (${bytes(size)}). Put it on the app's machine and give its path, or use ` +
   "“python -m rlhf_studio open-log FILE”.";
 
-export function openedLine({ steps, rollouts, notes, following }) {
+/** What is said of a log that was opened, with the way to its run. */
+export function openedLine({ run, steps, rollouts, notes, following }) {
   const told = notes.map((note) => readable(note, 400)).join(" ");
-  if (following) return told || "The log is followed: its run grows with it.";
-  return `Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. ${told}`;
+  const link = run && pageLink("Look at the run", "live", { run }, "rs-link rs-opened");
+  if (following) return run ? ["The log is followed: its run grows with it. ", link, ". ", told] : [told];
+  return [`Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. `, link, ". ", told];
 }

@@ -265,7 +265,7 @@ class RunsPage {
       [
         item("Open", () => this.trigger("open_run", { run: row.id })),
         item("Settings", () => this.forms.settings(row)),
-        this.operator && item("Copy settings to Train", () => this.copySettings(row)),
+        item("Copy settings to Train", () => this.copySettings(row), "copy"),
         this.operator &&
           row.stage === "reward_model" &&
           row.state === "finished" &&
@@ -274,6 +274,7 @@ class RunsPage {
           item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
       ],
       [
+        this.operator && row.only_read && { label: "Fork or variation", why: `This run ${row.only_read}` },
         item("Suggested next", () => this.forms.ideas(row), "follow"),
         item("Fork or variation", () => this.forms.fork(row), "follow"),
         item("Vary settings", () => this.forms.vary(row), "follow"),
@@ -283,7 +284,7 @@ class RunsPage {
         item("Move down", () => this.move(row, row.queue_position + 1), "move"),
         item("Cancel", () => this.act("cancel", row), "cancel"),
         own && !this.operator && row.state === "queued" && item("Take out of the queue", stop),
-        own && row.alive && item("Stop and save", stop),
+        own && row.alive && row.may_stop && item(row.kind === "watched" ? "Stop" : "Stop and save", stop),
         item("Force stop", () => this.forceStop(row), "force_stop"),
       ],
       [
@@ -364,7 +365,7 @@ class RunsPage {
   async openLog() {
     const opened = await openLog(this.host, this.server);
     if (!opened) return;
-    this.tell(openedLine(opened));
+    this.tell(...openedLine(opened));
     this.refresh();
   }
 
@@ -374,9 +375,9 @@ class RunsPage {
     this.refresh();
   }
 
-  tell(text) {
-    setText(this.news, text);
-    show(this.news, Boolean(text));
+  tell(...words) {
+    fill(this.news, ...words);
+    show(this.news, true);
   }
 
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */

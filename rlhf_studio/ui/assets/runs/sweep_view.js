@@ -1,9 +1,12 @@
 // A sweep as a table that is a heat map: a metric over the values of one or two settings.
 import { each, el, fill, setText, show } from "../shared/dom.js";
-import { number } from "../shared/format.js";
+import { number, readable } from "../shared/format.js";
 import { compared, written } from "./values.js";
 
-const FIRST = ["gold/score", "objective/scores"];
+/** "a", "a and b", "a, b and c". */
+const listed = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+
+const FIRST = ["gold/score", "objective/scores", "objective/kl"];
 
 export class SweepView {
   /** @param ask  asks for the table of a metric */
@@ -24,9 +27,15 @@ export class SweepView {
     );
   }
 
-  draw({ settings, metrics }) {
-    const varied = settings.filter((row) => row.setting !== "engine.seed");
-    const possible = settings.length > 0 && varied.length <= 2 && metrics.length > 0;
+  draw({ runs, settings, metrics: all }) {
+    const metrics = all.filter(({ one_scale }) => one_scale); // what means something else in each run is no table
+    const differ = settings.filter((row) => row.differs);
+    const varied = differ.filter((row) => row.setting !== "engine.seed");
+    const axes = varied.length ? varied : differ;
+    const placed = runs.filter((_, run) => axes.every((row) => row.known[run]));
+    const one = new Set(placed.map(({ kind }) => kind)).size === 1; // runs of different trainers are no sweep
+    const possible = one && differ.length > 0 && varied.length <= 2 && metrics.length > 0;
+    this.runs = runs;
     show(this.node, possible);
     if (!possible) return;
     const before = this.metric.value;
@@ -45,7 +54,15 @@ export class SweepView {
       reply.problem ? "" : "mean of the last tenth, or newest measurement; a stronger colour is higher",
     );
     if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
-    else fill(this.body, this.table(reply));
+    else fill(this.body, this.table(reply), this.leftOut(reply));
+  }
+
+  /** Why some of the runs have no place in the table. */
+  leftOut({ left_out: runs, titles }) {
+    if (!runs.length) return null;
+    const names = listed(runs.map((run) => `\u201c${readable(this.runs[run].label, 80)}\u201d`));
+    const known = `${listed(titles)} ${titles.length > 1 ? "are" : "is"} not known`;
+    return el("p", { class: "rs-hint" }, `Not in the table: ${names}, of which ${known}.`);
   }
 
   table({ titles, rows, columns, cells }) {
@@ -59,21 +76,17 @@ export class SweepView {
     const heads = two
       ? [`${titles[0]} \u2193  ${titles[1]} \u2192`, ...columns.map(written)]
       : [titles[0], "Mean", "Lowest to highest"];
+    const range = ({ low, high }) => (low === null ? "\u2013" : `${number(low)} to ${number(high)}`);
     const heat = (cell) =>
       cell === null || cell.mean === null
-        ? el("td", { class: "rs-heat" }, "\u2013")
+        ? el("td", { class: "rs-heat" }, cell && two ? range(cell) : "\u2013")
         : el(
             "td",
             { class: "rs-heat", style: { "--h": `${Math.round(70 * share(cell.mean))}%` } },
             number(cell.mean, 3),
-            two && cell.runs.length > 1 ? el("small", {}, ` ${number(cell.low)} to ${number(cell.high)}`) : null,
+            two && cell.runs.length > 1 ? el("small", {}, ` ${range(cell)}`) : null,
           );
-    const spread = (cell) =>
-      el(
-        "td",
-        { class: "rs-figure" },
-        cell && cell.runs.length > 1 ? `${number(cell.low, 3)} to ${number(cell.high, 3)}` : "one run",
-      );
+    const spread = (cell) => el("td", { class: "rs-figure" }, cell && cell.runs.length > 1 ? range(cell) : "one run");
     return compared(
       heads,
       rows.map((value, row) => [

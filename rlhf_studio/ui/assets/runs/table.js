@@ -342,9 +342,9 @@ export class RunTable {
     return node;
   }
 
-  /** Below a name: that it is a recording, where the run comes from, its sweep, who started it, tags and note. */
+  /** Below a name: who else trains it, that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
-    const parts = [];
+    const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
     const parent = this.rows.get(row.parent);
     if (row.parent) {
       const how = row.parent_step === null ? (row.sweep ? "follows from " : "varied from ") : "forked from ";

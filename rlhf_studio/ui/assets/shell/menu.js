@@ -1,4 +1,4 @@
-// The menu of the line above the pages: how the pages look, the keys, and where help is. All of it works offline.
+// The menu of the line above the pages: how the pages look, the keys, and help. All works offline.
 import { el, memory, pushButton, setText } from "../shared/dom.js";
 import { address } from "../shared/address.js";
 import { pageLink } from "../shared/links.js";
@@ -24,8 +24,13 @@ export class Menu {
     const help = [
       pushButton("rs-drop-item", "Show me around", closing(showAround)),
       pageLink("Tour of the code of one step", "learn", { place: "tour" }, "rs-drop-item"),
-      pageLink("Lessons, and a search in all of them", "learn", {}, "rs-drop-item"),
+      pageLink("Help, and a search", "learn", { place: "help" }, "rs-drop-item"),
       pushButton("rs-drop-item", ["Keyboard shortcuts", el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
+      el(
+        "a",
+        { class: "rs-drop-item", href: "agents.md", target: "_blank", rel: "noopener" },
+        "For programs and agents",
+      ),
     ];
     this.drop = new Drop({
       id: "rs-page-menu",

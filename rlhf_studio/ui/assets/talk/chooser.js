@@ -47,6 +47,11 @@ export class Chooser {
     return this.opening;
   }
 
+  /** Whether the teacher has chosen. */
+  fix(on) {
+    this.run.disabled = this.step.disabled = on;
+  }
+
   /** Whether the checkpoints of the chosen run are known. */
   get isReady() {
     return this.known !== null && this.shown === this.run.value;

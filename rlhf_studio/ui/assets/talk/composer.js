@@ -43,7 +43,7 @@ export class Composer {
       el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
       this.text,
       this.examples,
-      this.settings(),
+      (this.more = this.settings()),
       this.problem,
       el("div", { class: "rs-talk-buttons rs-flow" }, this.button, this.cancel, this.status),
     );
@@ -175,6 +175,13 @@ export class Composer {
     this.on.ask();
   }
 
+  /** @param student  what a student may ask, or null: then there is more to choose */
+  brief(student) {
+    show(this.more, student === null);
+    if (student) this.text.maxLength = student.longest;
+    else this.text.removeAttribute("maxlength");
+  }
+
   busy(on) {
     show(this.cancel, on);
     this.button.disabled = on;
@@ -194,9 +201,9 @@ export class Composer {
   }
 
   /** For people who may only watch. */
-  lock(why) {
+  lock(why, said = why) {
     for (const control of this.node.querySelectorAll("button, textarea, input")) control.disabled = Boolean(why);
-    setText(this.status, why);
+    setText(this.status, said);
   }
 }
 

@@ -30,7 +30,7 @@ export function followJob(poll, news, key, onreply) {
       since += reply.events.length;
       onreply(reply);
       if (reply.more) return 0;
-      return reply.state === "done" ? REST : QUICK;
+      return reply.state === "done" ? REST : reply.rest || QUICK;
     },
   });
 }
@@ -38,7 +38,7 @@ export function followJob(poll, news, key, onreply) {
 export class Exchange {
   /**
    * @param asked  (prompt, names, line): the text, what the policies are called, and how it was sampled
-   * @param page   (words, quantity, server, poll)
+   * @param page   (words, quantity, poll, and news: the function that tells of the job)
    */
   constructor(asked, page) {
     this.asked = asked;
@@ -67,14 +67,15 @@ export class Exchange {
   }
 
   async run(key) {
-    const complete = await followJob(this.page.poll, this.page.server.news, key, (reply) => this.receive(reply));
+    const complete = await followJob(this.page.poll, this.page.news, key, (reply) => this.receive(reply));
     if (!complete) this.fail(NO_ANSWER);
     this.running = false;
     show(this.copy, true);
   }
 
-  receive({ events, state, place }) {
-    if (state === "waiting") {
+  receive({ events, state, place, ...line }) {
+    if (state === "waiting" && line.first !== undefined) setText(this.status, inLine(place, line));
+    else if (state === "waiting") {
       const before = `${counted(place, "answer")} ${place === 1 ? "comes" : "come"} before yours`;
       setText(this.status, place ? `Someone else is being answered: ${before}.` : "The policies are being loaded.");
     }
@@ -115,6 +116,16 @@ export class Exchange {
     const answers = this.answers.map((answer) => answer.text());
     return [`Prompt: ${this.asked.prompt}`, this.asked.line, ...answers].join("\n\n");
   }
+}
+
+const PLACES = ["", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
+const BEFORE = { teacher: "Your teacher asks and goes first.", training: "A run is training and goes first." };
+
+/** "You are third in line, about 6 s." */
+function inLine(place, /** @type {any} */ { seconds, first }) {
+  const where = PLACES[place] ? `You are ${PLACES[place]} in line` : `You are number ${place} in line`;
+  const time = seconds === null ? "." : `, about ${seconds < 60 ? `${seconds} s` : `${Math.ceil(seconds / 60)} min`}.`;
+  return [BEFORE[first], where + time].filter(Boolean).join(" ");
 }
 
 const UNITS = { kl: "nats", rewards: "points", logprobs: "nats", entropy: "nats" };

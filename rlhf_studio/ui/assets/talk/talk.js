@@ -4,8 +4,9 @@ import { RewardPlayground } from "../playground/playground.js";
 import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
 import { ColourChoice } from "../shared/answers.js";
+import { firstOne } from "../pictures/recorded.js";
 import { Segments } from "../shared/segments.js";
-import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
 import { Exchange, followJob, invitation } from "./exchange.js";
@@ -25,6 +26,7 @@ class TalkPage {
     this.warmed = "";
     this.listed = [];
     this.awaited = "";
+    this.student = null; // what a student of a class may ask
     this.opened = this.reward = ""; // the runs that the two parts were opened for
     this.asked = address.params("talk").talk || ""; // by the first address, which may change before the runs are known
     this.known = new Map();
@@ -33,16 +35,19 @@ class TalkPage {
     this.toTrain = el(
       "div",
       {},
-      el("p", {}, "Start a run on the Train page; the first recipe needs no download and takes about a minute."),
-      pushButton("rs-button rs-primary", "Go to Train", () => trigger("talk_train", {})),
+      firstOne(
+        pushButton("rs-button rs-primary", "Train a first run", () => trigger("talk_train", {})),
+        "A run can answer you once it has written a checkpoint. The tiny world trains in about a minute.",
+      ),
     );
+    this.example = el("section", { class: "rs-talk-example-of rs-column", "aria-label": "Recorded example" });
     this.empty = el(
       "div",
-      { class: "rs-talk-empty", hidden: true },
+      { class: "rs-talk-empty rs-column", hidden: true },
       el("h2", {}, "No policy to talk to yet"),
-      el("p", {}, "A run's policy can answer prompts as soon as the run has written a checkpoint. "),
       this.toTrain,
       this.noTalk,
+      this.example,
     );
     this.build();
     this.poll = pagePoll(host);
@@ -58,6 +63,7 @@ class TalkPage {
   }
 
   build() {
+    this.classNote = el("p", { class: "rs-help", hidden: true });
     const policies = (run) => this.policies(run);
     const chosen = () => {
       this.awaited = "";
@@ -76,6 +82,7 @@ class TalkPage {
       "div",
       { class: "rs-talk-body rs-column", hidden: true },
       el("h2", { class: "rs-hidden" }, "Talk to policies"),
+      this.classNote,
       el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
       this.colours,
       this.log,
@@ -142,16 +149,53 @@ class TalkPage {
     this.words = reply.glossary;
     this.colour.offer(reply.quantities);
     show(this.empty, !reply.runs.length);
+    if (!reply.runs.length) this.showExample(reply.replay);
     show(this.body, reply.runs.length > 0);
     show(this.toTrain, !reply.why_not);
-    setText(this.noTalk, reply.why_not);
-    if (this.locked !== reply.why_not) this.composer.lock(reply.why_not);
-    this.locked = reply.why_not;
+    const why = reply.students ? reply.students.why : reply.why_not;
+    setText(this.noTalk, why);
+    show(this.noTalk, Boolean(why));
+    this.setStudent(reply.students);
+    if (this.locked !== why) this.composer.lock(why, reply.students ? "" : why); // students read it above
+    this.locked = why;
     const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));
     if (runs !== this.runs) this.setRuns(reply.runs);
     this.runs = runs;
     if (this.awaited) this.say(NOT_YET);
     return LOOK_AGAIN;
+  }
+
+  /** Once, and only where there is nothing of one's own to show. */
+  async showExample(run) {
+    if (this.exampled) return;
+    this.exampled = true;
+    try {
+      const { showExample } = await import("./example.js");
+      await showExample(this.example, this.server.replay, run);
+    } catch (error) {
+      console.error(error);
+      this.exampled = false; // asked again with the next news
+    }
+  }
+
+  /** A student asks the run that the teacher has chosen, with that run's own sampling. */
+  setStudent(told) {
+    const run = this.student?.run;
+    this.student = told?.run ? told : null;
+    for (const chooser of [this.left, this.right]) chooser.fix(this.student !== null);
+    this.composer.brief(this.student);
+    const on =
+      "Your teacher lets you ask a model. Left answers as it was before training, right as it is now, each with at " +
+      `most ${told?.tokens} tokens. One question at a time.`;
+    show(this.classNote, Boolean(told));
+    setText(this.classNote, told?.why || on);
+    if (!this.student) return;
+    if (run !== told.run && this.listed.length) this.open(told.run);
+  }
+
+  /** The function that tells of a job, and the one that ends it. */
+  get news() {
+    return this.student ? this.server.student_news : this.server.news;
   }
 
   get quantity() {
@@ -173,6 +217,7 @@ class TalkPage {
 
   /** The run that the address, or another page, asks for. */
   wanted() {
+    if (this.student) return this.student.run;
     return runOf(this.props.value) || address.params("talk").talk || this.asked;
   }
 
@@ -206,7 +251,7 @@ class TalkPage {
 
   changed() {
     if (this.right.known) this.composer.setRun(this.right.known);
-    if (this.locked) this.composer.lock(this.locked);
+    if (this.locked) this.composer.lock(this.locked, this.classNote.hidden ? this.locked : "");
     this.composer.fail("");
   }
 
@@ -222,7 +267,7 @@ class TalkPage {
   /** Load both policies while the prompt is being typed. */
   async warm() {
     const sides = JSON.stringify(this.sides);
-    if (this.locked || this.running || sides === this.warmed || !this.right.known) return;
+    if (this.locked || this.student || this.running || sides === this.warmed || !this.right.known) return;
     this.warmed = sides;
     const reply = await this.server.ask({ sides: this.sides, view: onlyWatches() }).catch(() => null);
     if (!reply?.key) return;
@@ -241,6 +286,7 @@ class TalkPage {
     setText(this.composer.status, "");
     if (!this.isReady) return null;
     const question = { ...request, sides: this.sides, view: onlyWatches() };
+    if (this.student) return this.askInClass(request.prompt);
     return this.server.ask(question).catch(() => ({ error: NO_ANSWER, field: "" }));
   }
 
@@ -252,8 +298,9 @@ class TalkPage {
     if (reply) this.composer.fail(reply.error || "", reply.field);
     if (!reply?.key) return;
     const alone = this.left.run.value === this.right.run.value;
-    const names = [this.left.name(alone), this.right.name(alone)];
-    const exchange = new Exchange({ prompt: request.prompt, names, line: this.composer.sentence() }, this);
+    const names = this.student ? ["Start", `Step ${reply.step}`] : [this.left.name(alone), this.right.name(alone)];
+    const line = this.student ? `up to ${reply.tokens} tokens, seed ${reply.seed}` : this.composer.sentence();
+    const exchange = new Exchange({ prompt: request.prompt, names, line }, this);
     this.add(exchange);
     this.running = { exchange, key: reply.key };
     this.warmed = JSON.stringify(this.sides);
@@ -262,6 +309,14 @@ class TalkPage {
     await exchange.run(reply.key);
     this.running = null;
     this.composer.busy(false);
+  }
+
+  /** As a student. */
+  async askInClass(prompt) {
+    const question = { prompt, view: onlyWatches() };
+    const reply = await this.server.student_ask(question).catch((error) => ({ error: whyNot(error), field: "" }));
+    if (!reply.key) this.runNews.wake(); // it may have been turned off
+    return reply;
   }
 
   add(exchange) {
@@ -274,7 +329,8 @@ class TalkPage {
   }
 
   stop() {
-    if (this.running) this.server.halt({ key: this.running.key, view: onlyWatches() }).catch(() => null);
+    const halt = this.student ? this.server.student_halt : this.server.halt;
+    if (this.running) halt({ key: this.running.key, view: onlyWatches() }).catch(() => null);
   }
 }
 

@@ -24,7 +24,7 @@ export class FirstScreen {
     this.once = new Once();
     this.recipe = first.recipes[0];
     const ask = (question) => server.replay(question);
-    this.replay = new RecordedReplay({ ask, run: first.replay, words: "Recorded", brief: true });
+    this.replay = new RecordedReplay({ ask, run: first.replay, words: "Recorded", hero: true });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", "Start run", () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });

@@ -54,9 +54,24 @@ export function showWanted(page) {
   const wanted = memory.get("train.wanted", null);
   if (!wanted || !isOnScreen(page.root)) return;
   memory.set("train.wanted", null);
+  if (!wanted.name) return void seek(page, wanted.field);
   page.say(whose(wanted.name, wanted.cause));
   if (page.sections.mark(wanted.field, wanted.cause)) page.sections.reveal(wanted.field);
   else if (wanted.cause) page.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
+}
+
+/** Show a setting that somebody searched for; in place of one that has no use now, the one that gives it a use. */
+function seek(page, name) {
+  const { sections } = page;
+  const field = sections.find(name);
+  if (field && !sections.used(field.spec)) {
+    page.say(`${sections.title(name)} has no use yet; this setting gives it one.`);
+    return seek(page, field.spec.used_when.name);
+  }
+  sections.unmark();
+  sections.marked = field; // so it stays in sight while the form shows the basic settings alone
+  sections.refresh();
+  return page.reveal(name);
 }
 
 const whose = (name, cause) => `These are the settings of ${name}${cause ? ", which failed" : ""}.`;

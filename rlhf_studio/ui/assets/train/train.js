@@ -1,4 +1,4 @@
-// The Train page: its first screen, and the form, which is loaded when somebody chooses or changes something.
+// The Train page: its first screen, and the form, which is loaded when somebody wants it.
 import { fill, memory } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
 import { onlyWatches } from "../shared/visit.js";
@@ -6,7 +6,7 @@ import { FirstScreen } from "./first.js";
 
 const OPEN = "train.open";
 
-/** Whether a link or another page fills the form, or the form was open before. */
+/** Whether the form is wanted at once, or was open before. */
 const wantsForm = () =>
   memory.get(OPEN, false) ||
   memory.get("train.recipe", null) !== null ||
@@ -44,6 +44,7 @@ export async function mount({ host, server, trigger, watch, props }) {
   window.addEventListener("rlhf-studio:settings", async (/** @type {CustomEvent} */ event) =>
     (await form()).take(event.detail),
   );
+  window.addEventListener("rlhf-studio:setting", form);
   window.addEventListener("rlhf-studio:recipe", async () => (await form()).takeRecipe());
   if (wantsForm()) return void (await form());
   const first = await poll.first(() => server.first({ view: onlyWatches() }));

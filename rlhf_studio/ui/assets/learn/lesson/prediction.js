@@ -2,12 +2,15 @@
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { inline } from "./text.js";
 
-const PLAIN = { yes: "Yes", no: "No" };
+const YES_OR_NO = ["yes", "no"];
 const OPTIONS = ["first", "second", "third"];
 const FEW = 2; // answers: where one of two is wrong, a second try would be no question
 
-/** What an answer is called. */
-export const answerName = (key, words, word) => (PLAIN[key] ? (words[key] ?? PLAIN[key]) : word(`@${key}`));
+/** What an answer is called: "Yes" and "No" have a capital. */
+export const answerName = (key, word) => {
+  const name = word(`@${key}`);
+  return YES_OR_NO.includes(key) ? name.charAt(0).toUpperCase() + name.slice(1) : name;
+};
 
 /** The number that an answer stands for, where the question offers three of them; else undefined. */
 const optionOf = (key, slots) => {
@@ -45,7 +48,7 @@ export class Prediction {
       el(
         "button",
         { type: "button", class: "rs-button rs-small", "data-answer": key, onclick: () => this.answer(key) },
-        answerName(key, reading.words, word),
+        answerName(key, word),
       ),
     );
     this.skip = pushButton("rs-quiet", "Show me", () => this.answer(""));

@@ -40,6 +40,7 @@ const LINKS = {
   lesson: toLesson,
   place: toPlace,
   tour: (to, lead) => toPlace(`tour&show=${to}`, lead),
+  doc: (to, lead) => toPlace(`help&show=${to.replace("#", "&scene=")}`, lead),
   tab: (to) => ({ href: "#", onclick: (event) => (event.preventDefault(), address.lead(to, {})) }),
 };
 
@@ -71,7 +72,13 @@ const items = (block, lead) => block.items.flatMap((item) => blockNode(item, lea
 
 const KINDS = {
   paragraph: (block, lead) => el("p", {}, inline(block.content, lead)),
-  heading: (block, lead) => el("h3", {}, inline(block.content, lead)),
+  heading: (block, lead) =>
+    el(
+      block.level > 2 ? "h4" : "h3",
+      { tabindex: block.anchor && "-1", data: { anchor: block.anchor || "" } },
+      inline(block.content, lead),
+    ),
+  listing: ({ lines }) => el("div", { class: "rs-learn-code" }, coloured(lines)),
   formula: (block) =>
     el("div", { class: "rs-learn-formula", tabindex: "0", role: "group", "aria-label": "Formula" }, math(block.tree)),
   bullet_list: (block, lead) => el("ul", {}, items(block, lead)),
@@ -106,11 +113,16 @@ function blockNode(block, lead) {
 /** The elements of plain blocks. */
 export const blocks = (list, lead) => list.map((block) => blockNode(block, lead));
 
-function code({ symbol, path, lines }) {
+/** Lines of code, each as pairs of a class and a text. */
+function coloured(lines) {
   const rows = lines.flatMap((pieces, number) => [
     number ? "\n" : "",
     ...pieces.map(([kind, text]) => (kind ? el("span", { class: `rs-code-${kind}` }, text) : text)),
   ]);
+  return el("pre", { tabindex: "0" }, el("code", {}, rows));
+}
+
+function code({ symbol, path, lines }) {
   return el(
     "figure",
     { class: "rs-learn-code" },
@@ -121,6 +133,6 @@ function code({ symbol, path, lines }) {
       el("code", {}, symbol),
       el("span", { class: "rs-muted" }, path),
     ),
-    el("pre", { tabindex: "0" }, el("code", {}, rows)),
+    coloured(lines),
   );
 }

@@ -77,7 +77,7 @@ function choice(key, letter, question, word) {
   const right = key === question.answer;
   const box = el("span", { class: "rs-learn-box", "aria-hidden": "true" }, right ? "\u2713" : "");
   const attributes = right ? { "data-right": true, "aria-label": "right" } : {};
-  return el("li", attributes, box, el("span", {}, `${letter}\u2002${answerName(key, question.words, word)}`));
+  return el("li", attributes, box, el("span", {}, `${letter}\u2002${answerName(key, word)}`));
 }
 
 const space = () => el("div", { class: "rs-learn-space" }, "Because");

@@ -1,0 +1,11 @@
+"""What to say where a package is missing: a plain installation brings only what the records and the configuration need."""
+
+from __future__ import annotations
+
+
+def not_installed(package: str) -> str:
+    """One sentence on the package, and one with the command that brings it and all others."""
+    return (
+        f"this needs {package}, which is not installed. "
+        "All that the app and training need: pip install 'rlhf-studio[all]' (with uvx: [all] behind what --from names)"
+    )
