@@ -18,7 +18,7 @@ from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advantages, answers_of
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of
-from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing
+from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing, timing
 from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import RunConfig
 from rlhf_studio.ppo.kl_control import AdaptiveKL
