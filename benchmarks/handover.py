@@ -47,6 +47,8 @@ def main() -> int:
     """Print what the loader says."""
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
+    if not (Path(sys.argv[1]) / "run.sh").is_file():
+        raise SystemExit(f"There is no run.sh in {sys.argv[1]}: name a folder that 'rlhf_studio hand-over' has written.")
     done = check(Path(sys.argv[1]), sys.argv[2:])
     sys.stdout.write(done.stdout + done.stderr)
     return done.returncode

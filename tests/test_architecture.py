@@ -54,7 +54,7 @@ jobs: analysis child_process config engine exit_codes inputs ppo runs
 ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
     trl.table
 cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
-handover: config inputs
+handover: child_process config inputs
 notebook: analysis config runs ui.live.charts ui.live.payloads
 library: config engine inputs runs trl.table
 __main__: cli

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,22 @@ def test_paths_exist(page: Path) -> None:
         assert place is not None, f"{page.name} names {name}"
         beside, seen = place if place.is_dir() else place.parent, seen + 1
     assert seen > 5
+
+
+def test_the_command_of_from_trl_changes_every_form_of_import(tmp_path: Path) -> None:
+    """So that the names of the program stay bound: ``trl`` by ``import trl``."""
+    page = (ROOT / "docs" / "from-trl.md").read_text(encoding="utf-8")
+    command = page[page.index("sed -i") : page.index("\npython ppo.py")]
+    program = tmp_path / "ppo.py"
+    program.write_text("from trl import PPOConfig\nfrom trl.core import LengthSampler\nimport trl\n    import trl as t\nimport trlx\n")
+    subprocess.run(shlex.split(command.replace("\\\n", " ")), cwd=tmp_path, check=True)
+    assert program.read_text().splitlines() == [
+        "from rlhf_studio.trl import PPOConfig",
+        "from rlhf_studio.trl.core import LengthSampler",
+        "import rlhf_studio.trl as trl",
+        "    import rlhf_studio.trl as t",
+        "import trlx",
+    ]
 
 
 def test_paths_in_drawings_exist() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlhf_studio.attach import Studio
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import COLLAPSED_RUN
 from rlhf_studio.notebook import OpenRun, open_run
@@ -110,9 +111,20 @@ def test_its_picture_is_small_and_safe(run: OpenRun, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    for folder in (tmp_path / "nowhere", tmp_path):
+    for folder in (tmp_path / "nowhere", tmp_path, "nowhere"):
         with pytest.raises(StoreError):
             open_run(folder)
+
+
+def test_a_run_of_the_workspace_is_opened_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of what another trainer gives, only what it gave: the pages' copy of its advantages is none of it."""
+    monkeypatch.setenv("RLHF_STUDIO_WORKSPACE", str(tmp_path))
+    with Studio() as studio:
+        studio.step(response_tokens=[["x", "y"]], advantages=[[0.5, -0.5]])
+        folder = studio.run_dir
+    assert folder is not None
+    run = open_run(folder.name)
+    assert run.folder == folder and list(run.tokens(1)) == ["token", "id", "advantages"]
 
 
 @pytest.mark.slow

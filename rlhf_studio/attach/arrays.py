@@ -63,12 +63,15 @@ def token_texts(values: Any, lengths: Sequence[int | None], name: str) -> list[l
     return [list(pieces) for pieces in values]
 
 
-def rows_of_ids(values: Any, mask: Any, count: int, name: str) -> list[np.ndarray]:
-    """Token ids of each response, int32, without padding. Raises ValueError."""
+def rows_of_ids(values: Any, mask: Any, count: int, name: str, pad: int | None = None) -> list[np.ndarray]:
+    """Token ids of each response, int32, without padding. Raises ValueError; without a mask also for several ``pad`` at an end."""
     rows = _rows(values, mask, count, name)
     for row, ids in enumerate(rows):
         if ids.size and (not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0 or ids.max() > 2**31 - 1):
             raise ValueError(f"{name}[{row}] must be token ids: whole numbers from 0 on")
+        if mask is None and pad is not None and ids.size > 1 and ((ids[-2:] == pad).all() or (ids[:2] == pad).all()):
+            mine = name.replace("ids", "mask")  # a single one may be the end of a response, or the start of a prompt
+            raise ValueError(f"{name}[{row}] has padding (the token {pad}): give {mine}, 1 at real tokens, or rows without padding")
     return [ids.astype(np.int32) for ids in rows]
 
 

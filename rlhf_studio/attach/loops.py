@@ -15,8 +15,10 @@ PER_TOKEN = ("logprobs", "ref_logprobs", "new_logprobs", "values", "entropy")
 """Arguments of ``step`` that give a number for each token; the run folder has the same names."""
 
 
-def responses_of(given: Mapping[str, Any]) -> list[Response]:
+def responses_of(given: Mapping[str, Any], pad: int | None = None) -> list[Response]:
     """The responses that the arguments of :meth:`~rlhf_studio.attach.Studio.step` describe.
+
+    ``pad``: the id of the tokenizer's pad token, where it has one.
 
     Raises:
         ValueError: the arguments do not fit together; the message names the argument and the row.
@@ -30,9 +32,9 @@ def responses_of(given: Mapping[str, Any]) -> list[Response]:
     if given["responses"] is not None:
         _give(responses, "response", arrays.texts(given["responses"], count, "responses"))
     if given["prompt_ids"] is not None:
-        _give(responses, "prompt_ids", arrays.rows_of_ids(given["prompt_ids"], prompt_mask, count, "prompt_ids"))
+        _give(responses, "prompt_ids", arrays.rows_of_ids(given["prompt_ids"], prompt_mask, count, "prompt_ids", pad))
     if given["response_ids"] is not None:
-        _give(responses, "response_ids", arrays.rows_of_ids(given["response_ids"], mask, count, "response_ids"))
+        _give(responses, "response_ids", arrays.rows_of_ids(given["response_ids"], mask, count, "response_ids", pad))
     if given["response_tokens"] is not None:
         lengths = [response.length for response in responses]
         _give(responses, "response_pieces", arrays.token_texts(given["response_tokens"], lengths, "response_tokens"))
@@ -119,7 +121,7 @@ def numbers_by_name(metrics: Any) -> dict[str, float]:
     numbers = {}
     for name, value in metrics.items():
         try:
-            numbers[str(name)] = float(value)
+            numbers[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
         except (TypeError, ValueError) as error:
             raise ValueError(f"metrics[{name!r}] must be a number") from error
     return numbers

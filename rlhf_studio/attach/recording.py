@@ -19,7 +19,7 @@ from typing import Literal
 
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
-from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError
+from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter, write_run
 from rlhf_studio.system import OURS
@@ -29,6 +29,7 @@ LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
 PATIENCE = 1.0  # seconds that a full queue may hold the training up, once until it is empty again; steps without room are dropped
 MOST_WORDS = 220  # characters of an error: of a log's last line 300 are read
+UNCLOSED = f"{PROGRAM_ENDED} before its training did."
 CLOSING_SECONDS = 60.0  # at the end, for the steps that still wait
 
 Control = Literal["stop", "checkpoint"]
@@ -67,12 +68,13 @@ class Recording:
     Args:
         controls: the requests that the training carries out; others are refused, and the run's diary says so.
         device: what the training computes on, for people.
+        unclosed: the run's cause where the program ends and the recording was never closed.
 
     Attributes:
         words: set while the first step is built: lengths count words.
     """
 
-    def __init__(self, run_dir: Path, guard: Guard, controls: Sequence[Control] = (), device: str = ""):
+    def __init__(self, run_dir: Path, guard: Guard, controls: Sequence[Control] = (), device: str = "", unclosed: str = UNCLOSED):
         self.run_dir, self.guard, self._controls, self._device = Path(run_dir), guard, controls, device
         self._jobs: queue.Queue[Job | None] = queue.Queue(MOST_WAITING)
         self.words = False
@@ -82,7 +84,7 @@ class Recording:
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="rlhf-studio-recording", daemon=True)
         self._thread.start()
-        atexit.register(self.close, None)
+        atexit.register(self.close, None, unclosed)
 
     # --- the training's side -------------------------------------------------------------------------------------------
 
@@ -137,6 +139,8 @@ class Recording:
                 self._jobs.put(lambda writer: writer.set_state(state, cause=cause), timeout=CLOSING_SECONDS)
             self._jobs.put(None, timeout=CLOSING_SECONDS)
         self._thread.join(CLOSING_SECONDS)
+        if state is None and not ended:
+            self._log_end(cause)
 
     def _put(self, job: Job) -> None:
         if self.ended:

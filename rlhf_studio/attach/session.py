@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.attach.recording import Control, Guard, Recording
+from rlhf_studio.attach.recording import UNCLOSED, Control, Guard, Recording
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import RunConfig, Stage
@@ -56,6 +56,12 @@ class Session:
         """Whether anything is recorded now."""
         return self.recording is not None and not self.recording.ended
 
+    @property
+    def pad(self) -> int | None:
+        """The id of the tokenizer's pad token, where it has one."""
+        own = getattr(getattr(self.tokenizer, "tokenizer", self.tokenizer), "pad_token_id", None)
+        return own if isinstance(own, int) else None
+
     @staticmethod
     def now() -> float:
         """Seconds by a clock that only counts forward."""
@@ -74,6 +80,7 @@ class Session:
         device: str = "",
         after: int | None = 0,
         began: float | None = None,
+        unclosed: str = UNCLOSED,
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -84,6 +91,7 @@ class Session:
             controls: the requests that it carries out.
             after: the last step that was made before now; None where the first one has been made too, and nobody knows how long it took.
             began: when the training began, by :meth:`now`; None for now.
+            unclosed: as of :class:`~rlhf_studio.attach.recording.Recording`.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
@@ -99,7 +107,7 @@ class Session:
         # The log is there from the start: its block holds another line when the disk is full.
         files = {paths.TRAINER: as_json(facts), paths.LOG: f"Recorded from {visible(source, lines=False)}.\n".encode()}
         create_run(folder, config, name=self._name or source, origin=origin, files=files)
-        self.recording = Recording(folder, self.guard, controls, device)
+        self.recording = Recording(folder, self.guard, controls, device, unclosed)
         self.recording.plan(max(0, total))
         self.recording.event(
             EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,15 @@ from rlhf_studio.attach.loops import numbers_by_name, responses_of
 from rlhf_studio.attach.ranks import is_first_process
 from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
+from rlhf_studio.config import RunConfig
+from rlhf_studio.config.io import walk_fields
+from rlhf_studio.runs.errors import PROGRAM_ENDED
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.visible import refuse_hidden, visible
 
 MOST_NAME = 120
+SETTINGS = [name for name, _ in walk_fields(RunConfig)]
+UNCLOSED = f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop."
 MOST_RESPONSES = 256
 
 
@@ -67,6 +73,10 @@ class Studio:
             raise ValueError("tokenizer must have a method decode, which makes a text of token ids")
         if not isinstance(config or {}, Mapping) or not all(isinstance(name, str) for name in config or {}):
             raise ValueError("config must be a mapping of dotted names to values, such as {'ppo.kl_coef': 0.05}")
+        for name in config or {}:
+            near = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85) if name.count(".") == 1 else []
+            if near and name not in SETTINGS:
+                raise ValueError(f"config: there is no setting {visible(name)}; did you mean {near[0]}?")
         folder = Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace") if workspace is None else workspace)
         self._session = Session(run, folder, tokenizer, most_responses)
         self._config, self._controls, self._total, self._step = dict(config or {}), list(controls), total_steps, 0
@@ -152,7 +162,7 @@ class Studio:
         """Record one step. Give what you have; what you leave out stays unknown on every page.
 
         B responses of T_i tokens each. Tables may be lists, numpy arrays or tensors; a padded table (B, T) needs ``response_mask``, or
-        ``prompt_mask`` for prompts: 1 at real tokens.
+        ``prompt_mask`` for prompts: 1 at real tokens. Without it padding counts as tokens, unless the tokenizer's pad token tells it.
 
         Args:
             prompts, responses: texts, B each. Responses without tokens are shown cut at words, and their lengths count words.
@@ -177,19 +187,20 @@ class Studio:
         number = self._next(step)
         if not is_first_process():
             return
-        own, numbers = responses_of(given), numbers_by_name(metrics)
-        session = self._session
-        if session.guard.error is None:
-            with session.guard:
-                if session.recording is None:
+        own, numbers = responses_of(given, self._session.pad), numbers_by_name(metrics)
+        if not own and not numbers:
+            raise ValueError("a step needs something to record: responses, or metrics")
+        self._step = number
+        if self._session.guard.error is None:
+            with self._session.guard:
+                if self._session.recording is None:
                     self._begin(has_critic=values is not None)
-                session.record(number, lambda: (own, {}), numbers)
+                self._session.record(number, lambda: (own, {}), numbers)
 
     def _next(self, step: int | None) -> int:
         number = self._step + 1 if step is None else step
         if not isinstance(number, int) or number <= self._step:
             raise ValueError(f"step must be a whole number above the last one, {self._step}; it is {number!r}")
-        self._step = number
         return number
 
     def _begin(self, *, has_critic: bool) -> None:
@@ -197,7 +208,7 @@ class Studio:
         without = {"ppo.advantage": "rloo", "ppo.responses_per_prompt": 2}
         base = {} if has_critic or "ppo.advantage" in self._config else without
         known: dict[str, Any] = {"facts": self._config, "controls": self._controls, "total": self._total}
-        self._session.begin("a loop of one's own", "ppo", self._config, base, **known, after=None)
+        self._session.begin("a loop of one's own", "ppo", self._config, base, **known, after=None, unclosed=UNCLOSED)
 
     def asked(self, control: Control) -> bool:
         """Whether a person has asked for it on the page: ``stop`` (end your loop then), or ``checkpoint``, which is true once.

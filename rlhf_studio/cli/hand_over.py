@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of
+from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_of, recipe_named
 from rlhf_studio.config import StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, ppo_only
 from rlhf_studio.exit_codes import DONE
@@ -44,8 +44,10 @@ def _hand_over(options: argparse.Namespace) -> int:
             raise ConfigError([Problem(f"--{flag}", f"{getattr(options, flag)} is not a number from 1 to 1024")])
     config = ppo_only(_settings(options))
     cluster = Cluster(options.gpus, options.nodes)
-    done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
-    say(f"written: {done.folder}")
+    with recipe_named(options):
+        done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
+    machines = "1 machine" if cluster.nodes == 1 else f"{cluster.nodes} machines"
+    say(f"written: {done.folder}, for {machines} with {cluster.gpus} GPU{'s' * (cluster.gpus > 1)} (--gpus, --nodes)")
     for title, remarks in (("no counterpart", done.translation.missing), ("different", done.translation.changed)):
         for remark in remarks:
             say(f"{title}: {remark.setting}: {remark.sentence}")
@@ -67,4 +69,8 @@ def _settings(options: argparse.Namespace) -> StageConfig:
     from rlhf_studio.runs.reader import RunReader
 
     reader = RunReader(options.folder)
+    if (origin := reader.origin()).only_read:
+        who = f"was read from {origin.imported}" if origin.kind == "log" else f"is trained by {origin.trained_by}"
+        message = f"the run {options.folder.name} {who}, so its model, prompts and rewards are not here: name them in a file of settings, "
+        raise ConfigError([Problem("", f"{message}perhaps begun with 'runs config RUN', and hand that over with --config FILE")])
     return as_seen_from(reader.config(), reader.working_folder())

@@ -7,6 +7,7 @@ import math
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 from rlhf_studio.cli.options import Subcommands, default_workspace
 from rlhf_studio.config.io import ConfigError, Problem
@@ -24,7 +25,9 @@ def add_commands(commands: Subcommands) -> None:
     )
     opening.add_argument("file", type=Path, metavar="PATH", help="a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
     opening.add_argument("--follow", action="store_true", help="go on reading while the log grows, until Ctrl-C or a stop of the run")
-    opening.add_argument("--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="how long --follow waits for a response")
+    opening.add_argument(
+        "--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="--follow ends when nothing came for so long"
+    )
     opening.add_argument("--tokenizer", default="", metavar="MODEL", help="cut texts with the tokenizer of this folder or model of the hub")
     opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the run is put")
     opening.set_defaults(run=_open_log)
@@ -73,9 +76,10 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     def waiting(why: str) -> None:
         say(f"No rollouts yet. {why}")
 
-    patience = 60 * options.patience
-    opened = follow_log(
-        options.file, options.workspace, name, options.tokenizer, stop=stop, patience=patience, begun=begun, waiting=waiting
-    )
+    def stored(step: int) -> None:
+        say(f"step {step} stored")
+
+    hears: dict[str, Any] = {"begun": begun, "waiting": waiting, "stored": stored}
+    opened = follow_log(options.file, options.workspace, name, options.tokenizer, stop=stop, patience=60 * options.patience, **hears)
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     return DONE

@@ -6,12 +6,14 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
-from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, parse_config, text_of
+from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, names_given, parse_config, text_of, walk_fields
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
@@ -52,13 +54,10 @@ def folder_of_run(path: Path) -> Path:
 
     Raises :class:`ConfigError` for a plain name that is neither. Whether a path leads to a run is for the command to find out.
     """
-    name, workspace = str(path), default_workspace()
-    if path.exists() or not paths.is_run_name(name):
-        return path
-    if (run := workspace / paths.RUNS / name).is_dir():
-        return run
-    where = f"the workspace {workspace}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one"
-    raise ConfigError([Problem("", f"there is no folder {name!r} here, and no run with this id in {where}")])
+    try:
+        return paths.named_run(path, default_workspace())
+    except LookupError as error:
+        raise ConfigError([Problem("", f"{error}, where 'runs list' looks too; RLHF_STUDIO_WORKSPACE names another one")]) from error
 
 
 def permissions_of(options: argparse.Namespace) -> Permissions:
@@ -75,7 +74,35 @@ def configuration_of(options: argparse.Namespace) -> StageConfig:
 
     The runs lie in the workspace that the command names, or in the usual one. Raises :class:`ConfigError`.
     """
-    return with_runs_in_full(_configuration_of(options), workspace_of(options) / paths.RUNS)
+    with recipe_named(options):
+        return with_runs_in_full(_configuration_of(options), workspace_of(options) / paths.RUNS)
+
+
+@contextmanager
+def recipe_named(options: argparse.Namespace) -> Iterator[None]:
+    """Says of problems of settings that nobody wrote that the recipe has them."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_with_recipe(error.problems, options)) from error
+
+
+def _with_recipe(problems: Sequence[Problem], options: argparse.Namespace) -> list[Problem]:
+    from rlhf_studio.config.recipes import load_recipe
+    from rlhf_studio.inputs.settings_file import recipe_under
+
+    try:
+        given = mapping_from_file(options.config) if options.config else {}
+        recipe = load_recipe(options.recipe) if options.recipe else recipe_under(given)
+    except ConfigError:
+        return list(problems)
+    if recipe is None:
+        return list(problems)
+    defaults = {name: info.get_default(call_default_factory=True) for name, info in walk_fields(type(recipe.config))}
+    wrote = {*names_given(given), *options.overrides}
+    of_recipe = {name for name in defaults.keys() - wrote if attrgetter(name)(recipe.config) != defaults[name]}
+    note = f" (this setting comes from the recipe {recipe.name})"
+    return [Problem(each.field, each.message + note * (each.field in of_recipe)) for each in problems]
 
 
 def _configuration_of(options: argparse.Namespace) -> StageConfig:

@@ -115,9 +115,10 @@ def _parsed(kind: type[_Config], data: Mapping[str, Any]) -> _Config:
         return kind.model_validate(data)
     except ValidationError as error:
         findings, problems = _of_another(error.errors(include_url=False))
-        problems += [_problem(item, kind) for item in findings[:MOST_PROBLEMS]]
-        if len(findings) > MOST_PROBLEMS:
-            problems.append(Problem("", f"{len(findings) - MOST_PROBLEMS} more settings are wrong; mend these first"))
+        every = [problem for item in findings for problem in _problems(item, kind)]
+        problems += every[:MOST_PROBLEMS]
+        if len(every) > MOST_PROBLEMS:
+            problems.append(Problem("", f"{len(every) - MOST_PROBLEMS} more settings are wrong; mend these first"))
         raise ConfigError(problems) from None
 
 
@@ -131,7 +132,8 @@ def _of_another(findings: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str
     return list(findings), []
 
 
-def _problem(finding: Mapping[str, Any], kind: type[StageConfig]) -> Problem:
+def _problems(finding: Mapping[str, Any], kind: type[StageConfig]) -> Iterator[Problem]:
+    """What a finding says: a rule about several settings may say more than one thing, each in a line of its own."""
     # A discriminated union puts the component's kind into the location, behind the index; people know only the index.
     before = ("", *finding["loc"])
     location = [
@@ -140,10 +142,11 @@ def _problem(finding: Mapping[str, Any], kind: type[StageConfig]) -> Problem:
     message = sentence(finding)
     if finding["type"] == "extra_forbidden":
         message = _unknown(location, finding["input"], message, kind)
-    if finding["type"] == "value_error" and (match := re.match(r"([a-z0-9_.]+): (.*)", message)):
-        location.append(match[1])
-        message = match[2]
-    return Problem(".".join(location), message)
+    named = [re.fullmatch(r"([a-z0-9_.]+): (.*)", line) for line in message.split("\n")] if finding["type"] == "value_error" else [None]
+    if not all(named):
+        yield Problem(".".join(location), message)
+    for match in filter(None, named if all(named) else []):
+        yield Problem(".".join([*location, match[1]]), match[2])
 
 
 def _unknown(location: list[str], value: Any, message: str, kind: type[StageConfig]) -> str:

@@ -150,21 +150,22 @@ class PPOConfig(Section):
         """What the advantages without a critic need, and what they do not use."""
         if self.has_critic:
             return self
+        wrong = []
         if self.responses_per_prompt < 2:
-            raise ValueError(
+            wrong.append(
                 f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response with; "
                 "use at least 2"
             )
         if self.advantage == "grpo" and self.kl_placement != "loss":
-            raise ValueError("kl_placement: advantage grpo charges the KL in the loss; use loss, with kl_estimator k3")
+            wrong.append("kl_placement: advantage grpo charges the KL in the loss; use loss, with kl_estimator k3")
         if self.advantage == "grpo" and self.kl_estimator != "k3":
-            raise ValueError(f"kl_estimator: advantage grpo charges the KL as k3, not {self.kl_estimator}; use k3")
+            wrong.append(f"kl_estimator: advantage grpo charges the KL as k3, not {self.kl_estimator}; use k3")
         for name in CRITIC_SETTINGS:
             default = type(self).model_fields[name].default
             if getattr(self, name) != default:
-                raise ValueError(
-                    f"{name}: advantage {self.advantage} has no critic and does not use this; leave it at {_as_in_yaml(default)}"
-                )
+                wrong.append(f"{name}: advantage {self.advantage} has no critic and does not use this; leave it at {_as_in_yaml(default)}")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self
 
     @model_validator(mode="after")

@@ -64,11 +64,14 @@ class RunConfig(StageConfig):
 
     @model_validator(mode="after")
     def _has_a_critic_to_set(self) -> RunConfig:
+        wrong = []
         for name in () if self.ppo.has_critic else CRITIC_SETTINGS_ELSEWHERE:
             section, _, setting = name.partition(".")
             part = getattr(self, section)
             default = type(part).model_fields[setting].default
             if getattr(part, setting) != default:
                 expected = repr(default) if default == "" else default
-                raise ValueError(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {expected}")
+                wrong.append(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {expected}")
+        if wrong:
+            raise ValueError("\n".join(wrong))
         return self

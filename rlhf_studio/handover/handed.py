@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ class HandedReward:
 
     Args:
         parts: (name, weight, what it takes, rule) of each component. ``text``: the response and its number of tokens. ``pair``: the
-            response and the reference. ``function``: lists of prompts and responses, and what else is known.
+            response and the reference. ``function``: a batch of one: prompts, responses, and what else is known.
         shape: ``score_clip``, ``length_penalty``, ``missing_eos_penalty`` and ``missing_eos_mode``.
         tokenizer: folder or hub id of the policy's tokenizer, which counts tokens; empty where nothing counts them.
         ends: the texts of the tokens that end a response.
@@ -38,7 +39,10 @@ class HandedReward:
     def score(self, prompt: str, response: str, reference: str, *, stopped: bool | None = None) -> dict[str, float]:
         """``score``, and under its name the weighted score of each component. ``stopped`` None: nobody knows; then nothing is taken off."""
         tokens = self.length(response, stopped)
-        parts = [(name, weight * self._part(kind, rule, prompt, response, reference, tokens)) for name, weight, kind, rule in self._parts]
+        known: dict[str, Any] = {"lengths": [tokens]}  # what a function of one's own may name
+        known |= ({"references": [reference]} if reference else {}) | ({} if stopped is None else {"stopped": [stopped]})
+        request = {"prompts": [prompt], "responses": [response], "extra": known}
+        parts = [(name, weight * self._part(kind, rule, response, reference, tokens, request)) for name, weight, kind, rule in self._parts]
         return {"score": self._shaped(sum(value for _, value in parts), tokens, stopped), **dict(parts)}
 
     def without_end(self, response: str) -> tuple[str, bool]:
@@ -48,14 +52,13 @@ class HandedReward:
                 return response[: -len(end)], True
         return response, False
 
-    def _part(self, kind: str, rule: Callable[..., Any], prompt: str, response: str, reference: str, tokens: int) -> float:
+    def _part(self, kind: str, rule: Callable[..., Any], response: str, reference: str, tokens: int, request: dict[str, Any]) -> float:
         if kind == "text":
             return float(rule(response, tokens))
         if kind == "pair":
             return float(rule(response, reference))
-        known: dict[str, Any] = {"lengths": [tokens]} | ({"references": [reference]} if reference else {})
-        (value,) = rule([prompt], [response], **known)
-        return float(sum(value)) if isinstance(value, list | tuple) else float(value)
+        (value,) = rule(request)
+        return float(sum(value)) if isinstance(value, list) else float(value)
 
     def _shaped(self, score: float, tokens: int, stopped: bool | None) -> float:
         clip, penalty = self._shape["score_clip"], self._shape["missing_eos_penalty"]
@@ -134,6 +137,7 @@ def function_in(path: Path, name: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # the name ends in .py
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as an import does: dataclasses look there
     spec.loader.exec_module(module)
     function: Callable[..., Any] = getattr(module, name)
     return function

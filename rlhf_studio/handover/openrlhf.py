@@ -22,7 +22,7 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
     """All settings; the arguments and errors are those of :func:`rlhf_studio.handover.verl.translate`."""
     mini = config.ppo.mini_batch_size
     if mini % cluster.total:
-        message = f"{mini} responses cannot be shared equally by {cluster.total} GPUs; take a multiple, or other GPUs"
+        message = f"{mini} responses cannot be shared equally by {cluster.total} GPUs; take a multiple, or other GPUs (--gpus, --nodes)"
         raise ConfigError([Problem("ppo.mini_batch_size", message)])
     to = Translation(config, "OpenRLHF")
     _cluster(to, cluster, parameters)

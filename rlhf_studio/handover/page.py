@@ -39,7 +39,8 @@ def _follow(engine: str, rewards: RewardFile) -> Iterator[str]:
     if engine == "openrlhf" and not rewards.files:
         yield "\n## Follow it\n\nOpenRLHF keeps no responses, and a reward model writes none: there is nothing to follow."
         return
-    yield f"\n## Follow it\n\n{FOLLOW[engine]}\n\n```bash\npython -m rlhf_studio open-log rollouts --follow\n```"
+    yield f"\n## Follow it\n\n{FOLLOW[engine]}\n\n```bash\npython -m rlhf_studio open-log rollouts --follow --patience 120\n```\n"
+    yield "Following ends when nothing came for that many minutes, or with Ctrl-C: it cannot know when the training is over."
 
 
 def _differences(engine: str, to: Translation, notes: Iterable[str]) -> Iterator[str]:

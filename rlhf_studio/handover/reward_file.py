@@ -15,11 +15,12 @@ from typing import Any
 
 import rlhf_studio
 from rlhf_studio.config import Component, Permissions, PythonReward, RegexReward, RewardConfig
-from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.config.io import Problem
 from rlhf_studio.regular import read_regular
 
 PACKAGE = Path(rlhf_studio.__file__).parent
 KINDS = PACKAGE / "engine" / "rewards" / "kinds"
+CHILD = KINDS.parent / "outside" / "python_child.py"
 RULES, ANSWER, LEXICON, OVERLAP = (KINDS / name for name in ("rules.py", "answer.py", "lexicon.py", "overlap.py"))
 HANDED, ERRORS = Path(__file__).with_name("handed.py"), KINDS.parent / "errors.py"
 EVERYTHING: tuple[str, ...] = ()
@@ -64,6 +65,11 @@ SOURCES = {
     ),
     "bleu": Source("bleu", "pair", ((OVERLAP, ("bleu",)),), ("sacrebleu",)),
     "rouge": Source("rouge", "pair", ((OVERLAP, ("rouge",)),), ("rouge_score",)),
+    "python": Source(
+        "call",
+        "function",
+        ((CHILD, ("MOST_REPR", "Unusable", "call", "names_of_extra", "numbers", "score_of", "number", "short_repr")),),
+    ),
 }
 """The kinds that a file can say."""
 
@@ -95,6 +101,12 @@ def reward_func(queries, prompts, labels, **others):
     return {"rewards": rewards, "scores": rewards, "extra_logs": parts}
 '''
 ENTRIES = {"verl": VERL, "openrlhf": OPENRLHF}
+NOT_GIVEN = {"verl": ("tokens", "logprobs", "messages", "stopped"), "openrlhf": ("tokens", "logprobs", "messages")}
+"""What a function of one's own may name here (docs/rewards.md) and is not told there."""
+ALONE = """
+if __name__ == "__main__":  # the score of one response: {"prompt": ..., "response": ..., "reference": ...} in a line on standard input
+    print(json.dumps(REWARD.score(**json.loads(input()))))
+"""
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,7 @@ def reward_problems(settings: RewardConfig) -> Iterator[Problem]:
     if models and len(settings.components) == 1:
         return
     for number, part in enumerate(settings.components):
-        if part.kind in SOURCES or isinstance(part, PythonReward):
+        if part.kind in SOURCES:
             continue
         what = "a reward model is handed over only where it is the one component" if part.kind == "reward_model" else _why_not(part)
         yield Problem(f"reward.components.{number}", f"{what}; leave it out, or write your own function and name it as a python component")
@@ -145,14 +157,14 @@ def write_reward(
 
     ``step``: responses in a step. ``start``: what stands in front of every prompt for OpenRLHF. The rest is as in ``HandedReward``.
 
-    Raises :class:`ConfigError` for a function's file that is not allowed or cannot be read.
+    What :func:`own_problems` names must have been mended.
     """
-    rules = [part for part in settings.components if not isinstance(part, PythonReward)]
+    rules = settings.components
     sources = [SOURCES[part.kind] for part in rules]
     needs = sorted({package for source in sources for package in source.needs if package != "regex" or _uses_regex(rules)})
     by_length = any(type(part).counts_tokens or _is_own(part) for part in settings.components)
     counts = by_length or bool(settings.length_penalty) or engine == "openrlhf"
-    own = {f"own_{number}.py": _own_file(part, number, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
+    own = {f"own_{number}.py": _own_file(part, permissions) for number, part in enumerate(settings.components) if _is_own(part)}
     shape = {name: getattr(settings, name) for name in ("score_clip", "length_penalty", "missing_eos_penalty", "missing_eos_mode")}
     lines = [
         _head(engine, sources, needs),
@@ -165,6 +177,7 @@ def write_reward(
         _parts(settings, names),
         f"REWARD = HandedReward(\n    PARTS,\n    {shape!r},\n    {tokenizer if counts else ''!r},\n    {ends!r},\n    {most},\n)",
         ENTRIES[engine].strip(),
+        ALONE,
     ]
     text = "\n\n\n".join(line.strip("\n") for line in lines if line) + "\n"
     _no_name_twice(text)
@@ -238,12 +251,12 @@ def _definition_of_words(side: str) -> str:
 def _parts(settings: RewardConfig, names: Sequence[str]) -> str:
     rows = []
     for number, (name, part) in enumerate(zip(names, settings.components, strict=True)):
+        source = SOURCES[part.kind]
         if isinstance(part, PythonReward):
-            rule, takes = f'function_in(FOLDER / "own_{number}.py", {part.function!r})', "function"
+            rule = f'functools.partial({source.function}, function_in(FOLDER / "own_{number}.py", {part.function!r}))'
         else:
-            source = SOURCES[part.kind]
-            rule, takes = f"{source.function}(SimpleNamespace(**{_plain_settings(part)!r}))", source.takes
-        rows.append(f"    ({name!r}, {part.weight!r}, {takes!r}, {rule}),")
+            rule = f"{source.function}(SimpleNamespace(**{_plain_settings(part)!r}))"
+        rows.append(f"    ({name!r}, {part.weight!r}, {source.takes!r}, {rule}),")
     return "PARTS = [\n" + "\n".join(rows) + "\n]"
 
 
@@ -251,13 +264,39 @@ def _plain_settings(part: Component) -> dict[str, Any]:
     return part.model_dump(exclude={"name", "weight", "kind"})
 
 
-def _own_file(part: Component, number: int, permissions: Permissions) -> bytes:
+def _own_file(part: Component, permissions: Permissions) -> bytes:
     assert isinstance(part, PythonReward)
-    for problem in part.problems(permissions):
-        raise ConfigError([Problem(f"reward.components.{number}.{problem.setting}", problem.message)])
     path = permissions.allowed_file(part.file)
-    assert path is not None  # else there was a problem
+    assert path is not None  # see own_problems
     return read_regular(path)
+
+
+def own_problems(settings: RewardConfig, engine: str, permissions: Permissions) -> Iterator[Problem]:
+    """Functions whose file is not allowed or cannot be read, and those that ask for what the engine has not got."""
+    for number, part in enumerate(settings.components):
+        if not isinstance(part, PythonReward):
+            continue
+        field = f"reward.components.{number}"
+        if problems := list(part.problems(permissions)):
+            yield from (Problem(f"{field}.{problem.setting}", problem.message) for problem in problems)
+            continue
+        needed = _needed(ast.parse(_own_file(part, permissions)), part.function)
+        if asked := [name for name in NOT_GIVEN[engine] if name in needed]:
+            message = f"{part.function} asks for {', '.join(asked)}, which {engine} does not give a reward function"
+            yield Problem(f"{field}.function", f"{message}; leave it out, or give it a default value")
+
+
+def _needed(tree: ast.Module, name: str) -> set[str]:
+    """The parameters without a default of the function of that name, where the file defines one."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            own = node.args
+            given = [*own.posonlyargs, *own.args]
+            needed = given[: len(given) - len(own.defaults)] + [
+                each for each, default in zip(own.kwonlyargs, own.kw_defaults, strict=True) if default is None
+            ]
+            return {each.arg for each in needed}
+    return set()
 
 
 def _no_name_twice(text: str) -> None:

@@ -29,8 +29,8 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
         ConfigError: the batch cannot be shared by the GPUs.
     """
     if config.ppo.batch_size % cluster.total:
-        message = f"{config.ppo.batch_size} responses cannot be shared equally by {cluster.total} GPUs; take a multiple, or other GPUs"
-        raise ConfigError([Problem("ppo.batch_size", message)])
+        message = f"{config.ppo.batch_size} responses cannot be shared equally by {cluster.total} GPUs"
+        raise ConfigError([Problem("ppo.batch_size", f"{message}; take a multiple, or other GPUs (--gpus, --nodes)")])
     to = Translation(config, "verl")
     _data(to)
     _model(to, policy)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
-from rlhf_studio.config import NOTHING_ALLOWED, Permissions, RunConfig
+from rlhf_studio.child_process.environment import foreign_environment
+from rlhf_studio.config import NOTHING_ALLOWED, Permissions, PythonReward, RunConfig
 from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml
 from rlhf_studio.handover import openrlhf, page, prompts, script, verl
-from rlhf_studio.handover.prompts import HandedPrompts
-from rlhf_studio.handover.reward_file import RewardFile, reward_problems, write_reward
+from rlhf_studio.handover.prompts import HandedPrompts, Row
+from rlhf_studio.handover.reward_file import RewardFile, own_problems, reward_problems, write_reward
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation
 from rlhf_studio.inputs.chat import find_template
 from rlhf_studio.inputs.ends import ends_of_files
@@ -25,6 +29,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.trained import resolve
 
+Made = TypeVar("Made")
 EngineName = Literal["verl", "openrlhf"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 TRANSLATE: dict[EngineName, Callable[[RunConfig, Cluster, int | None, str, int], Translation]] = {
@@ -32,6 +37,7 @@ TRANSLATE: dict[EngineName, Callable[[RunConfig, Cluster, int | None, str, int],
     "openrlhf": openrlhf.translate,
 }
 MOST_HELD_OUT_OF_TRAIN = 16
+START_SECONDS = 120.0  # as a run has: a function's file may import large libraries
 TAKEN = ("score", "input", "output", "gts", "step", "reward", "kl")
 """Names that the engines write beside those of the components."""
 
@@ -61,13 +67,16 @@ def hand_over(
     """
     with _sentence(out):
         _check_free(out)
-    if problems := list(reward_problems(config.reward)):
-        raise ConfigError(problems)
-    policy = _policy(config)
-    handed = _prompts(config, policy)
-    if engine == "verl":
+    problems = [*reward_problems(config.reward), *own_problems(config.reward, engine, permissions)]
+    policy = _gathered(problems, lambda: _policy(config))
+    handed = policy and _gathered(problems, lambda: _prompts(config, policy))
+    if engine == "verl" and handed:
         handed = prompts.repeated(handed, config.ppo.batch_size // config.ppo.responses_per_prompt)
-    translation = TRANSLATE[engine](config, cluster or Cluster(), policy.parameters, _name(config.model.policy), len(handed.train))
+    size, rows = policy.parameters if policy else None, len(handed.train) if handed else 1
+    translation = _gathered(problems, lambda: TRANSLATE[engine](config, cluster or Cluster(), size, _name(config.model.policy), rows))
+    if problems:
+        raise ConfigError(problems)
+    assert policy and handed and translation  # else there was a problem
     if engine == "verl" and handed.start:
         translation.options[f"{verl.MODEL}.custom_chat_template"] = f"{{{{ bos_token }}}}{verl.AS_WRITTEN}"
     rewards = _rewards(translation, engine, policy, handed.start, permissions)
@@ -76,6 +85,15 @@ def hand_over(
     with _sentence(out):
         notes = _write_whole(out, lambda folder: _write(folder, engine, translation, handed, rewards))
     return HandedOver(out, translation, notes)
+
+
+def _gathered(problems: list[Problem], make: Callable[[], Made]) -> Made | None:
+    """What ``make`` gives; None where something is wrong, which is added to ``problems``."""
+    try:
+        return make()
+    except ConfigError as error:
+        problems += error.problems
+        return None
 
 
 @contextmanager
@@ -220,9 +238,33 @@ def _write(folder: Path, engine: EngineName, to: Translation, handed: HandedProm
         notes.append("The reward counts tokens: verl gives it texts, which are encoded anew and may come out some tokens shorter.")
     for name, content in rewards.files.items():
         (folder / name).write_bytes(content)
+    _try_functions(folder, engine, to.config, handed.train)
     (folder / "settings.yaml").write_text(config_to_yaml(to.config), encoding="utf-8")
     launch = folder / "run.sh"
     launch.write_text(script.script(engine, to), encoding="utf-8")
     launch.chmod(0o755)
     (folder / "README.md").write_text(page.page(engine, to, notes, rewards), encoding="utf-8")
     return notes
+
+
+def _try_functions(folder: Path, engine: EngineName, config: RunConfig, train: list[Row]) -> None:
+    """Let ``reward.py`` score a text where functions of one's own do: there nobody would see soon that they cannot.
+
+    Raises :class:`ConfigError` for a function that gives no score.
+    """
+    own = {number: part for number, part in enumerate(config.reward.components) if isinstance(part, PythonReward)}
+    if not own:
+        return
+    asked: dict[str, Any] = {"prompt": train[0].text, "response": "12", "reference": train[0].reference}
+    line = json.dumps(asked | ({"stopped": True} if engine == "openrlhf" else {}))
+    command = [sys.executable, str(folder / "reward.py")]
+    seconds = START_SECONDS + sum(part.timeout for part in own.values())
+    fields = " and ".join(f"reward.components.{number}.function" for number in own)
+    environment = foreign_environment(os.environ) | {"PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, input=line, capture_output=True, text=True, errors="replace", timeout=seconds, env=environment)
+    except subprocess.TimeoutExpired:
+        raise ConfigError([Problem(fields, f"no score of a first prompt within {seconds:g} seconds")]) from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ConfigError([Problem(fields, f"it could not score a first prompt: {why[:500]}")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from html import escape
@@ -15,6 +16,7 @@ from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.glossary import glossary
 from rlhf_studio.notebook.figures import Axis, DataFrame, charts_of, draw
+from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord, RunStatus
@@ -25,12 +27,17 @@ Figure = Any
 """A ``plotly.graph_objects.Figure``; neither plotly nor pandas brings types, and both are imported where they are used."""
 
 
-def open_run(folder: str | Path) -> OpenRun:
-    """A run by its folder, while it goes on or afterwards; also one that ``open-log`` has made.
+def open_run(run: str | Path) -> OpenRun:
+    """A run by its folder or its id, while it goes on or afterwards; also one that ``open-log`` has made.
 
-    Raises :class:`StoreError` when the folder is not there or is no run, or its records are damaged.
+    An id, such as ``20260101-120000-abcdef``, is looked for in the workspace: ``RLHF_STUDIO_WORKSPACE``, or ``workspace`` in this folder.
+
+    Raises :class:`StoreError` when there is no such run, or its records are damaged.
     """
-    return OpenRun(Path(folder))
+    try:
+        return OpenRun(paths.named_run(Path(run), Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))))
+    except LookupError as error:
+        raise StoreError(f"{error}; RLHF_STUDIO_WORKSPACE names another one", "missing") from None
 
 
 class OpenRun:
@@ -103,7 +110,10 @@ class OpenRun:
         if record.tokens is None:
             raise StoreError(f"Of response {sample} of step {step} the text alone was recorded.", "absent")
         tokens = record.tokens
-        frame = needed("pandas").DataFrame({"token": tokens.response_pieces, "id": tokens.response_ids, **tokens.arrays})
+        arrays = dict(tokens.arrays)
+        if self.reader.origin().kind == "watched":  # the advantages once more, for the pages: nobody whitened them
+            arrays.pop("whitened_advantages", None)
+        frame = needed("pandas").DataFrame({"token": tokens.response_pieces, "id": tokens.response_ids, **arrays})
         frame.index.name = "position"
         frame.attrs = {"prompt": record.prompt, "gamma": tokens.gamma, "lam": tokens.lam, "kl_coef": tokens.kl_coef}
         return frame

@@ -84,6 +84,8 @@ class NotRunning(StoreError):
 
 RECORDING_ENDED = "The recording ended"
 """How the last line of a run's log begins where the recording of somebody else's training could not store why it ended."""
+PROGRAM_ENDED = "The program ended"
+"""How it begins where a program ended and had not closed its recording."""
 
 
 class RunGone(StoreError):

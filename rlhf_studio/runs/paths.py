@@ -87,6 +87,18 @@ def run_dir(workspace: Path, run_id: str) -> Path:
     return path
 
 
+def named_run(path: Path, workspace: Path) -> Path:
+    """The folder that a person names by its path or, where there is no such path, by the id of a run in the workspace.
+
+    Raises LookupError for a plain name that is neither. Whether a path leads to a run is for the caller to find out.
+    """
+    if path.exists() or not is_run_name(str(path)):
+        return path
+    if (run := workspace / RUNS / path).is_dir():
+        return run
+    raise LookupError(f"there is no folder {str(path)!r} here, and no run with this id in the workspace {workspace}")
+
+
 def trash_name(run_id: str) -> str:
     """What the folder of a deleted run is called until all of it is removed."""
     return f"{TRASH_PREFIX}{run_id}-{secrets.token_hex(4)}"

@@ -82,7 +82,7 @@ def show_text(values: dict[str, Any]) -> str:
     lines = [
         f"{visible(values['name'], lines=False)} ({values['run_id']})",
         f"state        {values['state']}{silent}" + (f": {values['cause']}" if values["cause"] else ""),
-        f"step         {values['step']} of {values['total_steps']}",
+        f"step         {values['step']}" + (f" of {values['total_steps']}" if values["total_steps"] else ""),
         f"device       {values['device'] or 'not known yet'}",
         f"folder       {values['run_dir']}",
     ]
@@ -111,4 +111,4 @@ def list_text(workspace: Path) -> str:
 
 
 def _progress(status: RunStatus) -> str:
-    return " " * 13 if status.unreadable else f"{status.step:>6}/{status.total_steps:<6}"
+    return " " * 13 if status.unreadable else f"{status.step:>6}" + (f"/{status.total_steps:<6}" if status.total_steps else " " * 7)

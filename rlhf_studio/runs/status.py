@@ -33,8 +33,8 @@ from rlhf_studio import system
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
-from rlhf_studio.runs.errors import RECORDING_ENDED, RunGone, StoreError, store_error
-from rlhf_studio.runs.records import ALIVE, Marks, RunStatus, State
+from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError, store_error
+from rlhf_studio.runs.records import ALIVE, Marks, Origin, RunStatus, State
 from rlhf_studio.runs.studio import QueueEntry, Studio
 from rlhf_studio.runs.values import check_real, check_whole
 from rlhf_studio.runs.visitors.starters import Starter
@@ -123,7 +123,7 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
     if entry is not None and entry.state == "lost" and untouched:
         return _with(row, "failed", cause=entry.cause)
     if row.state in ALIVE:
-        return _with(row, "interrupted", cause=_interruption(entry if untouched else None, run_dir))
+        return _with(row, "interrupted", cause=_interruption(entry if untouched else None, run_dir, row.origin))
     if row.state == "queued" and entry is not None and entry.state == "cancelled":
         return _with(row, "stopped", "Cancelled before it started")
     if row.state == "queued" and entry is not None:
@@ -151,19 +151,20 @@ def early_end(run_dir: Path, exit_code: int | None) -> str:
     return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
 
 
-def _interruption(entry: QueueEntry | None, run_dir: Path) -> str:
+def _interruption(entry: QueueEntry | None, run_dir: Path, origin: Origin) -> str:
+    who = "program" if origin.trained_by else "engine"
     code = entry.exit_code if entry else None
     line = _last_words(run_dir)
     if RunGone.PHRASE in line:
-        how = "The folder of the run was moved or renamed while the engine worked in it, so the engine ended."
-    elif line.startswith(RECORDING_ENDED):
+        how = f"The folder of the run was moved or renamed while the {who} worked in it, so the {who} ended."
+    elif line.startswith((RECORDING_ENDED, PROGRAM_ENDED)):
         how = line
     elif code == -system.KILL:
-        how = "The engine was killed (SIGKILL), often by the system because memory ran out."
+        how = f"The {who} was killed (SIGKILL), often by the system because memory ran out."
     elif code is not None:
-        how = f"The engine ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"
+        how = f"The {who} ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"
     else:
-        how = "The engine ended without saying why: it was killed, memory ran out, or the machine went down."
+        how = f"The {who} ended without saying why: it was killed, memory ran out, or the machine went down."
     return how
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 from gradio_client.exceptions import AppError
 
+from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.ui.app import Server
 from tests.access import table
 from tests.api.sessions import PLAIN, TOKEN, asking, code_of
@@ -31,8 +33,12 @@ def test_the_python_session_of_the_page_starts_waits_reads_and_forks(
     config = server.workspace.reader(better).config()
     assert {name: getattr(config.ppo, name.removeprefix("ppo.")) for name in names["advice"]["settings"]} == names["advice"]["settings"]
     assert names["diagnosis"]["verdict"]["sentence"] in capsys.readouterr().out
-    wish = {"recipe": "world", "settings": names["settings"], "request_id": "without-kl-1"}
+    wish = {"recipe": "world", "settings": names["settings"], "name": "without KL", "request_id": "without-kl-1"}
     assert ask("start_training", **wish)["run"] == run and ask("list_runs")["all"] == before + 2  # asked again, it starts nothing more
+    assert {"run": run, "total_steps": 20}.items() <= next(row for row in ask("list_runs")["runs"] if row["run"] == run).items()
+    for other in ({"settings": "{}"}, {"name": "another"}):
+        with pytest.raises(AppError, match=f"'without-kl-1' has started the run {run} with other settings"):
+            ask("start_training", **(wish | other))
     assert ask("run_metrics", run=run, names="objective/scores")["metrics"]["objective/scores"]["values"][:2] == [0.1, 0.2]
     assert ask("check_settings", recipe="world", settings='{"ppo": {"steps": 2}, "engine.seed": 3}')["can_start"]
 
@@ -49,6 +55,13 @@ def test_what_cannot_be_done_is_a_sentence_and_starts_nothing(server: Server) ->
         ("start_training", {"recipe": 3}, "recipe must be a text"),
         ("run_status", {"run": "../../etc"}, "There is no such run"),
         ("run_status", {"run": ""}, "There is no such run"),
+        ("run_status", {"run": "mine"}, "named by its id, which list_runs gives"),
+        ("run_status", {"run": "my run"}, "named by its id, which list_runs gives"),
+        (
+            "check_settings",
+            {"recipe": "world", "settings": {"ppo.steps": 3}},
+            r"must be a text of a JSON object, such as json.dumps\(",
+        ),
         ("run_samples", {"run": "recording-improves", "step": 10_000}, "has no recorded responses of step 10000"),
         ("run_samples", {"run": "recording-improves", "step": 1.5}, "step must be a whole number"),
         ("run_metrics", {"run": "recording-improves", "names": "nothing"}, "no metric 'nothing'"),
@@ -95,6 +108,8 @@ def test_every_function_tells_an_agent_what_it_does_and_takes(server: Server, ra
     status, body = raw.send("GET", "/agents.md")
     page = body.decode()
     assert status == 200 and server.url in page and TOKEN not in page and "{" not in page.replace('{"', "").replace("{}", "")
+    metrics = set(re.findall(r"\b(?:policy|objective|loss|val|tokens|gold|reward|time|speed)/\w+", page))
+    assert len(metrics) > 2 and metrics <= {metric.name for metric in METRICS}
     _, info = raw.send("GET", "/gradio_api/info")
     named = json.loads(info)["named_endpoints"]
     assert {name.removeprefix("/") for name in named} == table.PROGRAMS

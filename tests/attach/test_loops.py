@@ -27,6 +27,7 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read
 from rlhf_studio.runs.launch import force_stop
+from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.live.details import Details
@@ -36,6 +37,7 @@ from tests.waiting import wait_until
 IDS = [[3, 4, 1], [5, 1]]
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     padded = torch.tensor([[-0.5, -0.25, -0.125], [-1.0, -2.0, 9.0]], dtype=torch.bfloat16, requires_grad=True)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
@@ -43,7 +45,8 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
         studio.step(
             prompts=["a", "b"], prompt_ids=[[2], [3]], response_ids=IDS, response_mask=mask, logprobs=padded,
             ref_logprobs=[np.zeros(3), np.array([-1.0, -1.0])], rewards={"long": [1.0, None], "good": torch.tensor([0.5, 0.25])},
-            advantages=[1.0, -1.0], stopped=torch.tensor([True, False]), metrics={"lr": np.float32(0.5), "own/number": 3},
+            advantages=[1.0, -1.0], stopped=torch.tensor([True, False]),
+            metrics={"lr": np.float32(0.5), "own/number": 3, "loss/policy_avg": padded.sum()},
         )  # fmt: skip
         studio.step(responses=["one two", "three"], rewards=[1, 2], step=5)
         studio.step(responses=["three"], step=6)
@@ -120,14 +123,22 @@ def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
         ({"response_ids": IDS, "stopped": [True]}, "stopped must be true or false for each of the 2 responses"),
         ({"response_ids": IDS, "response_tokens": [["a"], ["b", "c"]]}, r"response_tokens\[0\] has 1 texts, and the response has 3"),
         ({"metrics": {"lr": "high"}}, r"metrics\['lr'\] must be a number"),
+        ({"response_ids": [[3, 4, 1, 0, 0], [3] * 5]}, r"response_ids\[0\] has padding \(the token 0\): give response_mask"),
+        ({"responses": ["a"], "prompt_ids": [[0, 0, 3]]}, "give prompt_mask"),
+        ({}, "a step needs something to record"),
+        ({"metrics": {}}, "a step needs something to record"),
         ({"metrics": {}, "step": 0}, "step must be a whole number above the last one, 0; it is 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_recorded(tmp_path: Path, given: dict[str, Any], says: str) -> None:
-    studio = Studio(workspace=tmp_path)
-    with pytest.raises(ValueError, match=says):
-        studio.step(**given)
-    assert not (tmp_path / paths.RUNS).exists()
+    tokenizer = Letters()
+    tokenizer.pad_token_id = 0
+    with Studio(workspace=tmp_path, tokenizer=tokenizer) as studio:
+        with pytest.raises(ValueError, match=says):
+            studio.step(**given)
+        assert not (tmp_path / paths.RUNS).exists()
+        studio.step(response_ids=[[3, 0], [0]])
+    assert only_run(tmp_path).status().step == 1  # what was refused takes no number
 
 
 def test_a_studio_refuses_what_it_cannot_use(tmp_path: Path) -> None:
@@ -136,6 +147,7 @@ def test_a_studio_refuses_what_it_cannot_use(tmp_path: Path) -> None:
         ({"run": "a\u202eb"}, "no character that nobody sees"),
         ({"controls": ["pause"]}, "controls can be stop and checkpoint"),
         ({"tokenizer": object()}, "must have a method decode"),
+        ({"config": {"ppo.klcoef": 1}}, "there is no setting ppo.klcoef; did you mean ppo.kl_coef?"),
     ):
         with pytest.raises(ValueError, match=says):
             Studio(**given)
@@ -172,7 +184,8 @@ studio = Studio(workspace=sys.argv[1])
 for step in range(1, 1000):
     studio.step(response_tokens=[["a"]], rewards=[step])
     print(step, flush=True)
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        break
 """
 
 
@@ -193,8 +206,14 @@ def test_a_kill_leaves_what_was_committed_and_torch_is_never_loaded(tmp_path: Pa
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
     reader = only_run(tmp_path)
-    assert reader.status().state == "interrupted"
+    assert reader.status().state == "interrupted" and "The program ended without saying why" in reader.status().cause
     assert [metrics["objective/scores"] for _, metrics in reader.metrics_since(0)][:3] == [1.0, 2.0, 3.0]
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "to its end")]
+    subprocess.run(command, input="\n", text=True, check=True, capture_output=True, cwd=Path(__file__).parents[2])
+    closed_by_nobody = only_run(tmp_path / "to its end")
+    ended, shown = closed_by_nobody.status(), show_text(show_values(closed_by_nobody.run_dir))
+    assert "step         2\n" in shown  # nobody knows of how many
+    assert (ended.state, ended.step) == ("interrupted", 2) and "without closing the recording; use `with Studio(" in ended.cause
 
 
 def test_errors_of_means_are_those_of_a_log_and_of_all_responses(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 
 from benchmarks import handover, peers
 from rlhf_studio.analysis.logs.open_log import open_log
+from rlhf_studio.attach import Studio
 from rlhf_studio.cli.main import main
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, parse_ppo
@@ -105,7 +106,7 @@ def test_every_component_counts_whatever_it_is_called(tmp_path: Path) -> None:
 
 def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own = tmp_path / "own.py"
-    lines = ["def score(prompts, responses, **extra):", "    assert 'references' not in extra"]
+    lines = ["def score(prompts, responses, **extra):", ""]
     lines.append("    return [len(p) + 10 * len(r) + 100 * n for p, r, n in zip(prompts, responses, extra['lengths'])]")
     own.write_text("\n".join(lines) + "\n")
     config = sums(reward={"components": [{"kind": "python", "file": str(own), "weight": 0.5}]})
@@ -116,6 +117,61 @@ def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
     own.unlink()
     tokens = len(AutoTokenizer.from_pretrained(resolve("bundled/sums-policy"))("12+")["input_ids"]) + 1  # with the end token
     assert module_of(tmp_path / "out").compute_score("", "12+", "", {"prompt": "xy"})["score"] == 16.0 + 50 * tokens
+
+
+@pytest.mark.parametrize("engine", ["verl", "openrlhf"])
+def test_a_function_is_called_with_what_it_names(engine: Any, tmp_path: Path) -> None:
+    """As in training: without further parameters it gets none. What an engine does not tell, or fails here, is not handed over."""
+    own = tmp_path / "own.py"
+    own.write_text(
+        "def short(prompts, responses):\n    return [0.25 * len(text) for text in responses]\n"
+        "def asks(prompts, responses, tokens):\n    return [1.0] * len(tokens)\n"
+        "def fails(prompts, responses):\n    return [missing for text in responses]\n"
+    )
+
+    def out(function: str) -> Path:
+        config = sums(reward={"components": [{"kind": "python", "file": str(own), "function": function}]})
+        folder = tmp_path / function
+        hand_over(config, engine, folder, permissions=Permissions(files=(os.path.realpath(own),)))
+        return folder
+
+    given = module_of(out("short"))
+    if engine == "verl":
+        assert given.compute_score("", "abcd", "", {"prompt": "xy"})["score"] == 1.0
+    else:
+        assert given.reward_func(["xyabcd"], ["xy"], [""])["rewards"] == 1.0
+    for function, wrong in (("asks", f"asks asks for tokens, which {engine} does not give"), ("fails", "NameError: name 'missing'")):
+        with pytest.raises(ConfigError, match=wrong):
+            out(function)
+        assert not (tmp_path / function).exists()
+
+
+def test_all_problems_are_told_at_once_and_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a recipe sets and the person did not write is named as the recipe's."""
+    (tmp_path / "p.jsonl").write_text('{"frage": "2+2", "answer": "4"}\n')
+    mine = tmp_path / "mine.yaml"
+    ppo = "ppo: {batch_size: 100, mini_batch_size: 50}"
+    mine.write_text(f"recipe: sums\n{ppo}\ndata: {{column: frage, prompts: {tmp_path / 'p.jsonl'}}}\n")
+    main(["hand-over", "--config", str(mine), "--to", "verl", str(tmp_path / "out")])
+    held_out, shared = capsys.readouterr().err.splitlines()
+    assert "no column 'frage'" in held_out and held_out.endswith("(this setting comes from the recipe sums)")
+    assert "ppo.batch_size: 100 responses cannot be shared equally by 8 GPUs" in shared and "recipe" not in shared
+    mine.write_text("recipe: sums\nppo: {advantage: grpo, responses_per_prompt: 4, lam: 0.5}\n")
+    main(["hand-over", "--config", str(mine), "--to", "verl", str(tmp_path / "out")])
+    told = {line.split(": ")[1]: "recipe sums" in line for line in capsys.readouterr().err.splitlines()}
+    assert told == {
+        **{"ppo.kl_placement": False, "ppo.kl_estimator": False, "ppo.lam": False},
+        **{"ppo.critic_learning_rate": True, "ppo.cliprange_value": True, "ppo.vf_coef": True},
+    }
+
+
+def test_a_run_that_others_train_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Studio(run="mine", workspace=tmp_path) as studio:
+        studio.step(responses=["a"])
+        folder = studio.run_dir
+    main(["hand-over", str(folder), "--to", "verl", str(tmp_path / "out")])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is trained by a loop of one's own, so its model, prompts and rewards are not here" in line and "--config FILE" in line
 
 
 def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:

@@ -205,6 +205,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         json.dumps({"step": 1, "prompt": "p", "completion": "r", "accuracy": 1.0, "advantages": 0.0}),
         "line 1: it looks like TRL's completions, but has advantages where advantage is expected (rename it)",
     ),
+    "TRL's names without a step": (
+        json.dumps({"prompt": "p", "completion": "r"}),
+        "line 1: it looks like TRL's completions, but has no step and no advantage (add them to every record)",
+    ),
     "metrics alone": (
         json.dumps({"step": 1, "loss": 2.0}),
         "line 1: it looks like metrics without responses (step, loss);",
@@ -216,6 +220,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "one list": (json.dumps([VERL]), "line 1: it looks like one JSON list; write each of its objects in a line of its own"),
     "over several lines": (json.dumps(VERL, indent=1), "line 1: it looks like JSON over several lines"),
+    "UTF-16": ("\xff\xfe{\0}\0,\0", "line 1: it is written in UTF-16; write it in UTF-8"),
     "a table with commas": ("step,prompt,response\n1,p,r", "line 1: it looks like a table with commas (CSV)"),
     "a later line": (
         json.dumps(VERL) + "\n" + json.dumps({**VERL, "score": "high"}),
@@ -416,6 +421,11 @@ def test_following_ends_when_the_run_is_stopped_or_when_told(tmp_path: Path, mon
     )
     status = Workspace(tmp_path / "w").status(result.run_id)
     assert (result.steps, status.step, status.state, status.origin.imported) == (2, 2, "finished", "log")  # from 0 in the file
+    stored: list[int] = []
+    alone = follow_log(tmp_path / "log", tmp_path / "w", stop=threading.Event(), patience=0.0, stored=stored.append)
+    assert (alone.steps, stored) == (2, [1, 2]) and "Nothing came for 0 minutes." in RunReader(
+        tmp_path / "w" / "runs" / alone.run_id
+    ).events_since(0)[-1].text
     with pytest.raises(ConfigError, match=r"had no response in 0 minutes; it is no longer followed"):
         follow_log(tmp_path / "nowhere", tmp_path / "w", stop=threading.Event(), patience=0.0)
     told = threading.Event()

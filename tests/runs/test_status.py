@@ -15,7 +15,7 @@ from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus, StepRecord
+from rlhf_studio.runs.records import Origin, RunStatus, StepRecord
 from rlhf_studio.runs.show import show_text, show_values
 from rlhf_studio.runs.status import Locks, derive, last_log_line, read_log
 from rlhf_studio.runs.studio import QueueEntry, Studio
@@ -140,7 +140,7 @@ def test_the_cause_names_what_is_known(tmp_path: Path):
     del log
     cause = status.early_end(tmp_path, 2)
     assert "(exit code 2)" in cause and "The last line of its log: ValueError: no model here" in cause and "resume" in cause
-    assert "ValueError: no model here" in status._interruption(entry("done", exit_code=1), tmp_path)
+    assert "ValueError: no model here" in status._interruption(entry("done", exit_code=1), tmp_path, Origin())
 
 
 def test_a_young_run_without_queue_entry_is_still_queued(run: Path):

@@ -48,6 +48,10 @@ STEPS: list[tuple[tuple[Any, ...], str]] = [
     (changed(1, 3, torch.tensor([20, 3])), "step: responses[3] holds 20, which is no token of the model: its ids are 0 to 19"),
     (changed(1, 3, torch.ones(40, dtype=torch.long)), "step: query and response 3 have 2 + 40 tokens, and the model reads 32 at most"),
     (changed(2, 0, 1.5), "step: scores[0] is a float; give each score as a tensor: torch.tensor(1.5)"),
+    (
+        changed(2, 0, [{"label": "POSITIVE", "score": 0.5}]),
+        'step: scores[0] is a list; give each score as a tensor: torch.tensor(output[0]["score"])',
+    ),
     (changed(2, 1, torch.tensor([1.0, 2.0])), "step: scores[1] has 2 numbers; a response has one score"),
     (changed(2, 1, torch.tensor(torch.nan)), "step: scores[1] is nan, which is not finite"),
     (changed(3, 1, torch.zeros(3)), "step: response_masks[1] leaves no token to learn from"),

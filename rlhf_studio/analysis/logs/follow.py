@@ -98,8 +98,16 @@ class Follower:
             self._writer.acknowledge(command.id, outcome)
         return any(command.kind in STOPS for command in commands)
 
-    def close(self, failure: str = "") -> None:
-        """End the run: as finished, or as failed for the sentence ``failure``. Raises StoreError."""
+    @property
+    def lines(self) -> int:
+        """How many lines have come."""
+        return self._count
+
+    def close(self, failure: str = "", why: str = "") -> None:
+        """End the run: as finished, for the sentence ``why`` where there is one, or as failed for the sentence ``failure``.
+
+        Raises StoreError.
+        """
         if self._writer is None:
             return
         try:
@@ -109,7 +117,7 @@ class Follower:
                 assert self._places is not None
                 notes = notes_of(self._index, self._origin, self._computed, self._places.of)
                 notes += [f"Lines that came after their step had been stored and were left out: {self._late:,}."] if self._late else []
-                text = " ".join([f"The log {self._origin.imported} is no longer followed.", *notes])
+                text = " ".join([*[why][: bool(why)], f"The log {self._origin.imported} is no longer followed.", *notes])
                 self._writer.event(EventRecord("info", "import", text))
             self._writer.plan(self._last[0] + self._index.shift if self._last else 0)
             self._writer.set_state("failed" if failure else "finished", cause=failure)
@@ -286,36 +294,37 @@ def follow_log(
     patience: float = math.inf,
     begun: Callable[[Path], None] = lambda run_dir: None,
     waiting: Callable[[str], None] = lambda why: None,
+    stored: Callable[[int], None] = lambda step: None,
 ) -> Opened:
-    """Follow a log until ``stop`` is set or somebody stops the run.
+    """Follow a log until ``stop`` is set, somebody stops the run, or nothing came for ``patience`` seconds.
 
     Args:
-        patience: the seconds in which the first response must come.
+        patience: the longest time between two lines, and before the first response.
         begun: hears the run's folder when there is one.
         waiting: hears once why the files that are there are not read, while none is.
+        stored: hears the number of each step that is stored.
 
     Raises ConfigError for a log of no form, or when it has ended or patience is over before anything came; StoreError when the run cannot
     be written.
     """
     follower = Follower(path, workspace, name, tokenizer)
-    heard, said, deadline = False, "", time.monotonic() + patience
+    heard, said, ending, lines, deadline = False, "", "", 0, time.monotonic() + patience
     try:
         while not stop.is_set() and not follower.told_to_end():
-            follower.poll(time.monotonic())
-            if follower.run_dir is not None and not heard:
-                heard = True
-                begun(follower.run_dir)
+            heard = _tell(follower, follower.poll(time.monotonic()), heard, begun, stored)
+            if follower.lines > lines:
+                lines, deadline = follower.lines, time.monotonic() + patience
             if (why := follower.why_nothing()) and not said:
                 said = why
                 waiting(why)
-            if follower.run_dir is None and time.monotonic() >= deadline:
-                raise ConfigError(
-                    [Problem("", f"{path} had no response in {patience / 60:g} minutes; it is no longer followed. {why}".strip())]
-                )
+            if time.monotonic() >= deadline:
+                minutes = f"{patience / 60:g} minutes"
+                if follower.run_dir is None:
+                    raise ConfigError([Problem("", f"{path} had no response in {minutes}; it is no longer followed. {why}".strip())])
+                ending = f"Nothing came for {minutes}."
+                break
             stop.wait(POLL_SECONDS)
-        follower.poll(time.monotonic(), last=True)
-        if follower.run_dir is not None and not heard:
-            begun(follower.run_dir)
+        _tell(follower, follower.poll(time.monotonic(), last=True), heard, begun, stored)
     except (ConfigError, StoreError) as error:
         if not isinstance(error, RunGone):
             follower.close(f"The log could not be followed any further: {error}")
@@ -324,8 +333,18 @@ def follow_log(
         message = "The log could not be followed any further: it needed too much memory."
         follower.close(message)
         raise StoreError(message) from error
-    follower.close()
+    follower.close(why=ending)
     opened = follower.opened()
     if opened is None:
         raise ConfigError([Problem("", f"{path} had no response")])
     return opened
+
+
+def _tell(follower: Follower, new: list[int], heard: bool, begun: Callable[[Path], None], stored: Callable[[int], None]) -> bool:
+    """Tell of the run, once, and of the steps that were stored; gives whether somebody has heard of the run."""
+    if follower.run_dir is not None and not heard:
+        heard = True
+        begun(follower.run_dir)
+    for step in new:
+        stored(step)
+    return heard

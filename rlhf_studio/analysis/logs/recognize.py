@@ -46,6 +46,8 @@ def what_is_missing(form: Form, record: Record) -> str:
 
 def unreadable(start: bytes, problem: str) -> str:
     """One sentence about a file whose first line is no JSON object. ``start``: the file's first bytes."""
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "it is written in UTF-16; write it in UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > FILE.jsonl)"
     first = start.split(b"\n", 1)[0].strip()
     if first in (b"{", b"["):
         return "it looks like JSON over several lines; write each object in a line of its own (jq -c '.[]? // .' FILE > FILE.jsonl)"
@@ -59,7 +61,8 @@ def unreadable(start: bytes, problem: str) -> str:
 def _nearness(form: Form, record: Record) -> float:
     """How many of a form's fields a record has; one that has another name counts nearly as much."""
     missing = form.missing(record)
-    return len(form.needs) - len(missing) + 0.9 * sum(bool(_other_name(form, need, record)) for need in missing)
+    there = [need for need in form.needs if need not in missing and (need in record or f"{need}_tokens" in record)]
+    return len(there) + 0.9 * sum(bool(_other_name(form, need, record)) for need in missing)
 
 
 def _other_name(form: Form, need: str, record: Record) -> str:

@@ -118,11 +118,19 @@ def _check_ids(name: str, ids: Any, vocabulary: int) -> None:
 
 def _check_score(row: int, score: Any) -> None:
     if not isinstance(score, Tensor):
-        raise ValueError(f"step: scores[{row}] is a {type(score).__name__}; give each score as a tensor: torch.tensor({score!r})")
+        raise ValueError(f"step: scores[{row}] is a {type(score).__name__}; give each score as a tensor: torch.tensor({_number_in(score)})")
     if score.numel() != 1:
         raise ValueError(f"step: scores[{row}] has {score.numel()} numbers; a response has one score")
     if not bool(torch.isfinite(score.float()).all()):
         raise ValueError(f"step: scores[{row}] is {score.item()}, which is not finite")
+
+
+def _number_in(score: Any) -> str:
+    """What a person would write for the number; the output of a pipeline has it inside."""
+    if isinstance(score, int | float):
+        return repr(score)
+    inner = score[0] if isinstance(score, list) and score else score
+    return f'output{"[0]" * (inner is not score)}["score"]' if isinstance(inner, dict) and "score" in inner else "number"
 
 
 def _as_list(values: Any) -> str:

@@ -64,7 +64,8 @@ class Acting:
             form["values"] = {**form["values"], **fitted, **settings_in(settings)}
         if name:
             form["values"]["name"] = name
-        outcome = self._train_page.start({**form, "nonce": nonce_in(request_id)}, request)
+        wish = {"recipe": recipe, "settings": settings_in(settings), "name": name}
+        outcome = self._train_page.start({**form, "nonce": nonce_in(request_id), "wish": wish}, request)
         if "run_id" not in outcome:
             raise ValueError(answers.refusal_of(outcome["problems"]))
         self._wake()
@@ -89,8 +90,9 @@ class Acting:
         if how not in ("", "fork", "variation", "more steps"):
             raise ValueError('how must be empty, "fork", "variation" or "more steps".')
         way = how or ("fork" if step >= 0 else "variation")
-        asked = {"run": run_named(run), "how": way, "changes": settings_in(settings), "name": name, "nonce": nonce_in(request_id)}
-        outcome = await self._experiments.experiment_start({**asked, "step": step if way == "fork" else None}, request)
+        asked: Json = {"run": run_named(run), "how": way, "changes": settings_in(settings), "name": name, "nonce": nonce_in(request_id)}
+        asked["step"] = step if way == "fork" else None
+        outcome = await self._experiments.experiment_start({**asked, "wish": asked}, request)
         if "runs" not in outcome:
             raise ValueError(answers.refusal_of(outcome["problems"]) if "problems" in outcome else outcome["problem"])
         return {"run": outcome["runs"][0], "name": outcome["names"][0]}

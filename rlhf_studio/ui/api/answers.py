@@ -20,6 +20,8 @@ ROW = (
     *("score_first", "score_last", "gold_first", "gold_last", "kl_last", "verdict"),
 )
 """What list_runs gives of each run, of what the Runs page shows."""
+AS_ELSEWHERE = {"id": "run", "total": "total_steps"}
+"""What all functions for programs call what the Runs page calls otherwise."""
 Json = dict[str, Any]
 
 

@@ -34,7 +34,10 @@ def checked(function: Callable[..., Any], values: tuple[Any, ...]) -> list[Any]:
 
 def _checked(part: inspect.Parameter, value: Any) -> Any:
     if part.annotation is str:
-        if not isinstance(value, str) or len(value) > MOST_TEXT:
+        if not isinstance(value, str):
+            what = ' of a JSON object, such as json.dumps({"ppo.steps": 20})' if part.name == "settings" else ""
+            raise NotAsked(f"{part.name} must be a text{what}.")
+        if len(value) > MOST_TEXT:
             raise NotAsked(f"{part.name} must be a text of at most {MOST_TEXT:,} characters.")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:  # also false for NaN

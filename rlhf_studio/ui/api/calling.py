@@ -32,6 +32,7 @@ AT_ONCE, WAITING = 3, 12  # calls of viewers that run at the same time, beside t
 STARTS_AT_ONCE, STARTS_WAITING, STARTS_OF_ONE = 2, 6, 3  # of players
 WAITS_AT_ONCE = 10  # of viewers in wait_for_run
 EXPECTED = (StoreError, ValueError, Busy, TooBusy)
+NO_RUN = ("There is no run ", "There is no such run: '")
 """What functions raise with a sentence for people; ConfigError is a ValueError."""
 BROKEN = "This could not be answered because of a fault in the app. The app's own log says more."
 HOW_TO_ACT = "A program shows the operator's token in the header Authorization: Bearer TOKEN, or X-RLHF-Studio-Token: TOKEN."
@@ -90,7 +91,8 @@ def for_programs(role: Role, *, players_in: Iterable[Mode] = (), starts: bool = 
             except gr.Error:
                 raise
             except EXPECTED as error:
-                raise gr.Error(str(error), title="Not done", print_exception=False) from error
+                hint = " A run is named by its id, which list_runs gives." if str(error).startswith(NO_RUN) else ""
+                raise gr.Error(f"{error}{hint}", title="Not done", print_exception=False) from error
             except Exception as error:
                 logger.exception("%s failed for a program", function.__name__)
                 raise gr.Error(BROKEN, print_exception=False) from error

@@ -83,8 +83,9 @@ class Watching:
         table = await self._runs_page.runs({}, request)
         if "rows" not in table:
             raise StoreError(table["problem"], "state")
-        rows = [{name: row.get(name) for name in answers.ROW} | {"recording": bool(row["recording"])} for row in table["rows"]]
-        of = {row["id"]: row for row in rows}
+        named = {name: answers.AS_ELSEWHERE.get(name, name) for name in answers.ROW}
+        rows = [{theirs: row.get(name) for name, theirs in named.items()} | {"recording": bool(row["recording"])} for row in table["rows"]]
+        of = {row["run"]: row for row in rows}
         return {"runs": [of[run] for run in table["ids"]][: min(max(limit, 0), MOST_RUNS)], "all": len(rows), "problem": table["problem"]}
 
     @for_programs(Role.VIEWER)
@@ -122,7 +123,7 @@ class Watching:
 
         Args:
             run: The run's id, such as recording-improves; start_training and list_runs give them.
-            names: Names with commas, such as objective/scores,objective/kl,policy/clipfrac.
+            names: Names with commas, such as objective/scores,objective/kl,policy/clipfrac_avg.
             points: The most values of each metric, such as 50; a longer curve is thinned, and keeps its peaks.
         """
         reader = self._workspace.reader(run_named(run))

@@ -23,11 +23,11 @@ from rlhf_studio.runs.workspace import Workspace
 
 MOST = 8  # logs that are followed at the same time
 LOOK_SECONDS, LOOKS = 0.2, 100  # how often the page's request looks for the first response
-PATIENCE = 30  # minutes in which it must come
+PATIENCE = 120  # minutes without a line, after which following ends
 END_SECONDS = 5.0  # in which a process ends by itself
 WAITING = (
     "No response has come yet. The log is followed, and the run appears here with the first one. "
-    f"If there is none in {PATIENCE} minutes, following ends."
+    f"When nothing comes for {PATIENCE} minutes, following ends."
 )
 Json = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
 Started by path, ``python -P python_child.py FILE FUNCTION``, with nothing of this package in it. What the function prints goes
 to the error stream, so that it cannot be taken for an answer. When the other side is gone, this process ends at once.
+``call`` and what it uses are also copied into the reward file that is handed to other engines, which call the function in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-SHOWN = 200
+MOST_REPR = 200
 
 
 class Unusable(Exception):
@@ -96,7 +97,7 @@ def short_repr(value: Any) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a person's own class may raise anything here
         text = f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return text if len(text) <= MOST_REPR else text[:MOST_REPR] + "..."
 
 
 def attempt(action: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
