@@ -34,11 +34,15 @@ def _explain(options: argparse.Namespace) -> int:
 
     from rlhf_studio.engine.models.explaining import explain, lines_of
 
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
+    logging = transformers.utils.logging
+    logging.disable_progress_bar()
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
         explained = explain(options.model, options.revision)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from None
+    finally:
+        logging.set_verbosity(before)
     say(json.dumps(asdict(explained), indent=1, default=str) if options.json else "\n".join(lines_of(explained)))
     return DONE

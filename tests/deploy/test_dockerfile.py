@@ -30,7 +30,7 @@ def test_the_image_holds_what_the_app_needs_and_nothing_else() -> None:
         if name.startswith(("rlhf_studio/", "assets/")) and not name.startswith("assets/images/") and not name.endswith(".pyc")
     }
     assert needed <= inside
-    assert {name.split("/")[0] for name in inside} == {"app.py", "requirements.txt", "LICENSE", "deploy", "rlhf_studio", "assets"}
+    assert {name.split("/")[0] for name in inside} == {"app.py", "requirements.txt", "LICENSE", "deploy", "rlhf_studio", "assets", "docs"}
     assert sum((ROOT / name).stat().st_size for name in inside) < MOST_BYTES
 
 

@@ -85,7 +85,7 @@ def test_a_zerogpu_space_is_a_gradio_space_with_another_program_and_another_pyto
     assert "import spaces" in (ZERO.parent / zero["app_file"]).read_text()
     ours, theirs = ((folder / "requirements.txt").read_text().splitlines()[1:] for folder in (ROOT, ZERO.parent))
     assert [(one, other) for one, other in zip(ours, theirs, strict=True) if one != other] == [(f"torch=={pin('torch')}", "torch==2.11.0")]
-    assert '"torch>=2.11"' in (ROOT / "pyproject.toml").read_text()
+    assert '"torch>=2.11,' in (ROOT / "pyproject.toml").read_text()
 
 
 # --- the commands of the documents ---------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_where_they_stand_and_when_they_are_shown(workspace: Workspace, situatio
     rows = {row["id"]: row for row in reply["rows"]}
     for recording in RECORDINGS:
         row = rows[recording.run_id]
-        assert (row["name"], row["recording"], row["state"], row["actions"]) == (recording.name, recording.about, "finished", [])
+        assert (row["name"], row["recording"], row["state"], row["actions"]) == (recording.name, recording.about, "finished", ["copy"])
         assert row["started_at"] is None and row["elapsed"] is None
         assert row["score_last"] is not None and row["gold_last"] is not None
     assert all(rows[run]["recording"] == "" for run in mine)
@@ -129,7 +129,7 @@ def test_live_offers_them_and_shows_them(feed: LiveFeed, workspace: Workspace) -
     for recording, steps in zip(RECORDINGS, (36, 36, 16), strict=True):
         reply = ask(feed, Position(run=recording.run_id))
         status = reply["status"]
-        assert (status["name"], status["state"], status["recording"], status["imported"]) == (recording.name, "finished", True, False)
+        assert (status["name"], status["state"], status["recording"], status["kind"]) == (recording.name, "finished", True, "studio")
         assert (reply["last_step"], status["checkpoints"]) == (steps, [])
         samples = json.loads(feed.detail(recording.run_id, "samples", 3).result(timeout=20))
         assert len(samples["rows"]) == 64
