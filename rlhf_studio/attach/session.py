@@ -109,9 +109,8 @@ class Session:
         create_run(folder, config, name=self._name or source, origin=origin, files=files)
         self.recording = Recording(folder, self.guard, controls, device, unclosed)
         self.recording.plan(max(0, total))
-        self.recording.event(
-            EventRecord("info", "attach", f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run.")
-        )
+        kept = f"; all of its settings are in {paths.TRAINER} of the run" if facts else ""
+        self.recording.event(EventRecord("info", "attach", f"Recorded from {source}{kept}."))
         if why:
             self.recording.event(EventRecord("warning", "attach", why))
         if left := [visible(str(setting)) for setting in given if setting not in own]:

@@ -44,8 +44,10 @@ def test_the_python_session_of_the_page_starts_waits_reads_and_forks(
 
 
 def test_what_cannot_be_done_is_a_sentence_and_starts_nothing(server: Server) -> None:
+    theirs = FakeRun(server.workspace.root, read_from="verl")
     ask, before = asking(server.url, TOKEN), len(server.workspace.runs())
     for function, arguments, sentence in (
+        ("score_text", {"prompt": "a", "response": "b", "run": theirs.run_id}, "is not known here. Leave run empty"),
         ("start_training", {"recipe": "word"}, "there is no recipe 'word'; there are: world"),
         ("start_training", {"recipe": "world", "settings": '{"ppo.steps": -1}'}, "ppo.steps: Should be at least 1"),
         ("start_training", {"recipe": "world", "settings": '{"ppo.step": 1}'}, "ppo.step"),

@@ -85,7 +85,7 @@ class FakeRun:
         create_run(
             self.folder,
             self.config,
-            origin=Origin(imported=read_from),
+            origin=Origin(imported=read_from, settings_known=not read_from),
             name=name or ('<b>run</b> <a href="javascript:window.__pwned=5">x</a>' if hostile else "world, seed 0"),
         )
         self.lock = EngineLock(self.folder)

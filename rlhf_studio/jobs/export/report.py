@@ -60,7 +60,7 @@ def _head(story: Story) -> Html:
     status = story.status
     came = "opened from the log" if story.origin.controls is None else "recorded from"
     facts = [
-        f"{status.state}, step {status.step} of {status.total_steps}",
+        f"{status.state}, step {status.step}{f' of {status.total_steps}' if status.total_steps else ''}",
         f"policy {story.settings['model'][0].value}" if story.settings else "",
         f"recipe {status.recipe}" if status.recipe else "",
         f"{came} {story.origin.imported}" if story.origin.imported else "",

@@ -140,5 +140,11 @@ class Acting:
         return result
 
     def _rewards(self, recipe: str, run: str) -> Json:
-        values: Json = settings_of(self._workspace.reader(run_named(run)))["values"] if run.strip() else form_of(recipe, "{}")[1]["values"]
-        return values
+        if not run.strip():
+            return dict(form_of(recipe, "{}")[1]["values"])
+        reader = self._workspace.reader(run_named(run))
+        if not reader.origin().knows("reward.components"):
+            raise ValueError(
+                f"The reward of {run.strip()} is not known here. Leave run empty, and name a recipe or give reward.components."
+            )
+        return dict(settings_of(reader)["values"])

@@ -54,7 +54,7 @@ def status_of(run: RunStatus, reader: RunReader | None) -> Json:
         "ended": run.state in ENDED,
         "phase": run.phase,
         "step": run.step,
-        "total_steps": run.total_steps,
+        "total_steps": run.total_steps or None,
         "seconds_per_step": seconds,
         "seconds_left": None if left is None else round(left, 1),
         "device": run.device,

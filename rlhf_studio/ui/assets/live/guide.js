@@ -63,6 +63,11 @@ export class Guide {
     );
   }
 
+  /** Whether a token of this run has all that is told. */
+  allow(whole) {
+    show(this.start, whole);
+  }
+
   /**
    * Offer to show around, in the first run that this person follows from its beginning, and only in this one: until it
    * is over, or the person has gone on to a step or a token alone.

@@ -78,7 +78,8 @@ export class SettingsPanel {
       if (fits) seen.add(section);
     }
     for (const [section, block] of this.blocks) show(block, seen.has(section));
-    setText(this.none, `No setting is called “${wanted}”.`);
+    const none = this.rows.length ? `No setting is called “${wanted}”.` : "None of its settings is known.";
+    setText(this.none, none);
     show(this.none, seen.size === 0);
   }
 }
