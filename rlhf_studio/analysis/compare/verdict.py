@@ -79,7 +79,7 @@ def judge(
         return "None of these runs has recorded a step yet.", notes
     results = _results(readers, runs, groups, there, metric)
     if len(results) == 1:
-        return _one_group(results[0], runs, metric), notes
+        return _one_group(results[0], runs, metric, _alone(readers, results[0].runs, metric)), notes
     if judged_differently(rows, metric):
         differ = difference(rows, runs, there)
         how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
@@ -154,7 +154,7 @@ def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: 
     return f"{begin}, but {second.text} with {next_to} is too close to tell: {chance}; {end}"
 
 
-def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
+def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str, alone: dict[int, float]) -> str:
     name = NAMES[metric]
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
@@ -164,8 +164,24 @@ def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) ->
     at_kl = f", at a KL of {_number(float(np.mean(kls)))} ({_number(min(kls))} to {_number(max(kls))})" if kls else ""
     return (
         f"{_same(result)} end with a {name} of {_number(result.value)} on average "
-        f"({_number(min(result.values))} to {_number(max(result.values))}){at_kl}."
+        f"({_number(min(result.values))} to {_number(max(result.values))}){at_kl}.{_by_luck(result, runs, metric, alone)}"
     )
+
+
+def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str, alone: dict[int, float]) -> str:
+    """Whether the seeds lie further apart than the noise from step to step explains. Each pair of seeds is looked at (Bonferroni)."""
+    seeds = len(result.runs)
+    if seeds < 2 or seeds != len(result.values):
+        return ""
+    low, *_, high = sorted(result.runs, key=lambda run: runs[run].last[metric] or 0.0)
+    apart = max(result.values) - min(result.values)
+    margin = student_t(STEPS_FREE, level=1 - LEVEL / math.comb(seeds, 2)) * math.sqrt(alone[low] + alone[high])
+    if not np.isfinite(margin):
+        return ""
+    most = "They differ by" if seeds == 2 else "The largest difference is"
+    if apart <= margin:
+        return f" {most} {_number(apart)}, no more than luck: the noise from step to step alone can make {_number(margin)}."
+    return f" {most} {_number(apart)}, more than the {_number(margin)} that the noise from step to step can make: the seed matters here."
 
 
 def _same(result: GroupResult) -> str:

@@ -86,9 +86,12 @@ def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:
     alone = compare(seeds("e", [0.2, 0.4], 0.3))
     assert (
         alone.verdict
-        == "2 seeds of the same settings end with a gold score of 0.30 on average (0.20 to 0.40), at a KL of 2.00 (2.00 to 2.00)."
+        == "2 seeds of the same settings end with a gold score of 0.30 on average (0.20 to 0.40), at a KL of 2.00 (2.00 to 2.00). "
+        "They differ by 0.20, more than the 0.00 that the noise from step to step can make: the seed matters here."
     )
     assert [row.setting for row in alone.settings] == ["engine.seed"]
+    noisy = [run(tmp_path / f"f{seed}", level(0.5 + seed / 50, 0.2, seed), seed=seed) for seed in (1, 2)]
+    assert "no more than luck: the noise from step to step alone can make 0." in compare(noisy).verdict
 
 
 def test_runs_of_one_seed_are_one_draw_of_luck(tmp_path: Path) -> None:

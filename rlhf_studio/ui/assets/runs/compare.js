@@ -132,6 +132,11 @@ export class CompareView {
     return this.poll.first(ask, wanted).catch((error) => ({ problem: whyNot(error) }));
   }
 
+  /** Runs began or ended: what is said of them is asked for anew. */
+  refresh(changed) {
+    if (!this.node.hidden && changed.some((id) => this.ids.includes(id))) this.show(this.ids, this.metrics, false);
+  }
+
   /** Show these runs; `metrics` are the curves to draw, empty for the usual ones. */
   async show(ids, metrics, focus) {
     this.ids = ids.slice(0, MOST);

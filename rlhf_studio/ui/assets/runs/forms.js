@@ -1,6 +1,6 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
 import { el, labelled, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
+import { counted, integer, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
 import { scrolling, table } from "../shared/table.js";
 import { Once, onlyWatches } from "../shared/visit.js";
@@ -109,6 +109,22 @@ export class Forms {
         const how = at() === null ? "variation" : "fork";
         return this.send({ run: row.id, how, step: at(), changes: changes.values, name: name.value });
       },
+    });
+  }
+
+  /** The same run with the next seed, from the beginning: how far two such runs lie apart is luck. */
+  async seed(row) {
+    const reply = await this.ask("experiment_form", { run: row.id });
+    if (!reply) return;
+    const seed = reply.values["engine.seed"] + 1;
+    const changes = { "engine.seed": seed };
+    await form(this.host, {
+      title: `${row.name} with another seed`,
+      confirm: "Start run",
+      body: [
+        el("p", {}, `The same settings with seed ${integer(seed)}, from the beginning. Compare tells luck apart.`),
+      ],
+      submit: () => this.send({ run: row.id, how: "variation", step: null, changes, name: "" }),
     });
   }
 

@@ -151,7 +151,10 @@ class RunsPage {
     show(this.log, reply.operator);
     if (!reply.same) {
       this.version = reply.version;
+      const before = (id) => this.table.rows.get(id)?.state;
+      const changed = reply.rows.filter(({ id, state }) => before(id) && before(id) !== state).map(({ id }) => id);
       this.table.receive(reply);
+      this.compareView.refresh(changed);
       this.afterDraw();
     }
     this.takeTicks();
@@ -277,6 +280,7 @@ class RunsPage {
         this.operator && row.only_read && { label: "Fork or variation", why: `This run ${row.only_read}` },
         item("Suggested next", () => this.forms.ideas(row), "follow"),
         item("Fork or variation", () => this.forms.fork(row), "follow"),
+        item("Another seed", () => this.forms.seed(row), "follow"),
         item("Vary settings", () => this.forms.vary(row), "follow"),
         item("Resume", () => this.resume(row), "resume"),
         item("Go on with more steps", () => this.goOn(row), "go_on"),
