@@ -20,7 +20,7 @@ export class LearnedPanel {
     this.go = go;
     this.detail = new Detail(fetch, "learned", (reply) => this.take(reply));
     this.span = el("span", { class: "rs-muted" });
-    this.asOf = el("span", { class: "rs-muted" });
+    this.asOf = el("span", { class: "rs-as-of rs-muted" });
     this.body = el("div", {
       class: "rs-learned-body rs-column",
       tabindex: "0",

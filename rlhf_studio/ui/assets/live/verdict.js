@@ -22,7 +22,7 @@ export class Verdict {
     this.findings = new Detail(fetch, "diagnosis", (reply) => this.take(reply));
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
-    this.asOf = el("span", { class: "rs-verdict-note" });
+    this.asOf = el("span", { class: "rs-as-of rs-muted" });
     this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note, this.asOf);
     this.counts = el("span", { class: "rs-verdict-counts rs-wrap" });
     this.why = el(
