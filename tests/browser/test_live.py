@@ -663,7 +663,7 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     page.wait_for_url("**sample=*")
     page.get_by_role("button", name="why?").click()
     page.locator(".rs-finding dl").first.wait_for()
-    assert page.locator(".rs-finding .rs-primary").count() == 0
+    assert page.locator(".rs-finding .rs-button").count() == 0
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.runs.reader import RunReader
 from tests.browser.conftest import go
 from tests.browser.filled import NAMES, Studio
 from tests.ui.fake_run import FakeRun
@@ -104,11 +105,18 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     readout = page.locator('[data-metric="loss/value_avg"]').get_by_text(re.compile(r"^step \d+$"))
     assert 6 <= int(readout.inner_text().split()[1]) <= 15  # in the middle of twenty steps
+    page.mouse.move(0, 0)  # a pointer that rests on a chart reads again where the page moves below it
     by_keys = page.locator('[data-metric="loss/value_avg"]').get_by_role("slider")
     by_keys.press("Home")
     by_keys.press("ArrowRight")
     playwright.expect(by_keys).to_have_attribute("aria-valuetext", re.compile(r"^step 2: .+"))
     playwright.expect(readout).to_have_text("step 2")
+    legend = page.locator('[data-metric="objective/kl"] .rs-curve-values')
+    playwright.expect(legend.locator("[data-tip]")).to_have_attribute("data-tip", "The mean of the last tenth of the steps.")
+    runs = re.search("compare=([^&]+)", page.url)[1].replace("%2C", ",").split(",")
+    recorded = [RunReader(studio.workspace.run_dir(run)).columns(["objective/kl"])[1]["objective/kl"] for run in runs]
+    means = [values[-max(1, len(values) // 10) :].mean() for values in recorded]
+    assert [float(text) for text in legend.locator("b").all_inner_texts()] == [pytest.approx(mean, abs=0.006) for mean in means]
     page.go_back()
     page.wait_for_selector(".rs-run-table tbody tr >> visible=true")
     page.go_forward()

@@ -6,7 +6,7 @@ const load = (name) => {
     const text = readFileSync(`${process.argv[2]}/${name}`, "utf-8");
     return import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`);
 };
-const { chance, duration, integer, number, percent, readable } = await load("shared/format.js");
+const { asOf, chance, duration, integer, number, percent, readable } = await load("shared/format.js");
 const { SeriesStore, smooth } = await load("live/store.js");
 
 const store = new SeriesStore();
@@ -36,6 +36,7 @@ console.log(
             integer(1000),
             integer(7e9),
         ],
+        dated: [asOf(4, 8), asOf(8, 8), asOf(undefined, 8), asOf(4, 0)],
         share: percent(0.0913),
         durations: [duration(75), duration(3700), duration(NaN)],
         smooth: [smooth([1, null, 3], 0), smooth([2, 2, 2], 0.9)],

@@ -21,6 +21,7 @@ def test_numbers_texts_and_long_series() -> None:
     assert done.returncode == 0, done.stderr
     given = json.loads(done.stdout)
     assert given["numbers"] == ["−1.00", "0.00", "–", "0.00", "123,456", "1,060.1934", "1,000", "7,000,000,000"]
+    assert given["dated"] == ["as of step 4", "", "", ""]
     assert given["share"] == "9.1\u202f%"
     assert given["durations"] == ["1:15", "1:01:40", "–"]
     assert given["smooth"] == [[1, None, 3], [pytest.approx(2)] * 3]

@@ -1,6 +1,6 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
 import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
-import { number, percent, readable, spoken } from "../shared/format.js";
+import { asOf, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
@@ -20,6 +20,7 @@ export class LearnedPanel {
     this.go = go;
     this.detail = new Detail(fetch, "learned", (reply) => this.take(reply));
     this.span = el("span", { class: "rs-muted" });
+    this.asOf = el("span", { class: "rs-as-of rs-muted" });
     this.body = el("div", {
       class: "rs-learned-body rs-column",
       tabindex: "0",
@@ -29,9 +30,10 @@ export class LearnedPanel {
     this.node = el(
       "section",
       { class: "rs-panel rs-learned rs-box", "aria-label": "What did it learn?" },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "What did it learn?"), this.span),
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "What did it learn?"), this.span, this.asOf),
       this.body,
     );
+    this.newest = 0;
     this.reset();
   }
 
@@ -41,9 +43,17 @@ export class LearnedPanel {
     this.say(NOTHING);
   }
 
+  /** @param newest  the newest step that is shown: what was told before says of which step it is */
+  date(newest) {
+    this.newest = newest;
+    setText(this.asOf, asOf(this.upto, newest));
+  }
+
   /** One sentence in the place of all that can be said. */
-  say(text) {
+  say(text, upto = 0) {
     this.drawnAs = "";
+    this.upto = upto;
+    this.date(this.newest);
     setText(this.span, "");
     if (this.body.textContent === text) return;
     redraw(this.body, this.body, () => fill(this.body, el("p", { class: "rs-hint" }, text)));
@@ -62,9 +72,11 @@ export class LearnedPanel {
   draw(learned) {
     const [before, after] = [learned.before_steps, learned.after_steps];
     if (after[0] <= before[1]) {
-      this.say(NOTHING); // the same steps on both sides
+      this.say(NOTHING, after[1]); // the same steps on both sides
       return;
     }
+    this.upto = after[1];
+    this.date(this.newest);
     setText(this.span, `${steps(before)} compared with ${steps(after)}`);
     const content = JSON.stringify([
       learned.phrases,

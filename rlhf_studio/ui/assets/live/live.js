@@ -306,6 +306,8 @@ class LivePage {
       this.tiles.update(this.store, this.settings, this.status);
     }
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
+    const newest = isAlive(this.status.state) ? this.store.lastStep : 0; // what is said of an ended run is of all of it
+    for (const panel of [this.verdict, this.learned]) panel.date(newest);
     this.verdict.allow(reply.operator && !this.status.only_read);
     this.showStatus();
     if (memory.get("around", false)) return this.around();

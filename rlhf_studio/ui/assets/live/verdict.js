@@ -1,6 +1,6 @@
 // The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
 import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
+import { asOf, counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 
 const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
@@ -22,7 +22,8 @@ export class Verdict {
     this.findings = new Detail(fetch, "diagnosis", (reply) => this.take(reply));
     this.words = el("span");
     this.note = el("span", { class: "rs-verdict-note" });
-    this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note);
+    this.asOf = el("span", { class: "rs-as-of rs-muted" });
+    this.sentence = el("p", { class: "rs-verdict-sentence" }, this.words, this.note, this.asOf);
     this.counts = el("span", { class: "rs-verdict-counts rs-wrap" });
     this.why = el(
       "button",
@@ -60,6 +61,7 @@ export class Verdict {
     show(this.body, false);
     this.why.setAttribute("aria-expanded", "false");
     this.update(null);
+    this.date(0);
   }
 
   /** @param failed  whether the run has failed: its cause stands above, and what might have come of it says nothing */
@@ -83,6 +85,12 @@ export class Verdict {
       fill(this.counts, parts);
     }
     show(this.why, Boolean(verdict));
+  }
+
+  /** @param newest  the newest step that is shown: a verdict that was made before says of which step it is */
+  date(newest) {
+    const old = asOf(this.verdict?.step, newest);
+    setText(this.asOf, old && ` (${old})`);
   }
 
   /** What stands beside the sentence: the doctor's first note. */
@@ -213,7 +221,7 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return pushButton("rs-button rs-small rs-primary", `${from} with ${list}`, press);
+    return pushButton("rs-button rs-small", `${from} with ${list}`, press);
   }
 }
 

@@ -21,12 +21,15 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl" };
 
-/** The name of a chart, whose words are explained. */
+const NEVER_SEEN = " \u00b7 gold is a score that it never sees";
+
+/** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
   el(
     "p",
     { class: "rs-replay-title" },
     title.split(/\b(Score|gold|Gold|KL)\b/).map((part) => (TERMS[part] ? explained(TERMS[part], part) : part)),
+    /gold/i.test(title) ? NEVER_SEEN : null,
   );
 
 export class ReplayCurves {

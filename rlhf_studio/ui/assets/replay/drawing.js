@@ -5,6 +5,7 @@ import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { rangeOf, valueAt } from "./sums.js";
 
+const HERO = 104; // the right edge where words are large
 const EDGES = { left: 40, right: 80, top: 32, bottom: 24 };
 const FLAT = 8; // below a chart without words at its axis
 const DOT = 4;
@@ -66,7 +67,8 @@ export class ReplayChart {
   draw(width, height = this.height) {
     const { node } = this;
     const { steps, lines, shades, marks, levels, axis, diamonds, titled } = this.about;
-    const edge = Object.fromEntries(Object.entries(EDGES).map(([side, size]) => [side, size * textSize()]));
+    const edges = titled ? EDGES : { ...EDGES, right: HERO };
+    const edge = Object.fromEntries(Object.entries(edges).map(([side, size]) => [side, size * textSize()]));
     if (!axis) edge.bottom = FLAT;
     if (!diamonds) edge.top -= 2 * DIAMOND;
     if (!titled) edge.top -= LINE * textSize();

@@ -6,6 +6,9 @@ import { unitWords, word } from "../shared/tips.js";
 import { colourName, dashOf, runHead, severalRuns } from "./values.js";
 
 const AT_END = "at the end";
+const MEAN = "The mean of the last tenth of the steps.";
+const NEWEST = "The mean of the last tenth of the steps, or the newest measurement.";
+const LAST = "The value of the last step.";
 const MOST_CHARTS = 12;
 const MOST_WORDS = 6; // values beside the lines; of more runs they stand below the drawing alone
 
@@ -162,7 +165,7 @@ class Chart {
     this.groups = groups;
     const ends = curve.lines
       .filter((line) => line.values.length)
-      .map((line) => `${runs[line.run].label} ends at ${number(line.values.at(-1))}`);
+      .map((line) => `${runs[line.run].label} ends at ${number(this.ending(line))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
@@ -210,6 +213,18 @@ class Chart {
     this.tell(`step ${step}`, rows);
   }
 
+  /** How a line ended: as the figures say it, where they do. */
+  ending({ run, values }) {
+    return this.runs[run].last[this.curve.metric] ?? values.at(-1);
+  }
+
+  /** What "at the end" is of. */
+  get endTip() {
+    const told = this.curve.lines.every(({ run }) => Object.hasOwn(this.runs[run].last, this.curve.metric));
+    if (!told) return LAST;
+    return this.runs.every(({ stage }) => stage === "ppo") ? MEAN : NEWEST;
+  }
+
   /** While nothing is pointed at, how each run ended. */
   rest() {
     this.reading.hide();
@@ -217,7 +232,8 @@ class Chart {
     const ended = this.curve.lines.filter(({ values }) => values.length);
     this.tell(
       AT_END,
-      ended.map(({ run, values }) => ({ run: this.runs[run], value: values.at(-1) })),
+      ended.map((line) => ({ run: this.runs[line.run], value: this.ending(line) })),
+      this.endTip,
     );
   }
 
@@ -232,10 +248,11 @@ class Chart {
     this.plot.node.tabIndex = 0;
   }
 
-  tell(when, rows) {
+  tell(when, rows, tip = "") {
     if (this.steps.length) this.say(when, rows);
     const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value))));
-    fill(this.readout, el("li", {}, when), items);
+    const words = tip ? el("span", { class: "rs-word", tabindex: "0", "data-tip": tip }, when) : when;
+    fill(this.readout, el("li", {}, words), items);
   }
 }
 

@@ -97,6 +97,9 @@ function nameOf(code) {
   return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
+/** What is said beside something that was made of fewer steps than are shown now; empty where it is of the newest. */
+export const asOf = (step, newest) => (step > 0 && step < newest ? `as of step ${step}` : "");
+
 /**
  * A token's text as parts for display: [{text, kind}], where kind is "text", "space", "break" or "code" (an invisible
  * character, given by its name). At most `limit` characters are given; `rest` says how many were left out.

@@ -140,9 +140,11 @@ export class Sections {
     const note = el(
       "p",
       { class: "rs-mark", id: "rs-mark" },
-      why ? `The run failed here: ${why}` : "Look at this setting.",
+      why ? `The run failed here: ${why}` : "Change one thing, then start",
     );
-    field.node.append(note);
+    if (why) field.node.append(note);
+    else field.node.prepend(note);
+    field.node.classList.toggle("rs-calm", !why);
     field.focusable?.setAttribute(
       "aria-describedby",
       `rs-mark ${field.focusable.getAttribute("aria-describedby") || ""}`,
@@ -152,7 +154,7 @@ export class Sections {
 
   unmark() {
     const { node, focusable, described = "" } = this.marked || {};
-    node?.classList.remove("rs-marked");
+    node?.classList.remove("rs-marked", "rs-calm");
     node?.querySelector("#rs-mark")?.remove();
     focusable?.setAttribute("aria-describedby", described);
     this.marked = null;
