@@ -45,19 +45,30 @@ def has_work(workspace: Workspace) -> bool:
 
 
 def claim_next(workspace: Workspace, among: Collection[str] | None = None) -> Claim | None:
-    """The next queued run if no run of the workspace is alive, now claimed for the caller; else None. Raises StoreError.
+    """The next queued run if no engine of ours is at work in the workspace, now claimed for the caller; else None. Raises StoreError.
 
-    ``among``: the ids of the runs that the caller may start; without it, all. A run counts as alive whoever started it, and from the
-    moment it is being started. Claims whose engine has ended are settled first.
+    ``among``: the ids of the runs that the caller may start; without it, all. An engine counts whoever started it, and from the
+    moment it is being started. Runs that others train (``Origin.kind``) are not waited for: nothing says when those end, nor where they
+    compute. Claims whose engine has ended are settled first.
     """
     with studio.change(workspace.root) as connection:
-        if settle(workspace, connection) or any(status.look_at_locks(folder) != FREE for folder in workspace.folders()):
+        if settle(workspace, connection) or any(map(_holds_the_queue, workspace.folders())):
             return None
         for entry in studio.Studio(studio.load_entries(connection), {}).waiting():
             claim = _claim(workspace, connection, entry) if among is None or entry.run_id in among else None
             if claim is not None:
                 return claim
     return None
+
+
+def _holds_the_queue(folder: Path) -> bool:
+    """Whether an engine of ours is at work in this folder; a run that cannot be read counts as one."""
+    if status.look_at_locks(folder) == FREE:
+        return False
+    try:
+        return RunReader(folder).origin().kind == "studio"
+    except (StoreError, ValueError):
+        return True
 
 
 def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.QueueEntry) -> Claim | None:

@@ -83,9 +83,11 @@ def show_text(values: dict[str, Any]) -> str:
         f"{visible(values['name'], lines=False)} ({values['run_id']})",
         f"state        {values['state']}{silent}" + (f": {values['cause']}" if values["cause"] else ""),
         f"step         {values['step']}" + (f" of {values['total_steps']}" if values["total_steps"] else ""),
-        f"device       {values['device'] or 'not known yet'}",
+        *([f"device       {values['device']}"] if values["device"] else []),
         f"folder       {values['run_dir']}",
     ]
+    if values["origin"]["words"]:
+        lines.append("lengths      in words: the texts came without tokens")
     if values["recorded"] > values["step"]:
         sentence = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
         lines.insert(3, f"kept         {sentence}")

@@ -267,9 +267,10 @@ class RunsPage:
         self._table.forget()
 
     def waiting(self) -> int:
-        """How many runs are alive or queued; 0 when that cannot be known, which the Runs page explains."""
+        """How many runs of our own engines are alive or queued; 0 when that cannot be known, which the Runs page explains."""
         try:
-            return sum(row["alive"] or row["state"] == "queued" for row in self._table.get_in_thread().rows())
+            rows = self._table.get_in_thread().rows()
+            return sum(row["state"] == "queued" or (row["alive"] and row["kind"] == "studio") for row in rows)
         except StoreError:
             return 0
 

@@ -73,7 +73,7 @@ class TrainPage:
     Args:
         workspace: the app's own, so that what it is told of queued runs and of recordings holds here too.
         access: who may start runs.
-        waiting: how many runs are alive or queued.
+        waiting: how many runs of our own engines are alive or queued.
         inspect: the check before a start; replaced in tests.
         permissions: what rewards outside the program may use; their names are suggested to operators.
     """

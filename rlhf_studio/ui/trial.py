@@ -106,7 +106,7 @@ class Trials:
 
     def _progress(self, run: RunStatus, folder: Path) -> str:
         if run.state == "queued":
-            working = sum(other.state in ALIVE for other in self._workspace.runs())
+            working = sum(other.state in ALIVE and other.origin.kind == "studio" for other in self._workspace.runs())
             before = working + (run.queue_position or 1) - 1
             return f"Waiting: {count(before, 'run comes', 'runs come')} first" if before > 0 else "Waiting to start"
         if run.state == "loading":

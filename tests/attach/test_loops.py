@@ -88,6 +88,7 @@ def test_lengths_of_texts_alone_count_words(tmp_path: Path) -> None:
         studio.step(responses=["one two", "one two three four"], rewards=[0.0, 1.0])
     reader = only_run(tmp_path)
     assert reader.origin().unit == "words" and dict(reader.metrics_since(0))[1]["tokens/response_length"] == 3.0
+    assert "lengths      in words" in show_text(show_values(reader.run_dir))
 
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 from rlhf_studio.runs import liveness, queue, studio
 from rlhf_studio.runs.checkpoints import NoCheckpoint
 from rlhf_studio.runs.commands import send_command
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import engine_processes, kill_engine
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive, is_starting
 from rlhf_studio.runs.queue import Dispatcher
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import HERE, EndsAtOnce, config, end, open_descriptors, python_environment, step_record, use_fake_engine
@@ -133,6 +135,17 @@ def test_an_engine_that_the_queue_did_not_start_counts(workspace: Workspace):
         writer.set_state("finished")
     ticks(dispatcher)
     assert engine.starts == [(second, "train")]
+
+
+@pytest.mark.parametrize("origin", [Origin(program="train.py"), Origin(imported="my loop", controls=[])])
+def test_a_run_that_others_train_does_not_hold_the_queue_up(tmp_path: Path, origin: Origin):
+    workspace = Workspace(tmp_path)
+    folder = workspace.root / "runs" / "theirs"
+    create_run(folder, config(), name="theirs", state="running", origin=origin)
+    queued, engine = workspace.submit(config()), EndsAtOnce()
+    with EngineLock(folder):
+        ticks(Dispatcher(workspace, engine))
+        assert state(workspace, "theirs") == "running" and engine.starts == [(queued, "train")]
 
 
 def test_a_damaged_run_does_not_hold_the_queue_up(workspace: Workspace):

@@ -63,6 +63,7 @@ def test_an_engine_that_does_not_answer_is_shown_as_on_the_page(run: Path, monke
         monkeypatch.setattr(status.time, "time", lambda: now + 33.5)
         values = show_values(run)
     assert values["silent"] == 33 and "state        running; the engine has not answered for 33 s" in show_text(values)
+    assert "device " not in show_text(values)  # none is known
     monkeypatch.undo()
     assert show_values(run)["silent"] is None
 

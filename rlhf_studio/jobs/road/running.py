@@ -84,7 +84,7 @@ def run_to_its_end(dispatcher: Dispatcher, run_id: str, signals: StopSignals, sa
         _resume(workspace, run_id, say, minutes)
     if before.state in ALIVE:
         say("  an engine is at work on its run already; waiting for its end")
-    elif any(run.state in ALIVE for run in workspace.runs()):
+    elif any(run.state in ALIVE and run.origin.kind == "studio" for run in workspace.runs()):
         say("  waiting in the queue: another run is at work")
     stop = _RunStopper(workspace, run_id, signals)
     (run,) = dispatcher.run_until_ended([run_id], stop.send)

@@ -150,7 +150,8 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     changed = score.changed_after
     steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
     since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
-    first = "step" if score.first_steps == 1 else f"{score.first_steps} steps"
+    start = min(score.first_steps, count)
+    first = "step" if start == 1 else f"{start} steps"
     then = " since then" if changed else ""
     return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
 
@@ -275,7 +276,8 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
         notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
     if kind in RISES and run.settings_known and not run.config.data.shuffle:
         notes.append("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not.")
-    notes += [expectation(expected)] if expected and np.isfinite(expected.low) else []
+    known = run.ended or run.total_steps > 0  # of a run that goes on to no known end, nobody can say what comes until then
+    notes += [expectation(expected)] if expected and known and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
     told = ("too early", "not known", "cannot tell yet", "improving")

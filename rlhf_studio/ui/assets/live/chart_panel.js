@@ -1,5 +1,5 @@
 // All charts but the first two, folded or not, chosen and ordered by the person; above them the axis and the smoothing.
-import { each, el, keepInside, memory, setText } from "../shared/dom.js";
+import { each, el, keepInside, memory, setText, show } from "../shared/dom.js";
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
@@ -10,8 +10,8 @@ const SMALL = "(max-width: 640px)";
 const FLASH = 1600;
 const AXES = [
   { value: "step", label: "Step" },
-  { value: "episode", label: "Episodes" },
-  { value: "time", label: "Time" },
+  { value: "episode", label: "Episodes", metric: "episode" },
+  { value: "time", label: "Time", metric: "time/elapsed" },
 ];
 const TIP = "Exponential moving average; the raw line stays visible behind it. 0 shows the raw line alone.";
 
@@ -20,12 +20,12 @@ const texts = (value) => (Array.isArray(value) ? value.filter((item) => typeof i
 export class ChartPanel {
   constructor(specs, store, root) {
     this.charts = new ChartGrid(specs, store, root);
-    const axis = memory.get("axis", "step");
+    this.wished = memory.get("axis", "step");
     const weight = memory.get("smoothing", null);
-    this.charts.mode = axis;
     this.charts.weight = weight ?? 0;
     this.touched = weight !== null;
-    const choice = new Segments({ "aria-label": "Horizontal axis" }, AXES, axis, (mode) => this.setAxis(mode));
+    this.axes = new Segments({ "aria-label": "Horizontal axis" }, AXES, "step", (mode) => this.setAxis(mode));
+    this.offerAxes();
     this.shown = el("output", {}, this.charts.weight.toFixed(2));
     this.slider = el("input", {
       type: "range",
@@ -50,7 +50,7 @@ export class ChartPanel {
     this.chooser = el("ul", { class: "rs-chooser rs-box" });
     const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
     arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
-    const tools = el("div", { class: "rs-tools rs-flow" }, arrange, choice.node, smoothing);
+    const tools = el("div", { class: "rs-tools rs-flow" }, arrange, this.axes.node, smoothing);
     this.node = el(
       "details",
       { class: "rs-fold rs-chart-panel rs-box", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
@@ -141,8 +141,19 @@ export class ChartPanel {
     setTimeout(() => card.node.classList.remove("rs-pointed"), FLASH);
   }
 
+  /** Offer the axes that the run has values for, and draw over the one a person chose last, or else over the steps. */
+  offerAxes() {
+    const { store } = this.charts;
+    const there = AXES.filter(({ metric }) => !metric || store.has(metric)).map(({ value }) => value);
+    for (const button of this.axes.buttons) show(button, there.includes(button.dataset.value));
+    show(this.axes.node, there.length > 1);
+    this.charts.mode = there.includes(this.wished) ? this.wished : "step";
+    this.axes.show(this.charts.mode);
+  }
+
   setAxis(mode) {
     memory.set("axis", mode);
+    this.wished = mode;
     this.charts.mode = mode;
     this.charts.update();
   }

@@ -367,6 +367,7 @@ class LivePage {
     this.tiles.update(this.store, this.settings, this.status);
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
+      this.chartPanel.offerAxes();
       this.charts.update();
       loadPlotly(this.plotly).then(
         () => this.drawn || ((this.drawn = true), this.charts.update()),
