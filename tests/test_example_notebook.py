@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,10 +23,10 @@ def test_what_the_notebook_reads_is_there(tmp_path: Path, capsys: pytest.Capture
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
     with zipfile.ZipFile(COLLAPSED_RUN) as files:
         files.extractall(tmp_path)
-    names: dict[str, Any] = {"folder": str(tmp_path / "collapsed")}
     begin = next(place for place, cell in enumerate(code) if cell["id"] == "open")
-    for cell in code[begin:]:
-        exec("".join(cell["source"]), names)  # noqa: S102
+    program = tmp_path / "cells.py"
+    program.write_text("\n".join("".join(cell["source"]) for cell in code[begin:]), encoding="utf-8")
+    names = runpy.run_path(str(program), {"folder": str(tmp_path / "collapsed")})
     said = capsys.readouterr().out
     assert "Collapsed" in said and "Lower" in said
     assert names["tokens"].attrs["prompt"] in said

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,7 +50,7 @@ STEPS_FREE = 8
 class GroupResult:
     """The result of a group: the mean over its seeds that recorded something (``values``), and the variance of that mean.
 
-    Runs with the same seed had the same luck, so they count as one.
+    Runs with the same seed had the same luck, so they count as one. ``alone``: by run the variance that the noise from step to step gives.
     """
 
     group: RunGroup
@@ -60,6 +60,7 @@ class GroupResult:
     values: list[float]
     kl: float | None
     variance: float
+    alone: dict[int, float]
 
 
 def judge(
@@ -79,7 +80,7 @@ def judge(
         return "None of these runs has recorded a step yet.", notes
     results = _results(readers, runs, groups, there, metric)
     if len(results) == 1:
-        return _one_group(results[0], runs, metric, _alone(readers, results[0].runs, metric)), notes
+        return _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
         differ = difference(rows, runs, there)
         how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
@@ -154,7 +155,7 @@ def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: 
     return f"{begin}, but {second.text} with {next_to} is too close to tell: {chance}; {end}"
 
 
-def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str, alone: dict[int, float]) -> str:
+def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
     name = NAMES[metric]
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
@@ -164,18 +165,18 @@ def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str, al
     at_kl = f", at a KL of {_number(float(np.mean(kls)))} ({_number(min(kls))} to {_number(max(kls))})" if kls else ""
     return (
         f"{_same(result)} end with a {name} of {_number(result.value)} on average "
-        f"({_number(min(result.values))} to {_number(max(result.values))}){at_kl}.{_by_luck(result, runs, metric, alone)}"
+        f"({_number(min(result.values))} to {_number(max(result.values))}){at_kl}.{_by_luck(result, runs, metric)}"
     )
 
 
-def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str, alone: dict[int, float]) -> str:
+def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
     """Whether the seeds lie further apart than the noise from step to step explains. Each pair of seeds is looked at (Bonferroni)."""
     seeds = len(result.runs)
     if seeds < 2 or seeds != len(result.values):
         return ""
     low, *_, high = sorted(result.runs, key=lambda run: runs[run].last[metric] or 0.0)
     apart = max(result.values) - min(result.values)
-    margin = student_t(STEPS_FREE, level=1 - LEVEL / math.comb(seeds, 2)) * math.sqrt(alone[low] + alone[high])
+    margin = student_t(STEPS_FREE, level=1 - LEVEL / math.comb(seeds, 2)) * math.sqrt(result.alone[low] + result.alone[high])
     if not np.isfinite(margin):
         return ""
     most = "They differ by" if seeds == 2 else "The largest difference is"
@@ -209,7 +210,7 @@ def _result(group: RunGroup, runs: Sequence[ComparedRun], there: Sequence[int], 
     seeds = "1 seed" if len(mine) == 1 else f"{len(values)} seeds" if len(values) > 1 else f"{len(mine)} runs of one seed"
     label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({seeds})"
     variance = sum(float(np.mean([alone[run] for run in same])) for same in of_seed) / len(of_seed) ** 2
-    return GroupResult(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance)
+    return GroupResult(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance, alone)
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
@@ -237,7 +238,7 @@ def _pooled(results: list[GroupResult]) -> list[GroupResult]:
     if not free:
         return results
     pooled = sum(float(np.var(result.values)) * len(result.values) for result in results) / free
-    return [GroupResult(r.group, r.text, r.runs, r.value, r.values, r.kl, pooled / len(r.values)) for r in results]
+    return [replace(result, variance=pooled / len(result.values)) for result in results]
 
 
 def _margin(first: GroupResult, second: GroupResult, results: Sequence[GroupResult], comparisons: int = 1) -> float:

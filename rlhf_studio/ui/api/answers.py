@@ -25,6 +25,12 @@ AS_ELSEWHERE = {"id": "run", "total": "total_steps"}
 Json = dict[str, Any]
 
 
+def listed(row: Json) -> Json:
+    """A run as list_runs gives it; ``row`` is the Runs page's."""
+    named = {AS_ELSEWHERE.get(name, name): row.get(name) for name in ROW}
+    return named | {"total_steps": named["total_steps"] or None, "recording": bool(row["recording"])}  # 0: not known
+
+
 def recipe_row(card: Json) -> Json:
     """A recipe as list_recipes gives it; ``card`` is the Train page's."""
     return {name: card[name] for name in ("name", "title", "stage", "summary", "tags")}

@@ -83,12 +83,8 @@ class Watching:
         table = await self._runs_page.runs({}, request)
         if "rows" not in table:
             raise StoreError(table["problem"], "state")
-        named = {name: answers.AS_ELSEWHERE.get(name, name) for name in answers.ROW}
-        rows = [{theirs: row.get(name) for name, theirs in named.items()} | {"recording": bool(row["recording"])} for row in table["rows"]]
-        for row in rows:
-            row["total_steps"] = row["total_steps"] or None  # 0 stands for a number that is not known
-        of = {row["run"]: row for row in rows}
-        return {"runs": [of[run] for run in table["ids"]][: min(max(limit, 0), MOST_RUNS)], "all": len(rows), "problem": table["problem"]}
+        of = {row["id"]: answers.listed(row) for row in table["rows"]}
+        return {"runs": [of[run] for run in table["ids"]][: min(max(limit, 0), MOST_RUNS)], "all": len(of), "problem": table["problem"]}
 
     @for_programs(Role.VIEWER)
     def run_status(self, request: gr.Request, run: str) -> Json:

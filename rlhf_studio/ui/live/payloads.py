@@ -187,6 +187,7 @@ def status_payload(
         "cause": without_secrets(status.cause),
         "blamed": failed_field(status),
         "kind": status.origin.kind,
+        "keeps_model": status.origin.keeps_model,
         "only_read": status.recording or bool(status.origin.only_read),
         "trained_by": status.origin.trained_by,
         "controls": status.origin.controls,

@@ -32,7 +32,6 @@ import { choiceOf, WorkArea } from "./work.js";
 
 const OPENING_WAIT = 150;
 const IDLE_WAIT = 3000;
-const OURS = ["studio", "program"]; // kinds of runs whose tokens are all recorded
 const MOST_POINTS = 6000;
 const MARKED = new Set(["setting", "resume"]);
 
@@ -317,7 +316,7 @@ class LivePage {
   /** Show somebody around who asked for it in the menu: in a recorded run where this one has no tokens to look at. */
   around() {
     const { replay } = this.page;
-    const bare = this.status.stage !== "ppo" || !this.ranges.length || !OURS.includes(this.status.kind);
+    const bare = this.status.stage !== "ppo" || !this.ranges.length || !this.status.keeps_model;
     if (bare && this.run !== replay) this.open(replay, {});
     else if (this.work.inspector.sample) {
       memory.set("around", false);
@@ -408,7 +407,7 @@ class LivePage {
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
     this.replay.offer(status, !isAhead(status.state));
     const { inspector } = this.work;
-    const whole = OURS.includes(status.kind) && status.stage === "ppo"; // others record a part of what it tells
+    const whole = status.keeps_model && status.stage === "ppo"; // others record a part of what it tells
     this.guide.allow(whole);
     this.guide.offer(status.run, steers && isAlive(status.state) && whole && Boolean(inspector.sample));
   }

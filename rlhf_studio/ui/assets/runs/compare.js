@@ -234,7 +234,7 @@ export class CompareView {
 
   drawSettings({ runs, settings }) {
     const known = runs.every((run) => run.settings_known);
-    const same = known ? "All settings are the same." : "No setting is known of all of them and differs.";
+    const same = known ? "All settings are the same." : "No setting that is known of all of them differs.";
     const rowsOf = (rows, label) =>
       compared(
         ["Setting", ...runs.map((run) => runHead(run))],

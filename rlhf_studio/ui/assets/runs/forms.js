@@ -122,7 +122,11 @@ export class Forms {
       title: `${row.name} with another seed`,
       confirm: "Start run",
       body: [
-        el("p", {}, `The same settings with seed ${integer(seed)}, from the beginning. Compare tells luck apart.`),
+        el(
+          "p",
+          {},
+          `The same settings with seed ${integer(seed)}, from the beginning. Compare says how far luck goes.`,
+        ),
       ],
       submit: () => this.send({ run: row.id, how: "variation", step: null, changes, name: "" }),
     });
