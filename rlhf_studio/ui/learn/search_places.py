@@ -1,21 +1,6 @@
-"""What the search knows beside the texts: the app's other pages, other words for some places, and how words are written alike."""
+"""What the search knows beside the texts: the app's other pages, and other words for some places."""
 
 from __future__ import annotations
-
-import re
-
-GREEK = {
-    **{"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ϵ": "epsilon", "λ": "lambda", "μ": "mu"},
-    **{"π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "θ": "theta"},
-}
-_GREEK = str.maketrans({letter: f" {name} " for letter, name in GREEK.items()})
-
-HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
-"""A Chinese character."""
-HAN_EMPTY = re.compile("为什么|什么|怎么|如何|是否|的|是|吗|呢|了|在|和|与")
-"""Words of Chinese questions that tell nothing."""
-
-_SPELLING = re.compile(r"(?<=[a-z]{3})is(?=(?:e|ed|es|ing|ation|ations)\b)")
 
 PAGES = (
     (
@@ -74,9 +59,3 @@ OTHER_WORDS = {
 }
 """Words that people ask with and a text does not have, by the place that answers them: a lesson, ``lesson/scene``, a station, a section of
 a document (``docs/api.md#anchor``), a setting or a check of the doctor."""
-
-
-def plain(text: str) -> str:
-    """Text in the form that is searched: Greek letters by name, names split at their capitals, Chinese characters apart, -ise as -ize."""
-    spread = HAN.sub(r" \g<0> ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text.translate(_GREEK)))
-    return _SPELLING.sub("iz", spread.lower())
