@@ -34,14 +34,17 @@ WEIGHTS = {
     "station": 1.0,
     "scene": 1.1,
     "question": 0.6,
-    "term": 1.0,
+    "term": 0.85,
     "code": 0.5,
     "page": 1.2,
     "document": 1.0,
+    "answer": 1.2,
     "setting": 0.9,
     "check": 0.9,
 }
 """How much a result of a kind counts beside the others."""
+NAMED = ("setting", "check", "term")
+"""Kinds whose texts begin or end with a name of the program."""
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
 Json = dict[str, Any]
 
@@ -77,21 +80,23 @@ def results_of(query: str, language: str = "en") -> list[Json]:
     near = named(wanted)
     first = [name for name in near if name.name.lower() == wanted.strip().lower() or _LIKE_CODE.search(wanted)]
     last = [name for name in near if name not in first]
-    best: dict[str, Json] = {}
+    best: dict[str, tuple[int, Json]] = {}
     for entry, found in index(language).find(query):
         address = "" if entry.kind == "code" else entry.to  # a symbol is shown once, however many lessons show it
-        best.setdefault(f"{entry.kind} {entry.title} {address}", _result(entry, found))
-    ranked = sorted(best.values(), key=lambda result: _as_typed(result, query))
+        best.setdefault(f"{entry.kind} {entry.title} {address}", (_as_typed(entry, query), _result(entry, found)))
+    ranked = [result for _, result in sorted(best.values(), key=lambda ranked: ranked[0])]
     return [*map(_named, first), *ranked[: MOST - len(near)], *map(_named, last)]
 
 
-def _as_typed(result: Json, query: str) -> int:
-    """Which results come first: a title that is the query's words, if they are several, with a place and without; then one that begins
-    with them."""
-    typed, words = plain(query).split(), plain(result["title"]).split()
+def _as_typed(entry: Findable, query: str) -> int:
+    """Which results come first: what has the query as its name; a title that is the query's words, if they are several, with a place and
+    without; then a title that begins with them."""
+    if entry.kind in NAMED and query.strip() in (entry.text.split() or [""])[:: len(entry.text.split()) - 1 or 1]:
+        return 0
+    typed, words = plain(query).split(), plain(entry.title).split()
     if len(typed) < 2 or words[: len(typed)] != typed:
         return 3
-    return 2 if words != typed else int(not result["to"])
+    return 2 if words != typed else int(not entry.to)
 
 
 class Index:
@@ -109,6 +114,8 @@ class Index:
 
 def _weight(entry: Findable) -> float:
     """The weight of an entry among the others; code has the largest weight where the tour explains it."""
+    if entry.to.get("show") == "faq":
+        return WEIGHTS["answer"]
     further = entry.kind == "setting" and "tab" not in entry.to  # of a stage beside PPO
     return WEIGHTS[entry.kind] * (1.6 if entry.kind == "code" and "place" in entry.to else 0.6 if further else 1)
 

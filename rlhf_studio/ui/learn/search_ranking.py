@@ -23,10 +23,12 @@ from itertools import groupby
 
 from rlhf_studio.ui.learn.search_words import HAN, HAN_IGNORED, IGNORED, SAME, plain
 
-SAME_SHARE, BEGUN_SHARE = 0.7, 0.6
-"""What a passage gets that says a wish in other words, and one that has a word which begins as the last of a query does."""
+SAME_SHARE, TRANSLATED_SHARE, BEGUN_SHARE = 0.7, 0.9, 0.6
+"""What a passage gets that says a wish in other words, in another language, or with a word that begins as the last of a query does."""
 EXPRESSION, TELLING, OTHER, TOGETHER = 1.3, 1.0, 0.5, 0.35
 """Weights of a wish: an expression that is known; a word that stands in a title; another word; two words that stand together."""
+BM25_MOST = 2.2  # k1 + 1 with FTS5's k1
+RARITY = 1.0
 TITLED = 0.5
 """How much more an entry counts whose title asks for the same."""
 PASSAGE, SHORTEST_STEM, ALIKE = 420, 5, 0.8
@@ -96,7 +98,7 @@ class Ranking:
         with self._turn:
             parts = [self._part(wish) for wish in wishes]
             for before, after in zip(wishes, wishes[1:], strict=False):
-                parts.append(self._weighed(_shares(self._scores(f'"{before.typed} {after.typed}"')), TOGETHER))
+                parts.append(self._weighed(self._scores(f'"{before.typed} {after.typed}"'), TOGETHER))
         total: dict[int, float] = defaultdict(float)
         for part in parts:
             for row, score in part.items():
@@ -112,39 +114,50 @@ class Ranking:
 
     def _part(self, wish: Wish) -> dict[int, float]:
         """What each passage gets for a wish."""
-        kinds = [_shares(self._scores(f'"{wish.typed}"')), _shares(self._scores(_any_of(wish.same)), SAME_SHARE)]
+        is_han = bool(HAN.search(wish.typed))
+        ways = [(f'"{wish.typed}"', 1.0)]
+        ways += [(f'"{phrase}"', SAME_SHARE if bool(HAN.search(phrase)) == is_han else TRANSLATED_SHARE) for phrase in wish.same]
         if wish.begun:
-            kinds.append(_shares(self._scores(f'"{wish.typed}"*'), BEGUN_SHARE))
-        if not any(kinds):
-            kinds.append(_shares(self._scores(self._near(wish.typed)), BEGUN_SHARE))
-        best: dict[int, float] = {}
-        for shares in kinds:
-            for row, share in shares.items():
-                best[row] = max(best.get(row, 0.0), share)
+            ways.append((f'"{wish.typed}"*', BEGUN_SHARE))
+        best = self._best(ways)
+        if not best:
+            best = self._best([(near, BEGUN_SHARE) for near in self._near(wish.typed)])
         in_a_title = bool(self._scores(f'title : "{wish.typed}"'))
         return self._weighed(best, EXPRESSION if wish.same else TELLING if in_a_title else OTHER)
+
+    def _best(self, ways: Sequence[tuple[str, float]]) -> dict[int, float]:
+        """For each passage the best of its scores for some phrases, each with what it counts."""
+        best: dict[int, float] = {}
+        for phrase, share in ways:
+            for row, score in self._scores(phrase).items():
+                best[row] = max(best.get(row, 0.0), share * score)
+        return best
+
+    def _weighed(self, shares: dict[int, float], weight: float) -> dict[int, float]:
+        """Shares, times how rare the wish is among the entries."""
+        entries = {self._passages[row][0] for row in shares}
+        rare = math.log1p(len(self._texts) / max(len(entries), 1)) / math.log1p(len(self._texts))
+        return {row: share * rare**RARITY * weight for row, share in shares.items()}
+
+    def _scores(self, phrase: str) -> dict[int, float]:
+        """How well each passage says a phrase, from 0 to 1: bm25 without its factor for how rare the phrase is, which FTS5 puts in."""
+        found = self._connection.execute(_SCORES, (phrase,)).fetchall()
+        rare = max(math.log((len(self._passages) - len(found) + 0.5) / (len(found) + 0.5)), 1e-6)
+        return {row: score / (rare * BM25_MOST) for row, score in found}
+
+    def _near(self, word: str) -> list[str]:
+        """Phrases for a word that is nowhere: an unfinished ending is cut, as in "whiteni"; else words that are written nearly so."""
+        for length in range(len(word) - 1, max(SHORTEST_STEM, len(word) - 4) - 1, -1):
+            if any(known.startswith(word[:length]) for known in self._words):
+                return [f'"{word[:length]}"*']
+        alike = difflib.get_close_matches(word, self._words, 3, ALIKE) if len(word) >= SHORTEST_STEM else []
+        return [f'"{known}"' for known in alike]
 
     def _titled(self, number: int, wishes: list[Wish]) -> float:
         """More than one where the title asks for the same: the harmonic mean of the share of the title and the share of the query."""
         title = self._titles[number]
         alike = sum(any(not says.isdisjoint(wish.says) for wish in wishes) for says in title)
         return 1 + TITLED * 2 * alike / (len(title) + len(wishes)) if alike else 1.0
-
-    def _weighed(self, shares: dict[int, float], weight: float) -> dict[int, float]:
-        """Shares, times how rare the wish is among the entries."""
-        entries = {self._passages[row][0] for row in shares}
-        rare = math.log1p(len(self._texts) / max(len(entries), 1)) / math.log1p(len(self._texts))
-        return {row: share * rare * weight for row, share in shares.items()}
-
-    def _scores(self, expression: str) -> dict[int, float]:
-        return dict(self._connection.execute(_SCORES, (expression,))) if expression else {}
-
-    def _near(self, word: str) -> str:
-        """An expression for a word that is nowhere: an unfinished ending is cut, as in "whiteni"; else words that are written nearly so."""
-        for length in range(len(word) - 1, max(SHORTEST_STEM, len(word) - 4) - 1, -1):
-            if any(known.startswith(word[:length]) for known in self._words):
-                return f'"{word[:length]}"*'
-        return _any_of(difflib.get_close_matches(word, self._words, 3, ALIKE)) if len(word) >= SHORTEST_STEM else ""
 
 
 def wishes_of(query: str) -> list[Wish]:
@@ -214,13 +227,3 @@ def passages_of(text: str) -> list[str]:
             passages.append("")
         passages[-1] = f"{passages[-1]} {sentence}".strip()
     return passages
-
-
-def _any_of(phrases: Sequence[str]) -> str:
-    return " OR ".join(f'"{phrase}"' for phrase in phrases)
-
-
-def _shares(scores: dict[int, float], share: float = 1.0) -> dict[int, float]:
-    """Scores as shares of the highest."""
-    highest = max(scores.values(), default=0.0)
-    return {row: share * score / highest for row, score in scores.items()} if highest > 0 else {}

@@ -31,7 +31,6 @@ chart, charts, plot, curve, graph, 曲线, 图表
 chat template, chat format, apply_chat_template, instruct, 对话模板, 聊天模板
 chat, talk, try out the model, playground, 对话, 聊天, 试用
 checkpoint, checkpoints, saved model, 检查点, 存档
-choosing, compare, comparison, versus, vs, difference, differ, 比较, 对比, 区别, 不同, 哪个好
 class, classroom, students, student, pupils, lecture, course, school, 课堂, 全班, 学生, 同学, 班级, 上课
 clip, clipped, clipping, cliprange, epsilon, 裁剪, 截断比率
 clip fraction, clipped tokens, clipfrac, clip_frac, 裁剪比例
@@ -79,13 +78,13 @@ gpu, cuda, graphics card, video card, nvidia, rtx, a100, h100, 显卡
 gradient accumulation, micro-batch, micro batch, micro_batch_size, gradient_accumulation_steps, 微批量, 梯度累积
 gradient checkpointing, activation checkpointing, 梯度检查点
 gradient norm, grad norm, max_grad_norm, gradient clip, gradient spikes, exploding gradient, 梯度范数, 梯度裁剪, 梯度爆炸
-gradient, gradients, slope, backward, autograd, 梯度, 反向传播
+gradient, gradients, slope, backward pass, backpropagation, autograd, 梯度, 反向传播
 grpo, group relative, 组相对
 held-out, held out, test set, validation, 留出, 测试集, 验证集
 hub, hugging face, huggingface, push_to_hub, push to hub, 抱抱脸
 hyperparameter, hyperparameters, hyper-parameters, settings, configuration, config, 超参数, 设置, 参数, 配置
 importance sampling, importance weight, importance ratio, off-policy, off policy, 重要性采样, 重要性权重, 异策略
-install, installation, pip, set up, setup, requirements, 安装
+install, installation, pip, requirements, 安装
 internet, offline, without internet, air-gapped, no internet, network, local_files_only, 离线, 断网, 没有网络, 联网, 内网
 judge, llm as judge, llm-as-a-judge, gpt-4, openai, judge model, 评判, 评判模型, 裁判
 kl, kl divergence, kullback-leibler, 散度, kl 散度, kl散度
@@ -142,6 +141,7 @@ repetition, repeat, repeats, repeating, repetitive, same word, same phrase, loop
 reproducible, reproduce, same result, seed, random seed, 可复现, 复现, 随机种子, 种子
 resume, continue, restart, go on, carry on, continue training, 恢复, 接着, 继续, 续训, 断点续训, 接着跑
 return, returns, cumulative reward, reward to go, 回报, 累积奖励
+reverse, reversed, backwards, right to left, 反向, 倒着, 从右往左, 从后往前
 reward model, rm, scoring model, reward_model, 奖励模型
 reward function, custom reward, python function, own reward, my own reward, 奖励函数, 自定义奖励
 reward, rewards, score, scores, 奖励, 得分, 分数
@@ -188,12 +188,12 @@ IGNORED = frozenset(
     re.findall(
         r"\w+",
         "a about actually after again all also always am an and another any anything are as ask asked at be because been before being best "
-        "better between both but by call calls came can cannot change come could did do does doesn doing don done each either else ever "
+        "better between both but by call calls came can cannot change come could did differ difference different do does doesn doing don done each either else ever "
         "every everything exactly explain few first for from get gets give gives go goes going good got had happen happens has have having "
         "help here how however i if in instead into is isn it its itself just keep know let like ll look lot made make makes many may me "
         "might more most much must my need needed needs never new no not now number of off often ok on once one only onto or other our out "
         "over own part people please possible put re really right run s said same say says see set shall she should show simply since so "
-        "some someone something start still such sure t take tell than thank that the their them then there these they thing things this "
+        "some someone something still such sure t take tell than thank that the their them then there these they thing things this "
         "those though to too true try two under until up upon us use used using usually ve very want was way we well were what whatever "
         "when where whether which while who whole whose why will with within without won work works would yes yet you your",
     )
@@ -202,7 +202,7 @@ IGNORED = frozenset(
 
 HAN_IGNORED = re.compile(
     "为什么|什么样|什么|怎么办|怎么样|怎么|怎样|如何|是不是|是否|能不能|会不会|可不可以|可以|能够|需要|应该|必须|一定|一直|总是|到底|究竟|"
-    "多少|哪个|哪些|哪里|哪种|意思|原因|关系|作用|影响|方法|办法|合适|有没有|没有|不能|不会|不用|不要|"
+    "多少|哪个|哪些|哪里|哪种|意思|原因|关系|作用|影响|方法|办法|合适|有没有|没有|区别|不同|不能|不会|不用|不要|"
     "我们|我的|我想|自己的|自己|你们|他们|这个|那个|这些|之后|之前|以后|以前|的话|时候|还是|还能|或者|而不是|而是|就是|只是|如果|因为|所以|"
     "[的地得是吗呢吧啊了在和与跟把被让给从对再还就都也很太想能会要我你他它这那不有个用做]"
 )
