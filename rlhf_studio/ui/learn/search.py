@@ -45,6 +45,7 @@ WEIGHTS = {
 """How much a result of a kind counts beside the others."""
 NAMED = ("setting", "check", "term")
 """Kinds whose texts begin or end with a name of the program."""
+_LIKE_NAME = re.compile(r"[_/.-]")
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
 Json = dict[str, Any]
 
@@ -91,12 +92,13 @@ def results_of(query: str, language: str = "en") -> list[Json]:
 def _as_typed(entry: Findable, query: str) -> int:
     """Which results come first: what has the query as its name; a title that is the query's words, if they are several, with a place and
     without; then a title that begins with them."""
-    if entry.kind in NAMED and query.strip() in (entry.text.split() or [""])[:: len(entry.text.split()) - 1 or 1]:
+    words = entry.text.split() or [""]
+    if entry.kind in NAMED and _LIKE_NAME.search(query) and query.strip() in (words[0], words[-1]):
         return 0
-    typed, words = plain(query).split(), plain(entry.title).split()
-    if len(typed) < 2 or words[: len(typed)] != typed:
+    typed, titled = plain(query).split(), plain(entry.title).split()
+    if len(typed) < 2 or titled[: len(typed)] != typed:
         return 3
-    return 2 if words != typed else int(not entry.to)
+    return 2 if titled != typed else int(not entry.to)
 
 
 class Index:
@@ -116,6 +118,8 @@ def _weight(entry: Findable) -> float:
     """The weight of an entry among the others; code has the largest weight where the tour explains it."""
     if entry.to.get("show") == "faq":
         return WEIGHTS["answer"]
+    if entry.to.get("scene") == "check_yourself":
+        return WEIGHTS["question"]
     further = entry.kind == "setting" and "tab" not in entry.to  # of a stage beside PPO
     return WEIGHTS[entry.kind] * (1.6 if entry.kind == "code" and "place" in entry.to else 0.6 if further else 1)
 

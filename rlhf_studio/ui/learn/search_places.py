@@ -78,32 +78,56 @@ OTHER_WORDS = {
     "docs/faq.md#do-numbers-agree-with-trl": "correct, verified, compared with TRL, 和 TRL 一致",
     "docs/faq.md#does-it-send-anything-anywhere": "privacy, telemetry, data protection, GDPR, upload, cloud, 隐私, 上传, 数据安全, 泄露",
     "docs/faq.md#how-do-i-train-on-my-own-data": "custom dataset, jsonl, csv, format, 自己的数据, 数据集格式, 自定义数据",
-    "docs/faq.md#how-do-i-use-the-trained-model-elsewhere": "deploy, inference, load it in transformers, download, 导出, 部署, 训练好的模型, 推理",
+    "docs/faq.md#how-do-i-use-the-trained-model-elsewhere": (
+        "deploy, inference, load it in transformers, download, 导出, 部署, 训练好的模型, 推理"
+    ),
     "docs/faq.md#how-do-i-write-a-reward-of-my-own": "custom reward function, 自定义奖励函数, 自己写奖励",
     "docs/faq.md#how-long-does-a-run-take": "duration, ETA, overnight, 训练要多久, 多长时间",
     "docs/faq.md#is-it-bad-when-the-entropy-falls": "entropy collapse, exploration, diversity, high entropy, 熵下降, 多样性, 探索",
     "docs/faq.md#is-the-difference-between-two-runs-real": "seeds, significant, variance, reproducible, 随机种子, 显著",
     "docs/faq.md#must-i-use-the-app": "script, command line, headless, no browser, server, SSH, 命令行, 不用界面",
-    "docs/faq.md#my-model-gives-nonsense-after-training-can-i-have-an-earlier-state": "roll back, undo, restore, gibberish, 回退, 恢复, 乱码, 变差",
+    "docs/faq.md#my-model-gives-nonsense-after-training-can-i-have-an-earlier-state": (
+        "roll back, undo, restore, gibberish, 回退, 恢复, 乱码, 变差"
+    ),
     "docs/faq.md#ppo-grpo-rloo-or-dpo-which-one": "which algorithm, compare, better, reasoning, RLVR, 哪个算法好, 选哪个, 区别",
-    "docs/faq.md#responses-are-cut-off-do-not-end-or-are-too-long-what-can-i-do": "EOS, max length, truncated, verbose, short, length, 截断, 停不下来, 太长, 太短",
-    "docs/faq.md#the-kl-the-ratio-or-the-clip-fraction-explodes-why": "unstable, diverges, too large update, approxkl, spikes, 训练不稳定, 发散, KL 爆炸",
-    "docs/faq.md#the-loss-does-not-fall-or-is-negative-is-that-wrong": "negative loss, loss goes up, does it converge, 损失不下降, 损失是负数, 收敛",
+    "docs/faq.md#responses-are-cut-off-do-not-end-or-are-too-long-what-can-i-do": (
+        "EOS, max length, truncated, verbose, short, length, 截断, 停不下来, 太长, 太短"
+    ),
+    "docs/faq.md#the-kl-the-ratio-or-the-clip-fraction-explodes-why": (
+        "unstable, diverges, too large update, approxkl, spikes, 训练不稳定, 发散, KL 爆炸"
+    ),
+    "docs/faq.md#the-loss-does-not-fall-or-is-negative-is-that-wrong": (
+        "negative loss, loss goes up, does it converge, 损失不下降, 损失是负数, 收敛"
+    ),
     "docs/faq.md#the-loss-is-nan-what-now": "inf, overflow, loss becomes nan, 损失变成 nan, 数值溢出",
-    "docs/faq.md#the-responses-repeat-themselves-or-all-look-alike-why": "same word over and over, mode collapse, diversity, loops, 重复, 复读, 千篇一律, 都一样",
-    "docs/faq.md#the-reward-does-not-rise-what-should-i-look-at": "not learning, stuck, flat, no improvement, 奖励不涨, 不收敛, 学不到东西, 没有进步",
-    "docs/faq.md#the-reward-rises-but-the-text-gets-worse-why": "worse quality, hacking, gibberish, exploit, 越训越差, 变差, 胡说, 作弊, 钻空子",
+    "docs/faq.md#the-responses-repeat-themselves-or-all-look-alike-why": (
+        "same word over and over, mode collapse, diversity, loops, 重复, 复读, 千篇一律, 都一样"
+    ),
+    "docs/faq.md#the-reward-does-not-rise-what-should-i-look-at": (
+        "not learning, stuck, flat, no improvement, 奖励不涨, 不收敛, 学不到东西, 没有进步"
+    ),
+    "docs/faq.md#the-reward-rises-but-the-text-gets-worse-why": (
+        "worse quality, hacking, gibberish, exploit, 越训越差, 变差, 胡说, 作弊, 钻空子"
+    ),
     "docs/faq.md#what-about-padding-and-a-pad-token-that-is-the-end-token": "pad_token equals eos_token, tokenizer has no pad token, 填充",
     "docs/faq.md#what-do-the-metrics-mean": "stats, columns, curves, explained, 指标含义, 看懂曲线",
-    "docs/faq.md#what-does-the-kl-coefficient-do-and-what-if-it-is-zero": "beta, penalty, tune beta, too high, too low, KL 系数怎么调, 设为零",
-    "docs/faq.md#which-hyperparameters-should-i-start-with": "default values, learning rate, how to tune, recommended settings, 超参数怎么设, 调参, 推荐, 学习率设多少",
+    "docs/faq.md#what-does-the-kl-coefficient-do-and-what-if-it-is-zero": (
+        "beta, penalty, tune beta, too high, too low, KL 系数怎么调, 设为零"
+    ),
+    "docs/faq.md#which-hyperparameters-should-i-start-with": (
+        "default values, learning rate, how to tune, recommended settings, 超参数怎么设, 调参, 推荐, 学习率设多少"
+    ),
     "docs/faq.md#which-label-of-a-sentiment-classifier-is-the-reward": "the positive reward is extracted",
     "docs/faq.md#which-models-are-in-memory-and-what-is-each-for": "four models, actor, critic, reference, reward, 四个模型",
     "docs/faq.md#which-models-can-i-train": "supported, Llama, Qwen, Mistral, 7B, 支持哪些模型, 千问",
-    "docs/faq.md#why-does-a-model-need-ppo-and-not-just-fine-tuning-on-good-examples": "why RL, SFT is enough, imitation, 为什么需要强化学习, 为什么不用监督微调",
+    "docs/faq.md#why-does-a-model-need-ppo-and-not-just-fine-tuning-on-good-examples": (
+        "why RL, SFT is enough, imitation, 为什么需要强化学习, 为什么不用监督微调"
+    ),
     "docs/feedback.md#a-task": "label, annotate, crowd, raters, 标注任务",
     "docs/feedback.md#results": "inter-annotator agreement",
-    "docs/guide.md#going-another-way-forks-variations-more-steps-sweeps": "from a checkpoint with another setting, different learning rate, grid search, hyperparameter search, 换设置继续, 参数扫描",
+    "docs/guide.md#going-another-way-forks-variations-more-steps-sweeps": (
+        "from a checkpoint with another setting, different learning rate, grid search, hyperparameter search, 换设置继续, 参数扫描"
+    ),
     "docs/guide.md#reading-the-charts": "which curve, what is normal, healthy run, 看曲线, 正常吗",
     "docs/guide.md#running-it-for-others": "share, colleagues, server, 分享, 给别人用",
     "docs/guide.md#talk-to-it": "chat, try the model, 试试模型, 对话",
@@ -138,7 +162,7 @@ OTHER_WORDS = {
     "docs/teaching.md#ask-before-showing": "poll, vote, prediction, show of hands, quiz the class, 投票, 预测, 课堂提问",
     "docs/teaching.md#in-class": "classroom, students, phones, projector, slides, lecture, 全班, 手机, 投影, 幻灯片, 上课",
     "docs/teaching.md#sheets": "worksheet, print, homework, solutions, exam, 练习题, 作业, 答案, 打印",
-    "gae": "gamma and lambda",
+    "gae": "gamma and lambda factors, discount factor",
     "gae/bias_and_variance": "lambda trade-off, Monte Carlo or TD, 偏差与方差",
     "gae/constants": "detach the result from the computation graph, no_grad",
     "gae/credit": "sparse reward, delayed reward, only one score at the end, 稀疏奖励, 只有最后一个奖励",

@@ -21,17 +21,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 
-from rlhf_studio.ui.learn.search_words import HAN, HAN_IGNORED, IGNORED, SAME, plain
+from rlhf_studio.ui.learn.search_words import HAN, HAN_IGNORED, IGNORED, SAME, WEAK, plain
 
 SAME_SHARE, TRANSLATED_SHARE, BEGUN_SHARE = 0.7, 0.9, 0.6
 """What a passage gets that says a wish in other words, in another language, or with a word that begins as the last of a query does."""
-EXPRESSION, TELLING, OTHER, TOGETHER = 1.3, 1.0, 0.5, 0.35
-"""Weights of a wish: an expression that is known; a word that stands in a title; another word; two words that stand together."""
+EXPRESSION, TELLING, OTHER, EVERYWHERE, TOGETHER = 1.3, 1.0, 0.5, 0.3, 0.35
+"""Weights of a wish: an expression that is known; a word that stands in a title; another word; one that is everywhere;
+two that stand together."""
 BM25_MOST = 2.2  # k1 + 1 with FTS5's k1
 RARITY = 1.0
 TITLED = 0.5
 """How much more an entry counts whose title asks for the same."""
-PASSAGE, SHORTEST_STEM, ALIKE = 420, 5, 0.8
+PASSAGE, SHORTEST_STEM, ALIKE, MOST_BEGUN = 420, 5, 0.8, 12
 _TABLE = "CREATE VIRTUAL TABLE passages USING fts5(title, place, body, other, tokenize = 'porter unicode61', prefix = '2 3')"
 _SCORES = "SELECT rowid, -bm25(passages, 5.0, 1.0, 1.0, 4.0) FROM passages WHERE passages MATCH ?"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
@@ -41,11 +42,17 @@ _WORD = re.compile(rf"{HAN.pattern}|(?:(?!{HAN.pattern})[^\W_])+")
 
 @dataclass(frozen=True)
 class Wish:
-    """Something that a query asks for: a phrase as it was typed, what says the same, and whether it may be unfinished."""
+    """Something that a query asks for: a phrase as it was typed, what says the same, whether it may be unfinished, and which part of
+    its weight it has."""
 
     typed: str
     same: tuple[str, ...] = ()
     begun: bool = False
+    part: float = 1.0
+
+    @property
+    def is_weak(self) -> bool:
+        return self.typed.replace(" ", "") in WEAK or self.typed in WEAK
 
     @property
     def says(self) -> frozenset[str]:
@@ -79,7 +86,7 @@ class Ranking:
     def __init__(self, texts: Sequence[Text]) -> None:
         self._texts, self._turn = texts, threading.Lock()
         self._passages = [(number, passage) for number, text in enumerate(texts) for passage in passages_of(text.body)]
-        self._titles = [[wish.says for wish in wishes_of(text.title)] for text in texts]
+        self._titles = [[wish.says for wish in wishes_of(text.title) if not wish.is_weak] for text in texts]
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self._connection.execute(_TABLE)
         self._connection.executemany(
@@ -118,12 +125,15 @@ class Ranking:
         ways = [(f'"{wish.typed}"', 1.0)]
         ways += [(f'"{phrase}"', SAME_SHARE if bool(HAN.search(phrase)) == is_han else TRANSLATED_SHARE) for phrase in wish.same]
         if wish.begun:
-            ways.append((f'"{wish.typed}"*', BEGUN_SHARE))
+            begun = (word for word in self._words if word.startswith(wish.typed) and not IGNORED & {word, f"{word}e"})
+            ways += [(f'"{word}"', BEGUN_SHARE) for word in sorted(begun, key=len)[:MOST_BEGUN]]
         best = self._best(ways)
         if not best:
             best = self._best([(near, BEGUN_SHARE) for near in self._near(wish.typed)])
+        if wish.same:
+            return self._weighed(best, EVERYWHERE if wish.is_weak else EXPRESSION)
         in_a_title = bool(self._scores(f'title : "{wish.typed}"'))
-        return self._weighed(best, EXPRESSION if wish.same else TELLING if in_a_title else OTHER)
+        return self._weighed(best, wish.part * (TELLING if in_a_title else OTHER))
 
     def _best(self, ways: Sequence[tuple[str, float]]) -> dict[int, float]:
         """For each passage the best of its scores for some phrases, each with what it counts."""
@@ -150,12 +160,12 @@ class Ranking:
         for length in range(len(word) - 1, max(SHORTEST_STEM, len(word) - 4) - 1, -1):
             if any(known.startswith(word[:length]) for known in self._words):
                 return [f'"{word[:length]}"*']
-        alike = difflib.get_close_matches(word, self._words, 3, ALIKE) if len(word) >= SHORTEST_STEM else []
+        alike = difflib.get_close_matches(word, self._words, 3, ALIKE) if len(word) > SHORTEST_STEM else []
         return [f'"{known}"' for known in alike]
 
     def _titled(self, number: int, wishes: list[Wish]) -> float:
         """More than one where the title asks for the same: the harmonic mean of the share of the title and the share of the query."""
-        title = self._titles[number]
+        title, wishes = self._titles[number], [wish for wish in wishes if not wish.is_weak]
         alike = sum(any(not says.isdisjoint(wish.says) for wish in wishes) for says in title)
         return 1 + TITLED * 2 * alike / (len(title) + len(wishes)) if alike else 1.0
 
@@ -192,7 +202,8 @@ def _single(words: Sequence[str]) -> Iterator[Wish]:
     for is_han, group in groupby(words, lambda word: bool(HAN.match(word))):
         if is_han:
             for piece in HAN_IGNORED.sub(" ", "".join(group)).split():
-                yield from (Wish(" ".join(piece[at : at + 2])) for at in range(max(len(piece) - 1, 1)))
+                pairs = max(len(piece) - 1, 1)  # a word has two characters, so a piece has half as many words
+                yield from (Wish(" ".join(piece[at : at + 2]), part=max(len(piece) / 2, 1) / pairs) for at in range(pairs))
         else:
             yield from map(Wish, group)
 
@@ -201,6 +212,7 @@ def _forms(phrase: str) -> Iterator[str]:
     """A phrase as it is, and without an English ending."""
     yield phrase
     yield from (phrase.removesuffix(ending) for ending in ("s", "es", "d", "ed", "ing") if phrase.endswith(ending))
+    yield re.sub("ing$", "e", re.sub("ies$", "y", phrase))
 
 
 @cache

@@ -65,6 +65,7 @@ error, exception, traceback, 报错, 错误, 出错
 evaluate, evaluation, eval, benchmark, test the model, 评估, 评测, 测评
 explained variance, value fit, 解释方差
 fails, broken, wrong, bug, not working, 出问题, 不对, 坏了
+fall, falls, decrease, drop, go down, going down, decline, shrink, smaller, 下降, 下跌, 变小, 降低, 减小
 faster, speed, slow, slower, throughput, speed up, performance, tokens per second, 速度, 太慢, 加速, 慢
 feedback, human feedback, label, labels, annotate, annotator, rating, raters, labelling, 标注, 反馈, 打分, 标注者
 fork, variation, branch a run, 分叉
@@ -109,12 +110,15 @@ merge, merge_and_unload, merged, 合并
 metric, metrics, stats, statistics, 指标, 统计
 minibatch, mini-batch, mini batch, mini_batch_size, mini batches, 小批量, 小批次
 multi-gpu, multi gpu, multiple gpus, several gpus, many gpus, two gpus, ddp, distributed, data parallel, 多卡, 多 gpu, 多gpu, 多块显卡, \
+\
 分布式
+model, language model, llm, 模型, 语言模型, 大模型
 nan, inf, infinity, not finite, non-finite, overflow, 非数, 溢出, 无穷
 noise, chance, significant, significance, luck, standard error, confidence interval, error bars, 噪声, 偶然, 显著, 标准误, 置信区间
 normalise, normalize, whiten, whitening, standardise, standardize, subtract the mean, mean and std, 归一化, 标准化, 白化, 减均值, \
 除以标准差, 减去均值
-not learning, does not learn, does not improve, no progress, stuck, flat, plateau, does not rise, does not increase, 不涨, 不上升, \
+not learning, not increasing, not improving, not rising, stays the same, staying at, oscillates, does not learn, does not improve, \
+no progress, stuck, flat, plateau, does not rise, does not increase, 不涨, 不上升, \
 没有提升, 学不会, 没进步, 不收敛
 optimizer, adam, adamw, 优化器
 overfit, overfitting, by heart, memorise, memorize, 过拟合
@@ -137,7 +141,8 @@ quiz, exercise, exercises, test for students, homework, exam, 测验, 作业, �
 ratio, probability ratio, importance ratio, 概率比, 比率
 reference, reference model, reference policy, ref model, ref_model, 参考模型, 参考策略
 refuse, safety, harmful, toxic, toxicity, jailbreak, 安全, 有害, 毒性, 越狱
-repetition, repeat, repeats, repeating, repetitive, same word, same phrase, loops, 重复, 复读
+repetition, same response, same answer, same output, alike, identical, one phrase, repeat, repeats, repeating, repetitive, same word, \
+same phrase, loops, 重复, 复读, 都一样, 相同的回答, 同一句话, 一句话
 reproducible, reproduce, same result, seed, random seed, 可复现, 复现, 随机种子, 种子
 resume, continue, restart, go on, carry on, continue training, 恢复, 接着, 继续, 续训, 断点续训, 接着跑
 return, returns, cumulative reward, reward to go, 回报, 累积奖励
@@ -145,6 +150,7 @@ reverse, reversed, backwards, right to left, 反向, 倒着, 从右往左, 从�
 reward model, rm, scoring model, reward_model, 奖励模型
 reward function, custom reward, python function, own reward, my own reward, 奖励函数, 自定义奖励
 reward, rewards, score, scores, 奖励, 得分, 分数
+rise, increase, go up, going up, grow, climb, getting bigger, bigger, larger, 上涨, 上升, 升高, 变大, 越来越大, 增大
 rloo, leave-one-out, leave one out, 留一法
 rollout, rollouts, 采样过程
 rules, rule-based, regex, keywords, verifiable, rlvr, verifiable reward, right answer, math, 规则, 可验证奖励, 正确答案, 数学题
@@ -169,6 +175,7 @@ token, tokens, 词元
 tokenizer, tokenization, tokeniser, vocabulary, 分词器, 词表
 top-k, top-p, top_k, top_p, nucleus, nucleus sampling
 tracker, wandb, weights and biases, w&b, tensorboard, mlflow, swanlab, trackio, report_to
+train, training, trained, 训练
 trl, ppotrainer, ppoconfig, hugging face trl
 unstable, instability, diverge, diverges, explode, explodes, exploding, blow up, blows up, 不稳定, 发散, 爆炸, 训崩
 upload a file, own file, my file, local file, files, 文件
@@ -184,11 +191,15 @@ zero, 0, 为零, 零
 """
 """Words that say the same to a reader: a line for each meaning, our own word first. Every one of a line finds all others."""
 
+WEAK = frozenset(("ppo", "train", "training", "trained", "训练", "model", "llm", "模型", "大模型", "语言模型", "language model"))
+"""Expressions that are everywhere here, and so tell little."""
+
 IGNORED = frozenset(
     re.findall(
         r"\w+",
         "a about actually after again all also always am an and another any anything are as ask asked at be because been before being best "
-        "better between both but by call calls came can cannot change come could did differ difference different do does doesn doing don done each either else ever "
+        "better between both but by call calls came can cannot change come could did differ difference different do does doesn "
+        "doing don done each either else ever "
         "every everything exactly explain few first for from get gets give gives go goes going good got had happen happens has have having "
         "help here how however i if in instead into is isn it its itself just keep know let like ll look lot made make makes many may me "
         "might more most much must my need needed needs never new no not now number of off often ok on once one only onto or other our out "
@@ -201,7 +212,7 @@ IGNORED = frozenset(
 """English words that tell nothing by themselves."""
 
 HAN_IGNORED = re.compile(
-    "为什么|什么样|什么|怎么办|怎么样|怎么|怎样|如何|是不是|是否|能不能|会不会|可不可以|可以|能够|需要|应该|必须|一定|一直|总是|到底|究竟|"
+    "为什么|为啥|请问|问题|出现|情况|结果|似乎|往往|导致|突然|什么样|什么|怎么办|怎么样|怎么|怎样|如何|是不是|是否|能不能|会不会|可不可以|可以|能够|需要|应该|必须|一定|一直|总是|到底|究竟|"
     "多少|哪个|哪些|哪里|哪种|意思|原因|关系|作用|影响|方法|办法|合适|有没有|没有|区别|不同|不能|不会|不用|不要|"
     "我们|我的|我想|自己的|自己|你们|他们|这个|那个|这些|之后|之前|以后|以前|的话|时候|还是|还能|或者|而不是|而是|就是|只是|如果|因为|所以|"
     "[的地得是吗呢吧啊了在和与跟把被让给从对再还就都也很太想能会要我你他它这那不有个用做]"
