@@ -69,7 +69,7 @@ export class Lesson {
       return;
     }
     const begun = this.scenes.map((scene) =>
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
+      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : { everywhere: params.set }),
     );
     await Promise.all(begun);
     clearTimeout(waits);
