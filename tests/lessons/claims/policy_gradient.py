@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 from tests.lessons.by_hand import all_close, close, log_softmax
@@ -52,14 +51,13 @@ def surrogate(n: dict[str, Any], logits: list[float], eps: float = math.inf) -> 
     return sum(chance * term for chance, term in zip(old, terms, strict=True))
 
 
-def spread_by_simulation(n: dict[str, Any], baseline: float, draws: int = 4000) -> float:
+def spread(n: dict[str, Any], baseline: float) -> float:
+    """Of a single draw: the mean square of what it says, less the square of the gradient's length."""
     logits, rewards = given(n)
-    policy, gradient, draw = chances(logits), exact(n), random.Random(0)
-    total = 0.0
-    for action in draw.choices(range(3), policy, k=draws):
-        says = [(rewards[action] - baseline) * ((action == j) - policy[j]) for j in range(3)]
-        total += math.dist(says, gradient) ** 2
-    return math.sqrt(total / draws)
+    policy = chances(logits)
+    lengths = [sum(((action == j) - policy[j]) ** 2 for j in range(3)) for action in range(3)]
+    square = sum(policy[action] * (rewards[action] - baseline) ** 2 * lengths[action] for action in range(3))
+    return math.sqrt(max(square - sum(slope**2 for slope in exact(n)), 0.0))
 
 
 CLAIMS: Claims = {
@@ -79,13 +77,11 @@ CLAIMS: Claims = {
                 for j in range(3)
             ],
         ),
-        "a single draw lies off as far as draws do": lambda n: (
-            abs(spread_by_simulation(n, 0.0) - n["single"]) < 0.06 * max(n["single"], 0.2)
-        ),
+        "a single draw lies off by the root of its variance": lambda n: abs(spread(n, 0.0) - n["single"]) < 1e-6,
     },
     "baseline": {
         "the gradient stays": lambda n: all_close(n["less"], n["exact"]) and all_close(n["exact"], exact(n), 1e-7),
-        "the distance is that of draws": lambda n: abs(spread_by_simulation(n, n["baseline"]) - n["now"]) < 0.06 * max(n["now"], 0.2),
+        "the distance is the root of the variance": lambda n: abs(spread(n, n["baseline"]) - n["now"]) < 1e-6,
     },
     "surrogate": {
         "the surrogate is what the policy gains": lambda n: close(n["total"], n["gain"]) and close(n["total"], surrogate(n, moved(n)[3])),
