@@ -114,7 +114,11 @@ function typed({ start, count: many, low, high, digits }, label, word, changed) 
   field.setAttribute("aria-describedby", hint.id);
   let known = start;
   const read = () => {
-    const numbers = field.value.replaceAll("\u2212", "-").split(/[\s,;\uff0c\uff1b\u3001]+/).filter(Boolean).map(Number);
+    const numbers = field.value
+      .replaceAll("\u2212", "-")
+      .split(/[\s,;\uff0c\uff1b\u3001]+/)
+      .filter(Boolean)
+      .map(Number);
     return numbers.length === many && numbers.every((number) => number >= low && number <= high)
       ? numbers.map((number) => String(Number(number.toFixed(digits)))).join(" ")
       : null;

@@ -1,6 +1,7 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
+import { addedTo } from "../added_later.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
@@ -85,7 +86,7 @@ export class Lesson {
   }
 
   draw(name, text, run, picker) {
-    const { lessons, article } = this.page;
+    const { lessons, article, server } = this.page;
     const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
@@ -108,6 +109,7 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
+      addedTo(name, server),
       el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
     );
     this.page.tell("");

@@ -34,6 +34,7 @@ export class Teaching {
       ...plans.map(({ name, title }) => [name, title, () => this.plan(name)]),
       ["sheets", "Sheets and quiz", () => this.choosing()],
       ["check", "Results", () => this.checking()],
+      ["questions", "Questions", () => this.questions()],
     ];
     const [name, , draw] = views.find(([one]) => one === params.show) || views[0];
     const options = views.map(([value, label]) => ({ value, label }));
@@ -155,6 +156,24 @@ export class Teaching {
   back() {
     const leave = () => this.page.choose({ place: "teach", show: "sheets" });
     return pushButton("rs-quiet", "Choose others", leave);
+  }
+
+  /** All questions that people have added, and that students have asked; saved to a file, and taken from one. */
+  questions() {
+    const { server, lessons, stations } = this.page;
+    const list = el("div", { class: "rs-learn-added" });
+    const node = el(
+      "div",
+      { class: "rs-learn-text" },
+      el(
+        "p",
+        {},
+        "Questions that stand below lessons and stations, with those that wait for your answer. Add one below its lesson.",
+      ),
+      list,
+    );
+    import("../added_all.js").then(({ everything }) => everything(list, server, [...lessons, ...stations]));
+    return node;
   }
 
   checking() {
