@@ -2,6 +2,7 @@
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 
+/** @type {Intl.DateTimeFormatOptions} */
 const DAY = { day: "numeric", month: "long", year: "numeric" };
 
 export const dayOf = (seconds) => new Date(1000 * seconds).toLocaleDateString(document.documentElement.lang || [], DAY);

@@ -116,7 +116,7 @@ export class Scene {
     this.panel?.replaceChildren(...this.controls.map(({ node }) => node));
   }
 
-  /** The app has described the scene: its controls, and what it shows. An address may name other values; typed ones for all scenes. */
+  /** The app has described the scene: its controls, and what it shows. An address may name other values. */
   async begin(description, { set = "", seed = undefined, everywhere = "" } = {}) {
     if (!description) return;
     this.slow = description.slow;
