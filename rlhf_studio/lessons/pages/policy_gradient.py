@@ -97,12 +97,11 @@ def objective(logits: str, rewards: str) -> Numbers:
         "likely_chance": chances[likely],
         "best": Word(ACTIONS[best]),
         "most": earned[best],
-        "parts": [chance * reward for chance, reward in zip(chances, earned, strict=True)],
     }
 
 
 def draw_objective(n: Numbers) -> Picture:
-    return bars_of([n["chances"], n["earned"], n["parts"]], ["chance", "reward", "part"], "number", size_of(n["earned"]))
+    return bars_of([n["chances"], n["earned"]], ["chance", "reward"], "number", size_of(n["earned"]))
 
 
 # --- its gradient ------------------------------------------------------------------------------------------------------------
@@ -350,7 +349,7 @@ SCENES = (
         controls=(*WEATHER, Choice("draws", ("1", "4", "16", "64", "256"), start="4", plain=True), Slider("seed", 1, 50, 1, start=1)),
         pictures={"sampled": draw_sampled},
     ),
-    Scene("baseline", baseline, controls=(*WEATHER, Slider("baseline", -2, 2, 0.1, start=0.4)), pictures={"baseline": draw_baseline}),
+    Scene("baseline", baseline, controls=(*WEATHER, Slider("baseline", -2, 2, 0.1, start=0.6)), pictures={"baseline": draw_baseline}),
     Scene("surrogate", surrogate, controls=(*WEATHER, MOVED), pictures={"surrogate": draw_surrogate}),
     Scene(
         "clipping",
