@@ -171,8 +171,8 @@ class EvaluatePage {
       this.about,
       ends
         ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
-            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. The reward that it was trained on scores ` +
-            "the answers, and so does its gold score, where it has one."
+            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. Its own reward scores the ` +
+            "answers, and its gold score where it has one."
         : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
     );
   }

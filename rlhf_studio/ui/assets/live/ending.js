@@ -149,7 +149,7 @@ export class Ending {
     const told = el("p", { class: "rs-muted", role: "status" });
     const list = el("ul", {});
     each(list, moreIdeas, (other) => this.idea(other, told));
-    const goOn = longer && this.button("Go on with more steps", () => this.goOn());
+    const goOn = longer && this.button("Go on to another number of steps", () => this.goOn());
     const summary = el("summary", {}, "More experiments");
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
   }
