@@ -32,7 +32,7 @@ def scene_of(page: Any, name: str) -> Any:
 def test_a_first_lesson_asks_answers_follows_a_control_and_prints(open_page: Callable[..., Any]) -> None:
     page = open_page("?lesson=clip")
     opening = page.locator(".rs-learn-opening")
-    expect(opening).to_contain_text("One score, and a KL price on every token")
+    expect(opening).to_contain_text("Which token gets the credit?")
     expect(opening.locator(".rs-learn-asked")).to_be_hidden()
     opening.locator("summary").click()
     expect(opening.locator(".rs-learn-asked")).to_be_visible()
@@ -80,7 +80,7 @@ def test_a_first_lesson_asks_answers_follows_a_control_and_prints(open_page: Cal
     go(page, "?lesson=policy_gradient")
     logits = scene_of(page, "objective").get_by_label("Logits")
     logits.fill("0, 0")
-    expect(scene_of(page, "objective").get_by_text("3 numbers from")).to_be_visible()
+    expect(scene_of(page, "objective").get_by_text("3 numbers from −6")).to_be_visible()
     logits.fill("0, 0, 1")
     expect(scene_of(page, "clipping").get_by_label("Logits")).to_have_value("0 0 1")
     added = page.locator(".rs-learn-added")

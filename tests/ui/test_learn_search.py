@@ -41,7 +41,7 @@ QUESTIONS = [
     ("k1 vs k3", "rewards/dice"),
     ("beta", "docs/faq.md"),
     ("gamma and lambda", "gae/credit"),
-    ("γ", "gae"),
+    ("γ", "gae/credit"),
     ("what happens after stop token", "query_and_response/only_the_response"),
     ("reward hacking", "what_goes_wrong/two_curves"),
     ("PPO vs DPO", "beyond"),

@@ -32,13 +32,13 @@ FEWEST_LETTERS = 3  # of a query that may be a part of a name of TRL
 WEIGHTS = {
     "lesson": 1.3,
     "station": 1.0,
-    "scene": 1.1,
+    "scene": 1.2,
     "question": 0.6,
     "term": 0.85,
     "code": 0.5,
     "page": 1.2,
     "document": 1.0,
-    "answer": 1.2,
+    "answer": 1.15,
     "setting": 0.9,
     "check": 0.9,
 }

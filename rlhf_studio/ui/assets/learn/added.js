@@ -1,144 +1,21 @@
-// Questions and answers that people have added: read below a lesson, and added, answered and deleted there.
-import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { onlyWatches, whyNot } from "../shared/visit.js";
+// Questions and answers that people have added to a lesson or station: asked for when they come near.
+import { el } from "../shared/dom.js";
 
-/** @type {Intl.DateTimeFormatOptions} */
-const DAY = { day: "numeric", month: "long", year: "numeric" };
+const NEAR = "600px";
 
-export const dayOf = (seconds) => new Date(1000 * seconds).toLocaleDateString(document.documentElement.lang || [], DAY);
-
-/** What an entry says of itself. */
-export const originOf = ({ answer, role, at }) =>
-  `${answer ? "Added" : "Asked"} on ${dayOf(at)} by ${role === "operator" ? "an operator" : `a ${role}`}`;
-
-let count = 0;
-
-/** A field with its label; `lines` for a text of several. */
-function field(label, lines, longest, value = "") {
-  const id = `rs-added-${(count += 1)}`;
-  const of = { id, class: "rs-input", maxlength: longest, required: true };
-  const input = lines
-    ? el("textarea", { ...of, rows: lines })
-    : el("input", { ...of, type: "text", autocomplete: "off" });
-  input.value = value;
-  return { input, node: el("div", {}, el("label", { for: id, class: "rs-label" }, label), input) };
-}
-
-export class Added {
-  /**
-   * @param node    what holds them
-   * @param place   a lesson or station; empty for all
-   * @param server  the functions of the page
-   * @param titles  of the places, where all are shown
-   */
-  constructor(node, place, server, titles = null) {
-    this.node = node;
-    this.place = place;
-    this.server = server;
-    this.titles = titles;
-    this.said = el("p", { class: "rs-muted", role: "status" });
-  }
-
-  async look() {
-    const found = await this.server
-      .added_here({ place: this.place, view: onlyWatches() })
-      .catch((error) => ({ error: whyNot(error) }));
-    this.draw(found);
-  }
-
-  draw({ entries = [], change = false, ask = false, waits = false, longest = null, error = "" }) {
-    if (error) setText(this.said, error);
-    const own = change && this.place ? this.adding(longest) : ask ? this.asking(longest, waits) : null;
-    const heading = this.titles ? null : el("h3", {}, "Questions and answers");
-    fill(
-      this.node,
-      heading,
-      entries.map((entry) => this.entry(entry, change, longest)),
-      own,
-      this.said,
-    );
-    show(this.node, Boolean(entries.length || own || error || this.titles));
-  }
-
-  /** Have the server do something, and show what is there then. */
-  async tell(name, data, done = "", undo = null) {
-    const reply = await this.server[name]({ ...data, view: onlyWatches() }).catch((error) => ({
-      problem: whyNot(error),
-    }));
-    if (reply.problem) {
-      fill(this.said, reply.problem);
-      return reply;
-    }
-    await this.look();
-    fill(this.said, done, undo ? " " : null, undo);
-    return reply;
-  }
-
-  entry(entry, change, longest) {
-    const waits = !entry.answer;
-    const tools = change ? el("div", { class: "rs-wrap" }, this.buttons(entry, longest)) : null;
-    return el(
-      "article",
-      { class: "rs-learn-added-entry" },
-      this.titles ? el("p", { class: "rs-muted" }, this.titles.get(entry.place) || entry.place) : null,
-      el("h4", {}, entry.question),
-      waits ? null : el("p", { class: "rs-learn-added-answer" }, entry.answer),
-      el("p", { class: "rs-muted" }, originOf(entry), waits ? ". Only you see it: it waits for an answer." : "."),
-      tools,
-    );
-  }
-
-  buttons(entry, longest) {
-    const undo = () => this.tell("added_change", { op: "restore", id: entry.id }, "It is back.");
-    const remove = () =>
-      this.tell("added_change", { op: "delete", id: entry.id }, "Deleted.", pushButton("rs-link", "Undo", undo));
-    const form = (event) => {
-      const tools = event.currentTarget.parentElement;
-      const written = this.form(longest, entry, (data) =>
-        this.tell("added_change", { op: "answer", id: entry.id, ...data }, "Kept."),
-      );
-      tools.replaceWith(written);
-      written.querySelector("textarea").focus();
-    };
-    return [
-      pushButton("rs-button rs-small", entry.answer ? "Word it anew" : "Answer it", form),
-      pushButton("rs-quiet", "Delete", remove),
-    ];
-  }
-
-  form(longest, { question = "", answer = "" }, send) {
-    const [asked, said] = [
-      field("Question", 0, longest.question, question),
-      field("Answer", 4, longest.answer, answer),
-    ];
-    const submit = (event) => {
-      event.preventDefault();
-      send({ question: asked.input.value, answer: said.input.value });
-    };
-    const button = el("button", { type: "submit", class: "rs-button rs-small rs-primary" }, "Keep");
-    return el("form", { class: "rs-learn-added-form", onsubmit: submit }, asked.node, said.node, el("div", {}, button));
-  }
-
-  adding(longest) {
-    const send = (data) => this.tell("added_change", { op: "add", place: this.place, ...data }, "Added.");
-    return el("details", {}, el("summary", {}, "Add a question and its answer"), this.form(longest, {}, send));
-  }
-
-  /** A student asks the teacher. */
-  asking(longest, waits) {
-    if (waits)
-      return el(
-        "p",
-        { class: "rs-muted" },
-        "Your question waits for your teacher. When it is answered, it stands here.",
-      );
-    const asked = field("Your question about this lesson", 0, longest.question);
-    const submit = (event) => {
-      event.preventDefault();
-      this.tell("added_ask", { place: this.place, question: asked.input.value });
-    };
-    const button = el("button", { type: "submit", class: "rs-button rs-small" }, "Ask your teacher");
-    const form = el("form", { class: "rs-learn-added-form", onsubmit: submit }, asked.node, el("div", {}, button));
-    return el("details", {}, el("summary", {}, "Ask a question"), form);
-  }
+/** What stands below a lesson (`clip`) or a station (`tour.gae`). */
+export function addedTo(place, server) {
+  const node = el("section", { class: "rs-learn-added", hidden: true, "aria-label": "Questions and answers" });
+  const sign = el("div", { class: "rs-learn-added-sign" }); // a hidden section never comes near
+  const near = new IntersectionObserver(
+    async (entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      near.disconnect();
+      const { Added } = await import("../added/below.js");
+      new Added(node, place, server).look();
+    },
+    { rootMargin: NEAR },
+  );
+  near.observe(sign);
+  return el("div", {}, sign, node);
 }

@@ -1,7 +1,7 @@
 // The tour: our own code along the way of the data through a step. A map of the stations, and the station that is open.
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
-import { addedTo } from "./added_later.js";
+import { addedTo } from "./added.js";
 import { Scene } from "./lesson/scene.js";
 import { blocks } from "./lesson/text.js";
 

@@ -1,7 +1,7 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
-import { addedTo } from "../added_later.js";
+import { addedTo } from "../added.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";

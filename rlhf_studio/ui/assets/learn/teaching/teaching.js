@@ -172,7 +172,11 @@ export class Teaching {
       ),
       list,
     );
-    import("../added_all.js").then(({ everything }) => everything(list, server, [...lessons, ...stations]));
+    const fillIt = async () => {
+      const { everything } = await import("../../added/all.js");
+      everything(list, server, [...lessons, ...stations]);
+    };
+    fillIt();
     return node;
   }
 

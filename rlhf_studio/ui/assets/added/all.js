@@ -1,7 +1,7 @@
 // All questions and answers that people have added, for teachers: the waiting ones first, and a file of them.
 import { el, pushButton } from "../shared/dom.js";
 import { saveText } from "../shared/take.js";
-import { Added } from "./added.js";
+import { Added } from "./below.js";
 
 class All extends Added {
   draw(found) {
