@@ -11,11 +11,19 @@ from rlhf_studio.config.io import mapping_from_yaml
 from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.inputs.relative_paths import named_in
 
+REFUSAL = "refusal"
+REFUSES = (
+    r"(?i)\b(?:I(?:'m| am) (?:sorry|afraid|unable|not able)|I (?:cannot|can't|can not|won't|will not|must decline|do not|don't) "
+    r"(?:help|assist|do|provide|write|give|explain|support|answer|comply|share)|as an AI\b|(?:is|are) (?:illegal|unethical|against)"
+    r"|not (?:appropriate|something I can))|^\s*(?:no|sorry)\b|我(?:不能|无法)|抱歉|对不起"
+)
+"""What the named reward ``refusal`` looks for: the words of a refusal, as evaluations by string match have them since Zou et al. 2023."""
+
 
 def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
     """The reward component that a person names in one line; {} for none.
 
-    A kind (``lexicon``), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a Python file with a function ``score``,
+    A kind (``lexicon``), ``refusal`` (whether the answer refuses), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a Python file with a function ``score``,
     or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
     Raises :class:`ConfigError` for a mapping that cannot be read.
     """
@@ -24,6 +32,8 @@ def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
         return {}
     if text.startswith("{"):
         return mapping_from_yaml(text)
+    if text == REFUSAL:
+        return {"kind": "regex", "name": "refuses", "pattern": REFUSES}
     if text in REWARD_KINDS:
         return {"kind": text}
     path = named_in(folder or Path.cwd(), text)

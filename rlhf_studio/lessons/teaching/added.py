@@ -155,7 +155,7 @@ class Added:
             write_durably(temporary, f"{data}\n".encode())
             os.replace(temporary, self._folder / FILE)
         except OSError as error:
-            raise StoreError(f"The questions cannot be kept: {error}", "disk") from error
+            raise StoreError(f"The questions cannot be kept: {error}", "io") from error
 
     def _place_of(self, entries: Sequence[Entry], entry_id: str) -> int:
         at = next((at for at, entry in enumerate(entries) if entry.id == entry_id), None)
