@@ -129,9 +129,9 @@ class RunsPage {
         this.log,
         this.viewer,
       ),
-      this.bar,
       this.table.node,
       this.none,
+      this.bar,
     );
     this.listView = el("div", {}, this.empty, this.list);
     fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
