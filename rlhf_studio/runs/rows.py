@@ -120,9 +120,11 @@ class RunRow:
 
 def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
-    texts = (origin.parent, origin.sweep, origin.imported, origin.program)
+    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program)
     known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
-    if not all(isinstance(name, str) for name in known) or {type(origin.settings_known), type(origin.words)} != {bool}:
+    if not all(isinstance(name, str) for name in known) or {
+        type(flag) for flag in (origin.settings_known, origin.words, origin.followed)
+    } != {bool}:
         raise ValueError("the run's origin has other kinds of values than it should")
     check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
     return origin
@@ -234,8 +236,16 @@ def read_rollout(connection: sqlite3.Connection, step: int, sample: int) -> Roll
         for _, own in TOKENS.select(connection, which, (step, sample)):
             stored = connection.execute(f"SELECT {ARRAY_COLUMNS} FROM token_arrays {which} ORDER BY rowid", (step, sample))
             tokens = TokenRecord(**own, **TOKEN_ARRAYS.decode(stored))
+            _check_lengths(tokens.response_pieces, tokens.arrays)
         return RolloutRecord(**values, tokens=tokens)
     return None
+
+
+def _check_lengths(pieces: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError where there is not one number for each token."""
+    for name, array in arrays.items():
+        if len(array) != len(pieces):
+            raise ValueError(f"{len(array)} numbers of {name} for {len(pieces)} tokens")
 
 
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
@@ -362,7 +372,10 @@ def read_watched(connection: sqlite3.Connection, condition: str) -> list[tuple[i
     """(step, answer) by step and sample; ``condition`` says which steps, in SQL."""
     arrays = _read_step_arrays(connection, WATCHED_ARRAYS, condition)
     rows = WATCHED.select(connection, f"WHERE {condition} ORDER BY step, sample", keys=("step",))
-    return [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in rows]
+    answers = [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in rows]
+    for _, answer in answers:
+        _check_lengths(answer.pieces, answer.arrays)
+    return answers
 
 
 def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> None:

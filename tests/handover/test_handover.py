@@ -171,7 +171,7 @@ def test_a_run_that_others_train_is_refused_in_one_sentence(tmp_path: Path, caps
         folder = studio.run_dir
     main(["hand-over", str(folder), "--to", "verl", str(tmp_path / "out")])
     (line,) = capsys.readouterr().err.splitlines()
-    assert "is trained by a loop of one's own, so its model, prompts and rewards are not here" in line and "--config FILE" in line
+    assert "was recorded from " in line and "so its model, prompts and rewards are not here" in line and "--config FILE" in line
 
 
 def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def _compared(
         stage=stage,
         fault=noted_fault(reader.run_dir) or "",
         kind=status.origin.kind,
+        unit=status.origin.unit,
     )
 
 

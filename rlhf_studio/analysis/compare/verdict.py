@@ -255,10 +255,12 @@ def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
 
 
 def _number(value: float) -> str:
-    """Two decimals as everywhere, three below 0.1; none of an exponent; with a minus sign."""
+    """Two decimals as everywhere, three below 0.1, none from 100 on; with a minus sign. The table of figures has the same
+    (``figure`` in ``assets/runs/values.js``).
+    """
     if 0.0005 <= abs(value) < 0.1:
         return f"{value:.3f}".replace("-", "−")
-    return score_text(value) if abs(value) < 100 else f"{value:.0f}".replace("-", "−")
+    return score_text(value) if abs(value) < 100 else f"{value:,.0f}".replace("-", "−")
 
 
 def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ranked: bool = True) -> list[str]:

@@ -1,6 +1,6 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
 import { el } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { number, readable } from "../shared/format.js";
 import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
@@ -11,6 +11,15 @@ export function written(value) {
   if (typeof value === "number") return String(Number(value.toPrecision(6)));
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
+
+/** A run's number as the sentence above has it (`_number` in analysis/compare/verdict.py). */
+export function figure(value) {
+  const size = Math.abs(value);
+  return number(value, size >= 100 ? 0 : size >= 0.0005 && size < 0.1 ? 3 : 2);
+}
+
+/** What the numbers of a run count, behind them: its lengths may be in words, those of another one in tokens. */
+export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${run.unit}` : "");
 
 const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];
