@@ -88,13 +88,14 @@ def run_dir(workspace: Path, run_id: str) -> Path:
 
 
 def where_shown(folder: Path, workspace: Path) -> str:
-    """What to do so that the page shows the run in ``folder``, as a sentence; empty where it lies in ``workspace``, which the page shows."""
+    """What to do so that the page shows the run in ``folder``, as a sentence; empty where it lies in ``workspace``, the usual one."""
     place = Path(folder).absolute().parent
     if place.resolve() == (Path(workspace) / RUNS).resolve():
         return ""
     if place.name == RUNS:
         return f"To see it on the page, start that with RLHF_STUDIO_WORKSPACE={place.parent} (or --workspace)."
-    return f"The page does not show it: it shows the runs in {Path(workspace).absolute() / RUNS}, or of the workspace in RLHF_STUDIO_WORKSPACE."
+    shown = Path(workspace).absolute() / RUNS
+    return f"The page does not show it: it shows the runs in {shown}, or those of another workspace, named in RLHF_STUDIO_WORKSPACE."
 
 
 def named_run(path: Path, workspace: Path) -> Path:

@@ -236,16 +236,8 @@ def read_rollout(connection: sqlite3.Connection, step: int, sample: int) -> Roll
         for _, own in TOKENS.select(connection, which, (step, sample)):
             stored = connection.execute(f"SELECT {ARRAY_COLUMNS} FROM token_arrays {which} ORDER BY rowid", (step, sample))
             tokens = TokenRecord(**own, **TOKEN_ARRAYS.decode(stored))
-            _check_lengths(tokens.response_pieces, tokens.arrays)
         return RolloutRecord(**values, tokens=tokens)
     return None
-
-
-def _check_lengths(pieces: Sequence[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError where there is not one number for each token."""
-    for name, array in arrays.items():
-        if len(array) != len(pieces):
-            raise ValueError(f"{len(array)} numbers of {name} for {len(pieces)} tokens")
 
 
 def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) -> list[ResponseTokens]:
@@ -372,10 +364,7 @@ def read_watched(connection: sqlite3.Connection, condition: str) -> list[tuple[i
     """(step, answer) by step and sample; ``condition`` says which steps, in SQL."""
     arrays = _read_step_arrays(connection, WATCHED_ARRAYS, condition)
     rows = WATCHED.select(connection, f"WHERE {condition} ORDER BY step, sample", keys=("step",))
-    answers = [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in rows]
-    for _, answer in answers:
-        _check_lengths(answer.pieces, answer.arrays)
-    return answers
+    return [(step, WatchRecord(**values, **arrays.get((step, values["sample"]), {}))) for (step,), values in rows]
 
 
 def insert_probes(connection: sqlite3.Connection, probes: Sequence[Probe]) -> None:

@@ -1,9 +1,9 @@
-// What the table of runs calls a model, and how Compare writes a figure.
+// What the table of runs calls a model, and how Compare writes figures.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
-const { figure } = await import("../../rlhf_studio/ui/assets/runs/values.js");
+const { figures } = await import("../../rlhf_studio/ui/assets/runs/values.js");
 
 test("models whose folders are called alike are told apart by the folders around them", () => {
   const { value } = COLUMNS.find(({ key }) => key === "model");
@@ -19,15 +19,9 @@ test("models whose folders are called alike are told apart by the folders around
   for (const [model, name] of Object.entries(names)) assert.equal(value({ model }), name);
 });
 
-test("a figure of Compare is rounded as the sentence above it", () => {
-  const said = {
-    0.064: "0.064",
-    "-0.0123": "\u22120.012",
-    0.004: "0.004",
-    0.0001: "0.00",
-    0.58: "0.58",
-    0.1: "0.10",
-    1234.6: "1,235",
-  };
-  for (const [value, text] of Object.entries(said)) assert.equal(figure(Number(value)), text);
+test("a metric's figures have as many decimals as its runs need, all the same", () => {
+  const runs = [{ first: { kl: 0.0123, score: -0.875 }, last: { kl: 0.064, score: 0.03125 } }];
+  assert.deepEqual([0.0123, 0.064].map(figures("kl", runs)), ["0.012", "0.064"]);
+  assert.deepEqual([-0.875, 0.03125].map(figures("score", runs)), ["\u22120.88", "0.03"]);
+  assert.equal(figures("other", runs, [1234.5])(1234.5), "1,235");
 });

@@ -217,7 +217,8 @@ def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = (),
 
     What is not known of the run, and a default of ours (``Origin.knows``), is null. ``kl_targets`` are (first step, value): the target in
     force from that step on; empty without an adaptive controller. From ``fewest_parts`` on, the parts of the reward are drawn beside the
-    score: a single one of a run of ours is the score before penalties, in others' records it may be anything. Of another stage than PPO no setting can be changed while it goes on.
+    score: a single one of a run of ours is the score before penalties, in others' records it may be anything. Of another stage than PPO
+    no setting can be changed while it goes on.
     """
     if not isinstance(config, RunConfig):
         batch = config.training.batch_size if isinstance(config, SupervisedConfig) else 0

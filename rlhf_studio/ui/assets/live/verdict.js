@@ -252,7 +252,7 @@ function notChecked(groups, open) {
     el(
       "dl",
       {},
-      groups.map(({ cause, titles }) => [
+      groups.flatMap(({ cause, titles }) => [
         el("dt", {}, cause),
         el(
           "dd",

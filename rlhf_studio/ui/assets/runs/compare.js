@@ -7,7 +7,7 @@ import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { compared, countOf, figure, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
+import { compared, countOf, figures, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
 
 const DIFFER = "Settings that differ";
 const GIVEN = "Known of some runs only";
@@ -258,7 +258,14 @@ export class CompareView {
   drawSummary({ runs, titles }) {
     const names = Object.keys(runs[0].last).filter((name) => runs.some((run) => run.last[name] !== null));
     const ppo = runs.every((run) => run.stage === "ppo");
-    const cells = (name) => runs.map((run) => el("td", { class: "rs-figure" }, fromTo(name, run)));
+    const cells = (name) => {
+      const figure = figures(name, runs);
+      return runs.map((run) => {
+        const [first, last] = [run.first[name], run.last[name]];
+        const told = last === null ? "\u2013" : `${figure(first)} \u2192 ${figure(last)}${countOf(name, run)}`;
+        return el("td", { class: "rs-figure" }, told);
+      });
+    };
     const body = names.length
       ? compared(
           [
@@ -271,11 +278,6 @@ export class CompareView {
       : el("p", { class: "rs-hint" }, "None of these runs has recorded a step yet.");
     fill(this.summary, el("h3", {}, "Figures"), body);
   }
-}
-
-function fromTo(name, run) {
-  const [first, last] = [run.first[name], run.last[name]];
-  return last === null ? "\u2013" : `${figure(first)} \u2192 ${figure(last)}${countOf(name, run)}`;
 }
 
 /** What the line with a band is the mean of. */

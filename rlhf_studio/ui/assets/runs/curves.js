@@ -3,7 +3,7 @@ import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeCh
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
-import { colourName, countOf, dashOf, figure, runHead, severalRuns } from "./values.js";
+import { colourName, countOf, dashOf, figures, runHead, severalRuns } from "./values.js";
 
 const AT_END = "at the end";
 const MEAN = "The mean of the last tenth of the steps.";
@@ -160,6 +160,11 @@ class Chart {
 
   draw(curve, runs, groups, colour, single) {
     this.curve = curve;
+    this.figure = figures(
+      curve.metric,
+      runs,
+      curve.lines.flatMap(({ values }) => values),
+    );
     this.steps = [...new Set(curve.lines.flatMap(({ steps }) => steps))].sort((one, other) => one - other);
     this.runs = runs;
     this.groups = groups;
@@ -207,14 +212,14 @@ class Chart {
       x: scales.x(step),
       y: scales.y(value, "yaxis"),
       colour: `var(--q-${colourName(run.place)})`,
-      text: known.length <= MOST_WORDS ? figure(value) : "",
+      text: known.length <= MOST_WORDS ? this.figure(value) : "",
     }));
     this.reading.show(scales, points, scales.x(step));
     this.tell(`step ${step}`, rows);
   }
 
   written(run, value) {
-    return `${figure(value)}${countOf(this.curve.metric, run)}`;
+    return `${this.figure(value)}${countOf(this.curve.metric, run)}`;
   }
 
   /** How a line ended: as the figures say it, where they do. */

@@ -1,6 +1,6 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
 import { el } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { decimals, number, readable } from "../shared/format.js";
 import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
@@ -12,10 +12,14 @@ export function written(value) {
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
 
-/** A run's number as the sentence above has it (`_number` in analysis/compare/verdict.py). */
-export function figure(value) {
-  const size = Math.abs(value);
-  return number(value, size >= 100 ? 0 : size >= 0.0005 && size < 0.1 ? 3 : 2);
+/**
+ * Writes a metric's numbers with as many decimals as the sentence above has (`_digits` in analysis/compare/verdict.py): as
+ * the ends of these runs need, or else the `others` that are given.
+ */
+export function figures(metric, runs, others = []) {
+  const ends = runs.flatMap((run) => [run.first[metric], run.last[metric]]).filter(Number.isFinite);
+  const size = (ends.length ? ends : others).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return (value) => number(value, decimals(size));
 }
 
 /** What the numbers of a run count, behind them: its lengths may be in words, those of another one in tokens. */
