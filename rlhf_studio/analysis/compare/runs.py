@@ -82,9 +82,8 @@ def _summary(stages: Sequence[Stage]) -> list[str]:
 
 
 def _parts(recorded: Sequence[Set[str]]) -> list[str]:
-    """The parts of the reward, where a run has no score that would sum them up, such as a log without the weights."""
-    alone = any(SCORE not in names for names in recorded)
-    return sorted({name for names in recorded for name in names if alone and name.startswith("reward/")})[:MOST_PARTS]
+    """The parts of the reward of runs without a score that would sum them up, such as a log that does not give the weights."""
+    return sorted({name for names in recorded for name in names if SCORE not in names and name.startswith("reward/")})[:MOST_PARTS]
 
 
 def check_number(readers: Sequence[RunReader]) -> None:

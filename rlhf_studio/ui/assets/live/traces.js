@@ -182,7 +182,7 @@ export function layoutOf(spec, store, traces, options) {
   };
   const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
   return layout(colour, {
-    margin: { r: 44 }, // for the second axis, and below for the word beside the last step
+    margin: { r: path || mode === "step" ? 44 : 64 }, // for the second axis, and for the word beside the last step
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     uirevision: `${revision}:${path ? "path" : mode}`,
     xaxis: whole ? { dtick: 1 } : {},

@@ -13,8 +13,8 @@ export function written(value) {
 }
 
 /**
- * Writes a metric's numbers with as many decimals as the sentence above has (`_digits` in analysis/compare/verdict.py): as
- * the ends of these runs need, or else the `others` that are given.
+ * Writes a metric's numbers with as many decimals as the sentence above has (`_digits` in analysis/compare/verdict.py):
+ * as the ends of these runs need, or else the `others` that are given.
  */
 export function figures(metric, runs, others = []) {
   const ends = runs.flatMap((run) => [run.first[metric], run.last[metric]]).filter(Number.isFinite);
@@ -22,7 +22,7 @@ export function figures(metric, runs, others = []) {
   return (value) => number(value, decimals(size));
 }
 
-/** What the numbers of a run count, behind them: its lengths may be in words, those of another one in tokens. */
+/** What the lengths of a run count, behind them: those of another run may count something else. */
 export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${run.unit}` : "");
 
 const COLOURS = 10;
