@@ -38,7 +38,7 @@ def part_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     Args:
         parts: of each response its parts by name; NaN as if it were not there.
     """
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name in dict.fromkeys(name for own in parts for name in own):
         values = [own[name] for own in parts if not math.isnan(own.get(name, math.nan))]
         metrics |= {f"reward/{name}": float(np.mean(values))} if values else {}
