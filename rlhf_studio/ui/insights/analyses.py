@@ -105,12 +105,14 @@ EXPLAINED_BY_CHECK: dict[str, Json] = {
 
 def explained(diagnosis: Json) -> Json | None:
     """The lesson, and its scene, about what a run came to: of its verdict, else of the gravest finding that still holds and is no mere
-    note. None where no lesson is about it: then a response of the run itself shows most."""
+    note; a phrase that took over is told at the end of every run, so it counts as a note, too. None where no lesson is about it: then a
+    response of the run itself shows most."""
     kind = diagnosis["verdict"]["kind"]
     if kind in EXPLAINED_BY_VERDICT:
         return EXPLAINED_BY_VERDICT[kind]
-    lasting = [finding["check"] for finding in diagnosis["findings"] if finding["until"] is None and finding["level"] != "note"]
-    return next((EXPLAINED_BY_CHECK[check] for check in lasting if check in EXPLAINED_BY_CHECK), None)
+    lasting = [finding for finding in diagnosis["findings"] if finding["until"] is None and finding["check"] in EXPLAINED_BY_CHECK]
+    told = (finding["check"] for finding in lasting if finding["level"] != "note" or finding["check"] == "one-phrase")
+    return next((EXPLAINED_BY_CHECK[check] for check in told), None)
 
 
 def headline(diagnosis: Json) -> Json:
