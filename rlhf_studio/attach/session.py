@@ -180,7 +180,7 @@ class Session:
             cause = ""
             if isinstance(error, KeyboardInterrupt):
                 state, cause = "stopped", "Stopped from the keyboard."
-            elif error is not None:
+            elif error is not None and not (isinstance(error, SystemExit) and not error.code):  # sys.exit() and sys.exit(0) are no failures
                 state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(text_of(error))[:500]}"
             recording.close(state, cause)
 

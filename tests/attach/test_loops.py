@@ -254,6 +254,15 @@ class Speechless(Exception):
         raise ZeroDivisionError
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, "finished"), ("no data", "failed")])
+def test_a_program_that_exits_inside_its_loop_ends_as_it_says(tmp_path: Path, code: int | str, state: str) -> None:
+    with pytest.raises(SystemExit), Studio(workspace=tmp_path) as studio:
+        studio.step(responses=["a"])
+        sys.exit(code)
+    status = only_run(tmp_path).status()
+    assert status.state == state and ("no data" in status.cause) == (state == "failed")
+
+
 def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Speechless), Studio(workspace=tmp_path) as studio:
         studio.step(metrics={"lr": 1.0})
