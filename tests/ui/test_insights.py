@@ -133,8 +133,8 @@ def test_a_run_leads_to_the_lesson_that_is_about_it():
 
     two_curves = {"lesson": "what_goes_wrong", "scene": "two_curves"}
     assert said("exploiting the reward") == two_curves and said("collapsed") == {"lesson": "what_goes_wrong"}
-    assert said("improved", ("one-phrase", "warning", None)) == two_curves  # it worked, and a phrase took over
-    assert said("improved", ("one-phrase", "warning", 9)) is said("improved", ("one-phrase", "note", None)) is said("improved") is None
+    assert said("improved", ("one-phrase", "note", None)) == two_curves  # it worked, and a phrase took over
+    assert said("improved", ("one-phrase", "warning", 9)) is said("improved", ("repetition", "note", None)) is said("improved") is None
     assert said("rising", ("clip-low", "alarm", None), ("kl-exploding", "alarm", None))["scene"] == "price"
     for place in (two_curves, said("rising", ("kl-exploding", "alarm", None))):
         assert f":::scene {place['scene']}\n" in PAGES.joinpath(f"{place['lesson']}.en.md").read_text(encoding="utf-8")

@@ -73,8 +73,9 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 
 
 def titled(policy: str) -> str:
-    """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"."""
-    return re.sub(r"@(\d+)$", r", step \1", policy)
+    """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
+    in words, too."""
+    return re.sub(r"@start$", ", at its start", re.sub(r"@(\d+)$", r", step \1", policy))
 
 
 def _has(point: Point, measure: str) -> bool:

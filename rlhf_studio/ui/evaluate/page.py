@@ -142,7 +142,7 @@ class EvaluatePage:
             "step": status.step,
             "total": status.total_steps,
             "phase": status.phase,
-            "elapsed": None if status.started_at is None else max(0.0, time.time() - status.started_at),
+            "elapsed": max(0.0, time.time() - (status.started_at or status.created_at)),
             "left": seconds_left(pace, status.step, status.total_steps),
             "cause": without_secrets(status.cause),
         }

@@ -21,6 +21,7 @@ const VIEWS = [
   { value: "arena", label: "Blind arena" },
 ];
 
+const COMES = "Here come who wins how often, score and gold against the distance, and all answers side by side.";
 const PROMPTS = 64; // of the evaluation that one click makes
 
 class EvaluatePage {
@@ -269,7 +270,7 @@ class EvaluatePage {
     if (total) this.bar.value = step / total;
     else this.bar.removeAttribute("value");
     const rest = left === null ? "" : `, about ${duration(Math.max(0, left - since))} left`;
-    setText(this.time, elapsed === null ? "" : `${duration(elapsed + since)} so far${rest}`);
+    setText(this.time, `${duration(elapsed + since)} so far${rest}. ${COMES}`);
   }
 
   async begin(data) {

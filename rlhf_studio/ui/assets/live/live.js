@@ -132,9 +132,9 @@ class LivePage {
       "div",
       { class: "rs-main", hidden: true },
       this.header.node,
+      this.replay.node,
       this.scene,
       this.guide.offered,
-      this.replay.node,
       this.content,
     );
     this.empty = new Empty(this.trigger, film, (run) => (address.put("live", { run }, true), this.open(run, {})));
