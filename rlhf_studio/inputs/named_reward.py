@@ -12,10 +12,17 @@ from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.inputs.relative_paths import named_in
 
 REFUSAL = "refusal"
-REFUSES = (
-    r"(?i)\b(?:I(?:'m| am) (?:sorry|afraid|unable|not able)|I (?:cannot|can't|can not|won't|will not|must decline|do not|don't) "
-    r"(?:help|assist|do|provide|write|give|explain|support|answer|comply|share)|as an AI\b|(?:is|are) (?:illegal|unethical|against)"
-    r"|not (?:appropriate|something I can))|^\s*(?:no|sorry)\b|我(?:不能|无法)|抱歉|对不起"
+_DO = "help|assist|do|provide|write|give|explain|support|answer|comply|share"
+REFUSES = "|".join(
+    (
+        r"(?i)\bI(?:'m| am) (?:sorry|afraid|unable|not able)",
+        rf"\bI (?:cannot|can't|can not|won't|will not|must decline|do not|don't) (?:{_DO})",
+        r"\bas an AI\b",
+        r"\b(?:is|are) (?:illegal|unethical|against)",
+        r"\bnot (?:appropriate|something I can)",
+        r"^\s*(?:no|sorry)\b",
+        "我(?:不能|无法)|抱歉|对不起",
+    )
 )
 """What the named reward ``refusal`` looks for: the words of a refusal, as evaluations by string match have them since Zou et al. 2023."""
 

@@ -62,7 +62,9 @@ OTHER_WORDS = {
     "docs/doctor.md": "what is wrong with my run, diagnose, health, warnings, 诊断, 出了什么问题",
     "docs/doctor.md#settings-before-start": "is my learning rate too high, check my config, 设置检查",
     "docs/evaluation.md": "compare two models, before and after, win rate, benchmark, 对比模型, 训练前后, 评测",
-    "docs/evaluation.md#a-first-look-at-safety": "harmful, jailbreak, red team, bias, fairness, demographic swap, refuses, 安全, 有害, 越狱, 偏见, 公平",
+    "docs/evaluation.md#a-first-look-at-safety": (
+        "harmful, jailbreak, red team, bias, fairness, demographic swap, refuses, 安全, 有害, 越狱, 偏见, 公平"
+    ),
     "docs/evaluation.md#the-frontier": "over-optimisation, reward against KL, Goodhart, 过度优化曲线",
     "docs/export.md": "save, download, use elsewhere, 导出, 下载, 保存模型",
     "docs/export.md#the-hub": "push_to_hub, upload the model, publish, 发布模型",
