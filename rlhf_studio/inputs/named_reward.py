@@ -30,8 +30,8 @@ REFUSES = "|".join(
 def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
     """The reward component that a person names in one line; {} for none.
 
-    A kind (``lexicon``), ``refusal`` (whether the answer refuses), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a Python file with a function ``score``,
-    or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
+    A kind (``lexicon``), ``refusal`` (whether the answer refuses), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a
+    Python file with a function ``score``, or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
     Raises :class:`ConfigError` for a mapping that cannot be read.
     """
     text = text.strip()
@@ -49,6 +49,8 @@ def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
 
 def name_of_component(component: Mapping[str, Any]) -> str:
     """The line that names a component: what :func:`component_named` makes into it again."""
+    if component == component_named(REFUSAL):
+        return REFUSAL
     short = {"python": "file", "reward_model": "model"}.get(component.get("kind", ""), "")
     if set(component) <= {"kind", short}:
         return str(component.get(short) or component["kind"]) if component else ""

@@ -168,7 +168,7 @@ export class Teaching {
       el(
         "p",
         {},
-        "Questions that stand below lessons and stations, with those that wait for your answer. Add one below its lesson.",
+        "Questions below lessons and stations, with those that wait for your answer. Add one below its lesson.",
       ),
       list,
     );
