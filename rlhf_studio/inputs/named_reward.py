@@ -30,8 +30,10 @@ REFUSES = "|".join(
 def component_named(text: str, folder: Path | None = None) -> dict[str, Any]:
     """The reward component that a person names in one line; {} for none.
 
-    A kind (``lexicon``), ``refusal`` (whether the answer refuses), a mapping of its settings (``{kind: keywords, words: "good, lovely"}``), a
-    Python file with a function ``score``, or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that of this process.
+    A kind (``lexicon``), ``refusal`` (whether the answer refuses), a mapping of settings (``{kind: keywords, words: "good, lovely"}``), a
+    Python file with a function ``score``, or a reward model: folder, run or hub id. ``folder``: where relative paths start; None for that
+    of this process.
+
     Raises :class:`ConfigError` for a mapping that cannot be read.
     """
     text = text.strip()

@@ -64,7 +64,7 @@ epoch, epochs, passes, ppo_epochs, num_ppo_epochs, 轮, 轮数
 error, exception, traceback, 报错, 错误, 出错
 evaluate, evaluation, eval, benchmark, test the model, 评估, 评测, 测评
 explained variance, value fit, 解释方差
-fails, broken, wrong, bug, not working, 出问题, 不对, 坏了
+fails, broken, bug, not working, 坏了, 出故障
 fall, falls, decrease, drop, go down, going down, decline, shrink, smaller, 下降, 下跌, 变小, 降低, 减小
 faster, speed, slow, slower, throughput, speed up, performance, tokens per second, 速度, 太慢, 加速, 慢
 feedback, human feedback, label, labels, annotate, annotator, rating, raters, labelling, 标注, 反馈, 打分, 标注者
