@@ -29,6 +29,11 @@ PAGES = (
 """What is found outside Learn: where, a title, and what is said of it."""
 
 OTHER_WORDS = {
+    "docs/faq.md#how-do-i-start": "begin, first steps, tutorial, getting started, quick start, 入门, 开始, 怎么开始",
+    "docs/faq.md#may-the-reward-model-be-another-model-than-the-policy": (
+        "same base, same backbone, same architecture, other tokenizer, size mismatch, my own reward model in PPO, "
+        "其他模型, 基座模型, 保持一样, 自己训练的奖励模型, 不同的模型"
+    ),
     "before_the_loop": "start of train, all the setup before it",
     "before_the_loop/doubled": "effect of each hyperparameter, 超参数的影响",
     "before_the_loop/one_batch": "batch size, mini-batch, gradient accumulation, optimizer steps, 批大小, 小批量, 梯度累积",

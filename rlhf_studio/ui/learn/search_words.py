@@ -111,6 +111,7 @@ metric, metrics, stats, statistics, 指标, 统计
 minibatch, mini-batch, mini batch, mini_batch_size, mini batches, 小批量, 小批次
 multi-gpu, multi gpu, multiple gpus, several gpus, many gpus, two gpus, ddp, distributed, data parallel, 多卡, 多 gpu, 多gpu, 多块显卡, \
 \
+\
 分布式
 model, language model, llm, 模型, 语言模型, 大模型
 nan, inf, infinity, not finite, non-finite, overflow, 非数, 溢出, 无穷
@@ -186,7 +187,7 @@ watch, monitor, live, follow a run, progress, 监控, 实时, 查看训练, 看�
 weights, parameters, safetensors, 权重
 win rate, winrate, head to head, 胜率
 windows, wsl, win11, 视窗
-worse, degrade, degrades, gibberish, nonsense, garbage, rubbish, quality drops, 变差, 更差, 胡言乱语, 乱码, 质量下降, 退化
+worse, degrade, degrades, gibberish, nonsense, garbage, rubbish, quality drops, 变差, 更差, 比不上, 不如, 胡言乱语, 乱码, 质量下降, 退化
 zero, 0, 为零, 零
 """
 """Words that say the same to a reader: a line for each meaning, our own word first. Every one of a line finds all others."""
@@ -212,7 +213,7 @@ IGNORED = frozenset(
 """English words that tell nothing by themselves."""
 
 HAN_IGNORED = re.compile(
-    "为什么|为啥|请问|问题|出现|情况|结果|似乎|往往|导致|突然|什么样|什么|怎么办|怎么样|怎么|怎样|如何|是不是|是否|能不能|会不会|可不可以|可以|能够|需要|应该|必须|一定|一直|总是|到底|究竟|"
+    "为什么|为啥|请问|里面|使用|必须|是否支持|是否|问题|出现|情况|结果|似乎|往往|导致|突然|什么样|什么|怎么办|怎么样|怎么|怎样|如何|是不是|是否|能不能|会不会|可不可以|可以|能够|需要|应该|必须|一定|一直|总是|到底|究竟|"
     "多少|哪个|哪些|哪里|哪种|意思|原因|关系|作用|影响|方法|办法|合适|有没有|没有|区别|不同|不能|不会|不用|不要|"
     "我们|我的|我想|自己的|自己|你们|他们|这个|那个|这些|之后|之前|以后|以前|的话|时候|还是|还能|或者|而不是|而是|就是|只是|如果|因为|所以|"
     "[的地得是吗呢吧啊了在和与跟把被让给从对再还就都也很太想能会要我你他它这那不有个用做]"
