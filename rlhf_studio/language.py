@@ -1,7 +1,7 @@
 """What the app says, in the language of whoever reads it. Imports nothing of ours: every room may import it.
 
-A sentence that people read is written in English, where it is made: ``_("No run is called {name}.").format(name=name)``. The English text is
-the key of its translation, in ``locale/<language>/LC_MESSAGES/rlhf_studio.po``; without one, the sentence stays English. What is written
+A sentence that people read is written in English where it is made: ``_("No run is called {name}.").format(name=name)``. That text is the
+key of its translation, in ``locale/<language>/LC_MESSAGES/rlhf_studio.po``; without one, the sentence stays English. What is written
 into a store is data and stays as it is. Sentences of a table that is made at import are marked with :func:`N_`, and translated where they
 are shown. ``python -m tools.messages`` gathers the sentences of the program and its scripts.
 """

@@ -1,7 +1,7 @@
 """The sentences of the app and its scripts, and their translations.
 
-``python -m tools.messages`` gathers the sentences from the source and brings ``rlhf_studio/locale/*/LC_MESSAGES/rlhf_studio.po`` up to date: a new
-sentence gets an empty translation, one that nobody says any more goes. ``--missing`` prints the sentences without a translation as JSON;
+``python -m tools.messages`` gathers the sentences from the source and brings ``rlhf_studio/locale`` up to date: a new sentence has no
+translation yet, one that nobody says any more goes. ``--missing`` prints the sentences without a translation as JSON;
 ``--take FILE`` takes such a file with the translations filled in. ``--check`` says what is wrong, and changes nothing; a test asks it.
 """
 
@@ -26,19 +26,10 @@ from tools.message_tables import tables
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "rlhf_studio"
 SLOT = re.compile(r"(?<!\{)\{(\w*)(?:[!:][^{}]*)?\}(?!\})")
+HEADER = "# The sentences of RLHF Studio; see CONTRIBUTING.md."
 COUNT = "count"  # the context of what `counted` of shared/format.js says after a number
-FUNCTIONS = {
-    "_": None,
-    "N_": None,
-    "ngettext": (1, 2),
-    "pgettext": (1, 2),
-    "t": None,
-    "tx": None,
-    "tn": (1, 2),
-    "tp": (1, 2),
-    "counted": (2,),
-}
 PLURALS, IN_CONTEXT = ("ngettext", "tn"), ("pgettext", "tp")
+FUNCTIONS = dict.fromkeys(("_", "N_", "t", "tx", *PLURALS, *IN_CONTEXT, "counted"))
 
 
 class Said(NamedTuple):
@@ -84,9 +75,7 @@ def catalog_of(language: str) -> Catalog:
     """The sentences of the source with the translations that there are."""
     path = po_file(language)
     old = read_po(BytesIO(path.read_bytes()), locale=language) if path.is_file() else Catalog(locale=language)
-    new = Catalog(
-        locale=language, project="RLHF Studio", header_comment="# The sentences of RLHF Studio; see CONTRIBUTING.md.", fuzzy=False
-    )
+    new = Catalog(locale=language, project="RLHF Studio", header_comment=HEADER)
     for one in said():
         known = old.get(one.one, context=one.context or None)
         text = known.string if known is not None and not known.fuzzy else ""

@@ -170,7 +170,8 @@ const open = async () => {
     SCRIPTS.forEach(preload);
     await shown;
     const { words } = document.documentElement.dataset;
-    if (words) await again(() => import(asset("shared/language.js")).then(({ learn }) => learn(root + "/words/" + words))).catch(console.error);
+    const learned = () => import(asset("shared/language.js")).then(({ learn }) => learn(root + "/words/" + words));
+    if (words) await again(learned).catch(console.error);
     clearTimeout(late);
     late = setTimeout(sayLate, LATE);
     const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => again(() => import(name)));

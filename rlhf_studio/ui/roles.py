@@ -121,7 +121,7 @@ ROUTES: dict[str, Role] = {
     "GET /robots.txt": _ANYONE,
     # whether the app serves, asked by containers and proxies; the answer tells nothing else
     **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
-    f"GET {WORDS_ROUTE}": _ANYONE,  # what the scripts say in another language
+    **{f"{method} {WORDS_ROUTE}": _ANYONE for method in ("GET", "HEAD")},  # what the scripts say in another language
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
     # what the page says to the server

@@ -1,4 +1,4 @@
-"""In which language a request is answered: as its page's address says (``?lang=zh``), else as the menu was set, else as the browser likes."""
+"""The language of an answer: that of the page's address (``?lang=zh``), else what was chosen in the menu, else what the browser likes."""
 
 from __future__ import annotations
 

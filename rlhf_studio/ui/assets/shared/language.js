@@ -1,5 +1,5 @@
-// What the pages say, in the language of whoever reads them: the English text is the key of its translation. The
-// translations come before the first script of a page, and only where they are needed (ui/html.py, ui/serving/spoken.py).
+// What the pages say, in the language of whoever reads them: the English text is the key of its translation. They
+// come before the first script of a page, and only where they are needed (ui/html.py, ui/serving/spoken.py).
 
 const COOKIE = "rlhf_studio_language";
 const YEAR = 31536000; // seconds
