@@ -9,12 +9,12 @@ are shown. ``python -m tools.messages`` gathers the sentences of the program and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "zh": "中文"}
@@ -74,6 +74,19 @@ def pgettext(context: str, sentence: str) -> str:
 def N_(sentence: str) -> str:
     """The sentence as it is, marked for the translation that :func:`_` gives where it is shown."""
     return sentence
+
+
+def shown(table: Any, names: Collection[str]) -> Any:
+    """Plain data, with the texts of the members that are called one of ``names`` in the language that is spoken now."""
+    if _language.get() == ENGLISH:
+        return table
+    if isinstance(table, dict):
+        return {key: _said(value) if key in names else shown(value, names) for key, value in table.items()}
+    return [shown(value, names) for value in table] if isinstance(table, list | tuple) else table
+
+
+def _said(value: Any) -> Any:
+    return _(value) if isinstance(value, str) else [_said(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @cache
