@@ -254,6 +254,11 @@ class Origin:
     words: bool = False
 
     @property
+    def made(self) -> str:
+        """How it was made from its parent, in the words of every page, report and command: from a checkpoint, or from the beginning."""
+        return "" if not self.parent else "varied from" if self.parent_step is None else "forked from"
+
+    @property
     def kind(self) -> Kind:
         """Who trains the run; everything that is said of where a run comes from begins here."""
         if self.imported:

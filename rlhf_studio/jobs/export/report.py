@@ -58,13 +58,14 @@ def _section(title: str, *children: Any) -> Html:
 
 def _head(story: Story) -> Html:
     status = story.status
+    at = "" if story.origin.parent_step is None else f", step {story.origin.parent_step}"
     came = "opened from the log" if story.origin.controls is None else "recorded from"
     facts = [
         f"{status.state}, step {status.step}{f' of {status.total_steps}' if status.total_steps else ''}",
         f"policy {story.settings['model'][0].value}" if story.settings else "",
         f"recipe {status.recipe}" if status.recipe else "",
         f"{came} {story.origin.imported}" if story.origin.imported else "",
-        f"forked from {story.origin.parent}" if story.origin.parent else "",
+        f"{story.origin.made} {story.origin.parent}{at}" if story.origin.parent else "",
     ]
     return tag(
         "header",

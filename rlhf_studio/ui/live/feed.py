@@ -62,6 +62,7 @@ class LiveFeed:
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
+        self._old_after = 5 + 10 * interval
         self.insights, self._held = Insights(workspace), Held(workspace)
         self._boot = secrets.token_hex(4)
         self._asked_at: dict[str, float] = {}
@@ -83,7 +84,8 @@ class LiveFeed:
         now = time.monotonic()
         if not position.run:
             self._listing_asked = now
-            return self._listing or self._soon()
+            fresh = now - self._listing_read < self._old_after  # nobody may have asked for hours
+            return self._listing if self._listing and fresh else self._soon()
         if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
             return _problem(TOO_MANY)[1:-1]
         self._asked_at[position.run] = now
@@ -93,7 +95,7 @@ class LiveFeed:
         return answer.answer(position) + self._samples(position, answer) if self._holds(answer) else self._soon()
 
     def _holds(self, snapshot: Snapshot) -> bool:
-        return time.monotonic() - snapshot.checked_at < 5 + 10 * self._interval
+        return time.monotonic() - snapshot.checked_at < self._old_after
 
     def _samples(self, position: Position, now: Snapshot) -> bytes:
         """The samples of the newest step, as another part of the answer, for a viewer who follows the run; empty until somebody asked for

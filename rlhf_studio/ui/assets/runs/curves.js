@@ -148,7 +148,8 @@ class Chart {
     const finger = ({ pointerType }) => pointerType === "touch";
     this.plot.node.addEventListener("pointermove", (event) => !finger(event) && this.point(event));
     this.plot.node.addEventListener("pointerup", (event) => finger(event) && this.point(event));
-    this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && this.rest());
+    const keys = () => this.plot.node.matches(":focus-visible"); // what they read stays where a pointer goes away
+    this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && !keys() && this.rest());
     this.plot.node.addEventListener("keydown", (event) => this.key(event));
     this.plot.node.addEventListener("blur", () => this.rest());
   }

@@ -129,9 +129,9 @@ class RunsPage {
         this.log,
         this.viewer,
       ),
-      this.bar,
       this.table.node,
       this.none,
+      this.bar,
     );
     this.listView = el("div", {}, this.empty, this.list);
     fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
@@ -194,13 +194,11 @@ class RunsPage {
 
   ticked(ids, told) {
     show(this.bar, ids.length > 0);
-    setText(
-      this.tickedText,
-      told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another, or compare it with" : ""}`,
-    );
+    const found = ids.length === 1 ? partners(this.table.rows, ids) : [];
+    const more = found.length ? "; tick another, or compare it with" : "";
+    setText(this.tickedText, told || `${counted(ids.length, "run")} ticked${more}`);
     setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
     if (!ids.length) return;
-    const found = ids.length < 2 ? partners(this.table.rows, ids) : [];
     fill(
       this.offers,
       offers(found, (id) => (this.table.setTicks([...ids, id]), this.compare())),

@@ -156,6 +156,10 @@ export function readable(text, limit = 4000) {
   return shown.join("") + (rest > 0 ? t("… (+{rest} characters)", { rest }) : "");
 }
 
+/** A policy's name: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30"; "@start" in words, too. */
+export const policyName = (name) =>
+  readable(name.replace(/@(\d+)$/, ", step $1").replace(/@start$/, ", at its start"), 60);
+
 /** A token as one line of plain text, for labels read aloud. */
 export function spoken(text) {
   const { parts, rest } = pieces(text, 40);

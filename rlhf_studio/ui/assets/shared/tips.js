@@ -43,6 +43,7 @@ export function mountTips(ask = null) {
   mounted = true;
   document.body.append(box);
   let owner = null;
+  let resting = ""; // where the pointer was when it moved last
   const hide = () => {
     if (owner) owner.removeAttribute("aria-describedby");
     owner = null;
@@ -70,8 +71,11 @@ export function mountTips(ask = null) {
     if (node) open(node);
     else hide();
   };
+  /** What comes under a pointer that rests, because the page has changed, shows no tip. */
+  const moved = (event) => (placeOf(event) === resting ? event.target !== owner && hide() : over(event));
   const bymouse = (action) => (event) => event.pointerType !== "touch" && action(event); // a finger taps
-  document.addEventListener("pointerover", bymouse(over));
+  document.addEventListener("pointerover", bymouse(moved));
+  document.addEventListener("pointermove", (event) => (resting = placeOf(event)));
   document.documentElement.addEventListener("pointerleave", bymouse(hide));
   document.addEventListener("click", over);
   document.addEventListener("focusin", over);
@@ -79,6 +83,8 @@ export function mountTips(ask = null) {
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("scroll", hide, true);
 }
+
+const placeOf = ({ clientX, clientY }) => `${clientX} ${clientY}`;
 
 const isWord = (name) => Object.hasOwn(glossary, name) || name.startsWith("reward/");
 

@@ -29,10 +29,10 @@ export class Bell {
       name: t("Notifications"),
       sign: svg("svg", { viewBox: "0 0 16 16", class: "rs-bell", "aria-hidden": "true" }, svg("path", { d: BELL })),
       content: [
-        el("label", { class: "rs-check" }, this.box, t("Tell me when a run ends or raises an alarm")),
-        this.note,
         el("h2", {}, t("What happened last")),
         this.list,
+        el("label", { class: "rs-check" }, this.box, t("Tell me when a run ends or raises an alarm")),
+        this.note,
       ],
       onopen: () => this.open(),
     });
