@@ -35,16 +35,11 @@ export const learn = (address) =>
     .then((all) => Object.entries(all).forEach(([key, text]) => words.set(key, text))));
 
 /** Open the page again in another language, and remember it; the address says it where the browser keeps no cookies. */
-export function speak(language, path = "/") {
-  document.cookie = t("{COOKIE}={language}; path={path}; max-age={YEAR}; samesite=lax", {
-    COOKIE,
-    language,
-    path,
-    YEAR,
-  });
+export function speak(name) {
+  document.cookie = `${COOKIE}=${name}; path=/; max-age=${YEAR}; samesite=lax`;
   const here = new URL(location.href);
   here.searchParams.delete("lang");
-  if (!document.cookie.includes(`${COOKIE}=${language}`)) here.searchParams.set("lang", language);
+  if (!document.cookie.includes(`${COOKIE}=${name}`)) here.searchParams.set("lang", name);
   if (here.href === location.href) location.reload();
   else location.replace(here.href);
 }

@@ -19,8 +19,7 @@ export function keepTag() {
 }
 
 export function languageChoice() {
-  const look = { radio: true, framed: true };
-  const choice = new Segments({ "aria-label": t("Language") }, LANGUAGES, language(), speak, look);
+  const choice = new Segments({ "aria-label": t("Language") }, LANGUAGES, language(), speak, { framed: true });
   for (const button of choice.buttons) button.lang = button.dataset.value;
   return choice.node;
 }
