@@ -16,8 +16,9 @@ from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.insights import BROKEN, Insights, Progress, worker
+from rlhf_studio.ui.insights import BROKEN, Progress, worker
 from rlhf_studio.ui.insights.analyses import EXPLAINED_BY_CHECK, EXPLAINED_BY_VERDICT, MOST_KEPT, Analyses, explained
+from rlhf_studio.ui.insights.worker import Analyst
 from tests.ui import fake_insights
 from tests.ui.fake_run import FakeRun
 from tests.waiting import wait_until
@@ -86,7 +87,7 @@ def made(monkeypatch):
 
 @pytest.fixture
 def insights(tmp_path, made):
-    insights = Insights(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
+    insights = Analyst(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
     yield insights
     made.gate.set()
     insights.close()
@@ -95,7 +96,7 @@ def insights(tmp_path, made):
 def with_analyses(tmp_path, **functions):
     """Insights with these analyses, which are functions of a reader."""
     begin = {kind: functools.partial(functools.partial, analysis) for kind, analysis in functions.items()}
-    return Insights(Workspace(tmp_path), find_analyses=lambda: begin)
+    return Analyst(Workspace(tmp_path), find_analyses=lambda: begin)
 
 
 def progress_of(run, state="running"):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from rlhf_studio.language import language, speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -71,7 +72,7 @@ class LiveFeed:
         self._listing: bytes | None = None
         self._listing_asked = 0.0
         self._listing_read = 0.0
-        self._requests: queue.SimpleQueue[tuple[str, str, int, int, Future[bytes]]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[str, str, int, int, str, Future[bytes]]] = queue.SimpleQueue()
         self._details = Details()
         self._wake = threading.Event()
         self._closed = threading.Event()
@@ -125,7 +126,7 @@ class LiveFeed:
         if self._requests.qsize() >= MOST_WAITING:
             answer.set_result(_problem("Too many people are asking at once. Try again in a moment."))
             return answer
-        self._requests.put((run, kind, step, sample, answer))
+        self._requests.put((run, kind, step, sample, language(), answer))
         self._wake.set()
         return answer
 
@@ -206,11 +207,12 @@ class LiveFeed:
 
     def _serve_requests(self) -> None:
         while not self._requests.empty():
-            run, kind, step, sample, answer = self._requests.get()
+            run, kind, step, sample, spoken, answer = self._requests.get()
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                answer.set_result(self._read_detail(run, kind, step, sample))
+                with speaking(spoken):
+                    answer.set_result(self._read_detail(run, kind, step, sample))
             except StoreError as error:
                 answer.set_result(_problem(str(error)))
             except Exception as error:

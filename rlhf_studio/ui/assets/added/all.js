@@ -1,5 +1,6 @@
 // All questions and answers that people have added, for teachers: the waiting ones first, and a file of them.
 import { el, pushButton } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { Added } from "./below.js";
 
@@ -7,7 +8,7 @@ class All extends Added {
   draw(found) {
     const entries = [...(found.entries || [])].sort((a, b) => Number(Boolean(a.answer)) - Number(Boolean(b.answer)));
     super.draw({ ...found, entries });
-    if (!entries.length) this.node.prepend(el("p", { class: "rs-muted" }, "There are none yet."));
+    if (!entries.length) this.node.prepend(el("p", { class: "rs-muted" }, t("There are none yet.")));
     if (found.change) this.node.append(this.files());
   }
 
@@ -21,14 +22,15 @@ class All extends Added {
       const [file] = picker.files;
       if (!file) return;
       const reply = await this.tell("added_change", { op: "load", text: await file.text() });
-      if (!reply.problem) this.said.textContent = `New: ${reply.new}. Here already: ${reply.known}.`;
+      if (!reply.problem)
+        this.said.textContent = t("New: {new}. Here already: {known}.", { new: reply.new, known: reply.known });
     };
     const picker = el("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: load });
     return el(
       "div",
       { class: "rs-wrap" },
-      pushButton("rs-button rs-small", "Save as a file", save),
-      pushButton("rs-button rs-small", "Take from a file", () => picker.click()),
+      pushButton("rs-button rs-small", t("Save as a file"), save),
+      pushButton("rs-button rs-small", t("Take from a file"), () => picker.click()),
       picker,
     );
   }

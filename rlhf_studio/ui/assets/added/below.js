@@ -1,15 +1,20 @@
 // Questions and answers that people have added: read below a lesson, and added, answered and deleted there.
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
+import { language, t } from "../shared/language.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 
 /** @type {Intl.DateTimeFormatOptions} */
 const DAY = { day: "numeric", month: "long", year: "numeric" };
 
-const dayOf = (seconds) => new Date(1000 * seconds).toLocaleDateString(document.documentElement.lang || [], DAY);
+const dayOf = (seconds) => new Date(1000 * seconds).toLocaleDateString(language(), DAY);
 
 /** What an entry says of itself. */
-const originOf = ({ answer, role, at }) =>
-  `${answer ? "Added" : "Asked"} on ${dayOf(at)} by ${role === "operator" ? "an operator" : `a ${role}`}`;
+function originOf({ answer, role, at }) {
+  const values = { day: dayOf(at) };
+  if (!answer) return t("Asked on {day} by a student. Only you see it: it waits for an answer.", values);
+  if (role === "student") return t("Asked by a student, answered on {day}.", values);
+  return role === "teacher" ? t("Added on {day} by a teacher.", values) : t("Added on {day} by an operator.", values);
+}
 
 let count = 0;
 
@@ -49,7 +54,7 @@ export class Added {
   draw({ entries = [], change = false, ask = false, waits = false, longest = null, error = "" }) {
     if (error) setText(this.said, error);
     const own = change && this.place ? this.adding(longest) : ask ? this.asking(longest, waits) : null;
-    const heading = this.titles ? null : el("h3", {}, "Questions and answers");
+    const heading = this.titles ? null : el("h3", {}, t("Questions and answers"));
     fill(
       this.node,
       heading,
@@ -83,45 +88,45 @@ export class Added {
       this.titles ? el("p", { class: "rs-muted" }, this.titles.get(entry.place) || entry.place) : null,
       el("h4", {}, entry.question),
       waits ? null : el("p", { class: "rs-learn-added-answer" }, entry.answer),
-      el("p", { class: "rs-muted" }, originOf(entry), waits ? ". Only you see it: it waits for an answer." : "."),
+      el("p", { class: "rs-muted" }, originOf(entry)),
       tools,
     );
   }
 
   buttons(entry, longest) {
-    const undo = () => this.tell("added_change", { op: "restore", id: entry.id }, "It is back.");
+    const undo = () => this.tell("added_change", { op: "restore", id: entry.id }, t("It is back."));
     const remove = () =>
-      this.tell("added_change", { op: "delete", id: entry.id }, "Deleted.", pushButton("rs-link", "Undo", undo));
+      this.tell("added_change", { op: "delete", id: entry.id }, t("Deleted."), pushButton("rs-link", t("Undo"), undo));
     const form = (event) => {
       const tools = event.currentTarget.parentElement;
       const written = this.form(longest, entry, (data) =>
-        this.tell("added_change", { op: "answer", id: entry.id, ...data }, "Kept."),
+        this.tell("added_change", { op: "answer", id: entry.id, ...data }, t("Kept.")),
       );
       tools.replaceWith(written);
       written.querySelector("textarea").focus();
     };
     return [
-      pushButton("rs-button rs-small", entry.answer ? "Word it anew" : "Answer it", form),
-      pushButton("rs-quiet", "Delete", remove),
+      pushButton("rs-button rs-small", entry.answer ? t("Word it anew") : t("Answer it"), form),
+      pushButton("rs-quiet", t("Delete"), remove),
     ];
   }
 
   form(longest, { question = "", answer = "" }, send) {
     const [asked, said] = [
-      field("Question", 0, longest.question, question),
-      field("Answer", 4, longest.answer, answer),
+      field(t("Question"), 0, longest.question, question),
+      field(t("Answer"), 4, longest.answer, answer),
     ];
     const submit = (event) => {
       event.preventDefault();
       send({ question: asked.input.value, answer: said.input.value });
     };
-    const button = el("button", { type: "submit", class: "rs-button rs-small rs-primary" }, "Keep");
+    const button = el("button", { type: "submit", class: "rs-button rs-small rs-primary" }, t("Keep"));
     return el("form", { class: "rs-learn-added-form", onsubmit: submit }, asked.node, said.node, el("div", {}, button));
   }
 
   adding(longest) {
-    const send = (data) => this.tell("added_change", { op: "add", place: this.place, ...data }, "Added.");
-    return el("details", {}, el("summary", {}, "Add a question and its answer"), this.form(longest, {}, send));
+    const send = (data) => this.tell("added_change", { op: "add", place: this.place, ...data }, t("Added."));
+    return el("details", {}, el("summary", {}, t("Add a question and its answer")), this.form(longest, {}, send));
   }
 
   /** A student asks the teacher. */
@@ -130,15 +135,15 @@ export class Added {
       return el(
         "p",
         { class: "rs-muted" },
-        "Your question waits for your teacher. When it is answered, it stands here.",
+        t("Your question waits for your teacher. When it is answered, it stands here."),
       );
-    const asked = field("Your question about this lesson", 0, longest.question);
+    const asked = field(t("Your question about this lesson"), 0, longest.question);
     const submit = (event) => {
       event.preventDefault();
       this.tell("added_ask", { place: this.place, question: asked.input.value });
     };
-    const button = el("button", { type: "submit", class: "rs-button rs-small" }, "Ask your teacher");
+    const button = el("button", { type: "submit", class: "rs-button rs-small" }, t("Ask your teacher"));
     const form = el("form", { class: "rs-learn-added-form", onsubmit: submit }, asked.node, el("div", {}, button));
-    return el("details", {}, el("summary", {}, "Ask a question"), form);
+    return el("details", {}, el("summary", {}, t("Ask a question")), form);
   }
 }

@@ -1,5 +1,6 @@
 // One tooltip for all pages: anything with data-term shows its glossary entry on hover, on focus and when it is tapped.
 import { el, fill } from "./dom.js";
+import { t } from "./language.js";
 
 let glossary = {};
 let inWords = {}; // what is said otherwise where lengths count words
@@ -106,15 +107,15 @@ function entryOf(node) {
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
     /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,
-    entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, "Good: "), entry.good) : null,
-    range ? el("p", { class: "rs-tip-good" }, el("b", {}, "Usual range: "), range) : null,
+    entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Good:"), " "), entry.good) : null,
+    range ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Usual range:"), " "), range) : null,
   ].filter(Boolean);
 }
 
 function rangeOf({ healthy_low: low, healthy_high: high, unit }) {
   if (low === null || high === null) return "";
   const share = unit.startsWith("share of");
-  return share ? `${100 * low} to ${100 * high} %` : `${low} to ${high}`;
+  return share ? t("{low} to {high} %", { low: 100 * low, high: 100 * high }) : t("{low} to {high}", { low, high });
 }
 
 function place(node) {
