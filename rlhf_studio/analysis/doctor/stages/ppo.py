@@ -211,7 +211,8 @@ def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    change = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
+    size = f"is {times:.1f} times" if abs(times) < FAR_MORE else "is far more than" if times > 0 else "is a fall of far more than"
+    change = f"the change {size} its standard error{by_steps}".replace("-0.0 ", "0.0 ").replace("-", "−")
     chance = "of simulated runs that learn nothing at most 1 in 20 got there"
     return f"{change}, and from {enough:g} times on it is more than chance: {chance}"
 

@@ -10,6 +10,7 @@ const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door l
 const FILES =
   `JSON Lines of up to about ${bytes(MOST_BYTES)}, or Parquet of ${bytes((3 * MOST_BYTES) / 4)}; ` +
   "give the path of a larger one.";
+const ASK_MS = 1000; // between two questions whether a followed log has a response
 const PARQUET = ".parquet"; // no text
 
 const inBase64 = (file) =>
@@ -62,11 +63,24 @@ export async function openLog(host, server) {
         Object.assign(data, { ...content, file_name: chosen.name });
       } else data.path = path.value.trim();
       setText(said, "Reading the log");
-      const reply = await once.ask(data, (named) => server.open_log(named)).finally(() => setText(said, ""));
+      const begun = once.ask(data, (named) => server.open_log(named));
+      const reply = await begun.then((first) => firstResponse(server, said, first)).finally(() => setText(said, ""));
       return reply.problem ? { problem: readable(reply.problem, 1000) } : reply;
     },
   });
   return opened;
+}
+
+/** Of a log that is followed, wait for the first response. Who goes back ends the process that waits. */
+async function firstResponse(server, said, first) {
+  let reply = first;
+  while (reply.waiting) {
+    const { waiting: name, notes } = reply;
+    setText(said, notes.join(" "));
+    if (said.isConnected) await new Promise((resolve) => setTimeout(resolve, ASK_MS));
+    reply = await server.open_log({ [said.isConnected ? "go_on" : "leave"]: name, view: onlyWatches() });
+  }
+  return reply;
 }
 
 const tooLarge = (size) =>
