@@ -214,6 +214,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         json.dumps({"prompt": "p", "completion": "r"}),
         "line 1: it looks like TRL's completions, but has no step and no advantage (add them to every record)",
     ),
+    "TRL with responses": (
+        json.dumps({"step": 1, "prompt": "p", "response": "r", "accuracy": 1.0, "advantage": 0.0}),
+        "line 1: it looks like TRL's completions, but has response where completion is expected (rename it)",
+    ),
     "metrics alone": (
         json.dumps({"step": 1, "loss": 2.0}),
         "line 1: it looks like metrics without responses (step, loss);",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
+from rlhf_studio.analysis.logs.sources import PARQUET
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.runs import paths
@@ -64,11 +65,15 @@ def open_log_sent(
     """The same for what is in a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
-        path = Path(folder) / "log.jsonl"  # whether it is Parquet its first bytes say
+        path = Path(folder) / f"log{PARQUET if plain.lower().endswith(PARQUET) else '.jsonl'}"
         path.write_bytes(content)
         called = plain[:MAX_NAME] or path.name
         title = (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME]
-        return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)
+        try:
+            return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)
+        except ConfigError as error:
+            shown = visible(called, lines=False)
+            raise ConfigError([Problem(each.field, each.message.replace(str(path), shown)) for each in error.problems]) from error
 
 
 # --- inside the child --------------------------------------------------------------------------------------------------------------

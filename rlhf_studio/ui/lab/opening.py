@@ -96,7 +96,7 @@ class Opening:
         path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
         if len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
-        if content:
+        if content is not None:
             called = file_name if isinstance(file_name, str) else "log.jsonl"
             return open_log_sent(content, called, self._workspace.root, name, self._tick, tokenizer=tokenizer)
         if path:
@@ -104,15 +104,15 @@ class Opening:
         raise ValueError("Choose a file, or give the path of a file or folder on the app's machine.")
 
 
-def _content(data: Any) -> bytes:
-    """The file that the browser read; empty where it sent none. Raises ValueError for what is no base64."""
+def _content(data: Any) -> bytes | None:
+    """The file that the browser read; None where it sent none. Raises ValueError for what is no base64."""
     text, encoded = sent.member(data, "text"), sent.member(data, "base64")
     if isinstance(encoded, str):
         try:
             return base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
             raise ValueError("The file came damaged. Choose it again.") from error
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else None
 
 
 def _short_text(data: Any, field: str) -> str:

@@ -18,6 +18,7 @@ from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, 
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -28,6 +29,7 @@ LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
+FAR_MORE = 1000  # standard errors: of a line without noise the number says nothing
 MOST_SIGNS = 3  # named in the sentence
 STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
@@ -139,7 +141,8 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
         return f"Rising, not yet certain: {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
     word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
     kl = run.column("objective/kl")
-    reason = f"{compared}: between the means of these two the score rose by {score_text(float(gain[-1]))}. {sure.capitalize()}."
+    rose = "" if _ends_overlap(score) else f": between the means of these two the score rose by {score_text(float(gain[-1]))}"
+    reason = f"{compared}{rose}. {sure.capitalize()}."
     distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
     return f"{word}: {change}{distance}.", reason
 
@@ -151,9 +154,16 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
     since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
     start = min(score.first_steps, count)
+    if _ends_overlap(score):
+        return f"{since}Looked at is the trend over {steps}, which are too few to compare the first ones with the last"
     first = "step" if start == 1 else f"{start} steps"
     then = " since then" if changed else ""
     return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
+
+
+def _ends_overlap(score: judges.ScoreSeries) -> bool:
+    """Whether the steps of the start are so many of all that the last tenth is among them."""
+    return score.first_steps + tenth(len(score.known)) > len(score.known)
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
@@ -211,8 +221,9 @@ def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
         return "all scores are the same, so there is no chance to compare with"
     by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    size = f"is {times:.1f} times" if abs(times) < FAR_MORE else "is far more than" if times > 0 else "is a fall of far more than"
-    change = f"the change {size} its standard error{by_steps}".replace("-0.0 ", "0.0 ").replace("-", "−")
+    if abs(times) > FAR_MORE:
+        return f"the change is far more than chance: its standard error{by_steps} is almost 0"
+    change = f"the change is {round(times, 1) + 0.0:.1f} times its standard error{by_steps}".replace("-", "−")
     chance = "of simulated runs that learn nothing at most 1 in 20 got there"
     return f"{change}, and from {enough:g} times on it is more than chance: {chance}"
 
