@@ -476,7 +476,7 @@ def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_a
     assert alive() == [False] * 3
     follows = following.Following(workspace)
     with pytest.raises(StoreError, match="closing"):
-        follows.start(tmp_path, "", "", closing)
+        follows.start(tmp_path, "", "", "", closing)
     answer_of(desk.opening.open_log(data, OPERATOR))
     assert alive() == [False] * 4 + [True]
     desk.close()

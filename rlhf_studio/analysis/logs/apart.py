@@ -32,7 +32,14 @@ def _go_on() -> None:
 
 
 def open_log_apart(
-    file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, called: str = "", tokenizer: str = ""
+    file: Path,
+    workspace: Path,
+    name: str = "",
+    tick: Callable[[], None] = _go_on,
+    *,
+    called: str = "",
+    tokenizer: str = "",
+    weights: str = "",
 ) -> Opened:
     """As :func:`~rlhf_studio.analysis.logs.open_log.open_log`, in a process of its own.
 
@@ -41,7 +48,7 @@ def open_log_apart(
     Raises ConfigError and StoreError as that does, and StoreError too when the process needs too much memory or does not answer.
     """
     task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name}
-    task |= {"called": called, "tokenizer": tokenizer}
+    task |= {"called": called, "tokenizer": tokenizer, "weights": weights}
     try:
         with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, network=bool(tokenizer), tick=tick)) as answers:
             for answered in answers:
@@ -60,7 +67,14 @@ def open_log_apart(
 
 
 def open_log_sent(
-    content: bytes, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, tokenizer: str = ""
+    content: bytes,
+    file_name: str,
+    workspace: Path,
+    name: str = "",
+    tick: Callable[[], None] = _go_on,
+    *,
+    tokenizer: str = "",
+    weights: str = "",
 ) -> Opened:
     """The same for what is in a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
@@ -70,7 +84,7 @@ def open_log_sent(
         called = plain[:MAX_NAME] or path.name
         title = (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME]
         try:
-            return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)
+            return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer, weights=weights)
         except ConfigError as error:
             shown = visible(called, lines=False)
             raise ConfigError([Problem(each.field, each.message.replace(str(path), shown)) for each in error.problems]) from error
@@ -84,7 +98,8 @@ def main() -> None:
     task = read_task()
     try:
         file, workspace = Path(task["file"]), Path(task["workspace"])
-        opened = open_log(file, workspace, task["name"], _ProgressAnswers(), called=task["called"], tokenizer=task["tokenizer"])
+        given = {name: task[name] for name in ("called", "tokenizer", "weights")}
+        opened = open_log(file, workspace, task["name"], _ProgressAnswers(), **given)
     except ConfigError as error:
         answer({"problems": [[problem.field, problem.message] for problem in error.problems]})
     except StoreError as error:

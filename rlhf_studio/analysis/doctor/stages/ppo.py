@@ -16,7 +16,7 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
-from rlhf_studio.analysis.ends import ends_of
+from rlhf_studio.analysis.ends import ends_of, parts_without_score
 from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import score_text
@@ -174,7 +174,9 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
     if count < FEWEST_STEPS and (lost := left_out(run)):
         return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
     if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
-        return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
+        again = " Open the log again with the weights of its reward columns (--reward-weights; TRL's default is 1 for each)."
+        weighable = run.origin.log_of == "TRL" and parts_without_score(run.metrics)
+        return "Not known: no score is recorded.", f"A verdict needs the mean score of each step.{again if weighable else ''}"
     if count < FEWEST_STEPS:
         there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
         return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."

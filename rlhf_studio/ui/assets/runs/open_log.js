@@ -27,6 +27,7 @@ export async function openLog(host, server) {
   const path = input({ placeholder: "/data/rollouts" });
   const follow = el("input", { type: "checkbox" });
   const tokenizer = input({ placeholder: "Qwen/Qwen3-0.6B" });
+  const weights = input({ placeholder: "1,1" });
   const name = input({ maxlength: 120, placeholder: "The file's name" });
   const said = el("p", { class: "rs-help", role: "status" });
   const opened = await form(host, {
@@ -44,11 +45,17 @@ export async function openLog(host, server) {
       labelled("Or the path of a file or folder on the app's machine", path),
       el("label", { class: "rs-check" }, follow, " Follow it while it grows, until the run is stopped"),
       labelled("Tokenizer of its model (optional)", tokenizer, "Texts without tokens are cut at words otherwise."),
+      labelled(
+        "Weights of TRL's reward columns (optional)",
+        weights,
+        "TRL's file does not have them; its default is 1 for each. With them the run has a score.",
+      ),
       labelled("Name (optional)", name),
       said,
     ],
     submit: async () => {
-      const data = { name: name.value, tokenizer: tokenizer.value, follow: follow.checked, view: onlyWatches() };
+      const given = { name: name.value, tokenizer: tokenizer.value, weights: weights.value };
+      const data = { ...given, follow: follow.checked, view: onlyWatches() };
       const [chosen] = file.files;
       if (!chosen && !path.value.trim()) return { problem: "Choose a file, or give a path." };
       if (chosen && path.value.trim()) return { problem: "Choose a file or give a path, not both." };
