@@ -16,7 +16,7 @@ MOST_SHOWN = 12  # names of fields
 
 
 def form_of(record: Record) -> Form | None:
-    """The form of a record; None where it has none, and for texts with everyday names that are nearer to another form with a field renamed."""
+    """The form of a record; None where it has none, and for texts that are nearer to another form with a field renamed."""
     form = next((form for form in FORMS if not form.missing(record)), None)
     if form is not board.FORM or "kind" in record or not board.TOKENS.isdisjoint(record):
         return form

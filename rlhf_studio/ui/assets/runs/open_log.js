@@ -54,8 +54,8 @@ export async function openLog(host, server) {
       said,
     ],
     submit: async () => {
-      const given = { name: name.value, tokenizer: tokenizer.value, weights: weights.value };
-      const data = { ...given, follow: follow.checked, view: onlyWatches() };
+      const data = { name: name.value, tokenizer: tokenizer.value, follow: follow.checked, view: onlyWatches() };
+      Object.assign(data, { weights: weights.value });
       const [chosen] = file.files;
       if (!chosen && !path.value.trim()) return { problem: "Choose a file, or give a path." };
       if (chosen && path.value.trim()) return { problem: "Choose a file or give a path, not both." };
