@@ -172,8 +172,8 @@ class EvaluatePage {
       this.about,
       ends
         ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
-            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. Its own reward scores the ` +
-            "answers, and its gold score where it has one."
+            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. The gold score judges ` +
+            "the answers; a run without one is judged by its own reward."
         : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
     );
   }
