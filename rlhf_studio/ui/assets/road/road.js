@@ -22,8 +22,8 @@ const STATES = {
 /** What each stage does, and what its number says. */
 const WHAT = {
   sft:
-    "A network with random weights imitates reviews. Loss: how much an unseen review surprises it, in nats per " +
-    "token; lower is better.",
+    "A network with random weights learns to imitate reviews; it is the policy, the model that writes. Loss: how " +
+    "much an unseen review surprises it; lower is better.",
   pairs: "It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better.",
   reward_model:
     "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
