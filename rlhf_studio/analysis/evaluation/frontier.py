@@ -109,7 +109,7 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        begin = f"Gold is highest at {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        begin = f"Gold is highest for {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
         unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
         if not unsure:
             return f"{begin}; no policy has a higher score and a lower gold."

@@ -172,10 +172,11 @@ function headlineOf({ wins, first, decides }) {
   if (!last) return "";
   const { value, low, high } = last.rate;
   const sure = low > 0.5 ? "better" : high < 0.5 ? "worse" : "";
-  const known = sure ? `${policyName(last.policy)} is ${sure} than ${policyName(first)}` : "No sure difference";
+  const who = policyName(last.policy);
+  const known = sure ? `${who} is ${sure} than ${policyName(first)}: it` : `No sure difference: ${who}`;
   const range = between(low, high);
   const by = BY[decides] || "the score";
-  return `${known}: it wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
+  return `${known} wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
 }
 
 /** What became of votes on answers that the evaluation has written anew since. */
