@@ -377,7 +377,8 @@ class RoadPage {
   drawExamples({ examples, decides, better, worse, of, phrase }) {
     if (!examples.length) return;
     const spread = Boolean(examples[0].gained);
-    const counts = `${better} of ${counted(of, "answer")} ${better === 1 ? "is" : "are"} better at the end than at the start, ${worse} worse.`;
+    const many = `${better} of ${counted(of, "answer")} ${better === 1 ? "is" : "are"}`;
+    const counts = `${many} better at the end than at the start, ${worse} worse.`;
     const lost = (one) => one.gained === "least" && one.score_after < one.score_before;
     const said = (name, text, score) =>
       el(
