@@ -186,7 +186,7 @@ export class ReplayChart {
     if (!shown) return;
     this.gap.setAttribute("x", (here + 10).toFixed(1));
     this.gap.setAttribute("y", ((one + other) / 2 + 4 * textSize()).toFixed(1));
-    say(this.gap, t("gap {first}", { first: number(Math.abs(first - second), this.about.digits) }));
+    say(this.gap, t("gap {gap}", { gap: number(Math.abs(first - second), this.about.digits) }));
   }
 
   /** Fill the diamonds of the moments up to this place. */
