@@ -212,7 +212,7 @@ IN_WORDS = {
 
 
 def explained(terms: Mapping[str, Term]) -> dict[str, Any]:
-    """Terms as plain data, in the language that is spoken now. A unit stays as it is: pages look at it, and translate it where it is shown."""
+    """Terms as plain data, in the language that is spoken now. A unit stays English: pages translate it where they show it."""
     return {name: shown(asdict(term), ("title", "meaning", "good")) for name, term in terms.items()}
 
 
