@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.analysis.records import NOT_CHECKED
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -120,13 +119,12 @@ def headline(diagnosis: Json) -> Json:
     """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level
     has, the arrows of the tiles, and the lesson that is about it."""
     verdict = diagnosis["verdict"]
-    notes = [note for note in verdict["notes"] if not note.startswith(NOT_CHECKED)]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {
         "kind": verdict["kind"],
         "sentence": verdict["sentence"],
         "in_counts": verdict["in_counts"],
-        "note": verdict["reason"] if verdict["kind"] in ("too early", "not known") else next(iter(notes), ""),
+        "note": verdict["reason"] if verdict["kind"] in ("too early", "not known") else next(iter(verdict["notes"]), ""),
         "step": diagnosis["step"],
         "alarms": levels.count("alarm"),
         "warnings": levels.count("warning"),

@@ -23,8 +23,8 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict, lesson} of
-   *                  the run that is shown
+   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict, lesson}
+   *                  of the run that is shown
    * @param film      id of the recording of a judge that is fooled
    * @param vary      opens the form with the run's settings, at the setting that made it fail (`failed`) or at `field`
    * @param takeHome  opens the dialog that exports a run: ({run, name})

@@ -46,8 +46,8 @@ const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
 const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
 const FIRST = "The first prompts that were held back from training.";
 const SPREAD =
-  "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the one " +
-  "that gained least. The number behind Start and End is the judge\u2019s score of the answer.";
+  "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
+  "one that gained least. The number behind Start and End is the judge\u2019s score of the answer.";
 const GAINED = { most: "Gained most", "the middle": "In the middle", least: "Gained least" };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
 const OVER = ["done", "skipped"]; // of one that nothing is left to do of

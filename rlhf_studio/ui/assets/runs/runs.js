@@ -286,7 +286,10 @@ class RunsPage {
         item("Move down", () => this.move(row, row.queue_position + 1), "move"),
         item("Cancel", () => this.act("cancel", row), "cancel"),
         own && !this.operator && row.state === "queued" && item("Take out of the queue", stop),
-        own && row.alive && row.may_stop && item(row.kind === "watched" ? "Stop" : "Stop and save", stop),
+        own &&
+          row.alive &&
+          row.may_stop &&
+          item(["watched", "log"].includes(row.kind) ? "Stop" : "Stop and save", stop),
         item("Force stop", () => this.forceStop(row), "force_stop"),
       ],
       [

@@ -156,7 +156,7 @@ export function readable(text, limit = 4000) {
   return shown.join("") + (rest > 0 ? t("… (+{rest} characters)", { rest }) : "");
 }
 
-/** A policy's name: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30"; "@start" in words, too. */
+/** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
 export const policyName = (name) =>
   readable(name.replace(/@(\d+)$/, ", step $1").replace(/@start$/, ", at its start"), 60);
 
