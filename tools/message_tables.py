@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
+from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
@@ -23,6 +25,8 @@ def _units() -> Iterator[tuple[str, str]]:
         yield "ui/assets/shared/tokens.js", unit
     for term in (*GLOSSARY.values(), *IN_WORDS.values()):
         yield UNITS, term.unit
+    for kind in get_args(VerdictKind):
+        yield "ui/assets/runs/columns.js", kind
     for chart in CHARTS:
         yield from ((UNITS, unit) for unit in (chart.left, chart.right, chart.shares))
 

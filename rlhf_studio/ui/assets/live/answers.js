@@ -168,7 +168,7 @@ function answer(label, item, base, quantity, given) {
   return el(
     "div",
     { class: base ? "rs-answer" : "rs-answer rs-was" },
-    el("span", { class: "rs-answer-label" }, label),
+    el("span", { class: "rs-answer-label" }, label === "now" ? t("now") : t("before")),
     el("p", { class: "rs-answer-text", tabindex: "0" }, answerText(item, quantity, given)),
     answerNumbers([
       ["score", item.score, "score", base?.score],

@@ -18,7 +18,8 @@ const LEARNS = {
 export function firstStep(stage, batch) {
   const many = batch ? counted(batch, "response") : t("a batch of responses");
   const ppo = t(
-    "The policy writes {many}; they are scored, every token gets its reward and advantage, and the policy learns from them.",
+    "The policy writes {many}; they are scored, every token gets its reward and advantage, and the policy " +
+      "learns from them.",
     { many },
   );
   return t("{what} The first points appear right after.", { what: LEARNS[stage] || ppo });

@@ -72,7 +72,7 @@ export class Verdict {
     this.failed = failed;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
-    // Of a run that is over, counts of answers say it where they can; the doctor's own sentence is behind t("why?") then.
+    // Of a run that is over, counts of answers say it where they can; the doctor's own sentence is behind "why?" then.
     setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : t("Reading the run\u2026"));
     setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
