@@ -21,7 +21,7 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
-from rlhf_studio.language import N_, _, ngettext
+from rlhf_studio.language import N_, _, ngettext, together
 from rlhf_studio.units import percent
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
@@ -88,7 +88,7 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
         return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
         fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
-        return fooled + (" " + _("{phrase}.").format(phrase=phrase) if phrase else "")
+        return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")
     if kind == "nothing learned" and poor.change == 0:
         return _("Nothing learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:
