@@ -70,7 +70,8 @@ _TOKENS = {
         "Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."
     ),
     "ratio": Term(
-        "Ratio", "", "Probability in the update's last pass divided by probability when sampled.", "Within the clip range around 1."
+        "Ratio", "", "Probability in the update's last pass divided by probability when sampled. With ppo.ratio_level sequence all tokens "
+        "of a response share one: the geometric mean of theirs.", "Within the clip range around 1."
     ),
     "clipped": Term(
         "Clipped",
@@ -82,7 +83,7 @@ _TOKENS = {
     "log_ratio": Term(
         "Log-ratio",
         "nats",
-        "Log of the ratio: how far this step's update had moved this token's probability by its last pass.",
+        "Log of this token's own ratio: how far this step's update had moved its probability by its last pass.",
         "Same sign as the advantage; small.",
     ),
     "loss": Term(
