@@ -89,8 +89,8 @@ def step_record(
 ) -> StepRecord:
     """A step's record: the first ``most`` responses with every token's numbers, and metrics over all of them.
 
-    ``estimator``: of the KL of tokens, by the names of ``ppo.kl_estimator``. "full" needs whole distributions, so then there is none. ``ratio_level``: as
-    ``ppo.ratio_level``, what the ratio of a token is.
+    ``estimator``: of the KL of tokens, by the names of ``ppo.kl_estimator``. "full" needs whole distributions, so then there is none.
+    ``ratio_level``: as ``ppo.ratio_level``, what the ratio of a token is.
     What ``metrics`` gives has the last word over what follows from the responses; beside a mean of its own stands no error of ours.
     """
     rollouts = [_rollout(row, response, texts, kl_coef, estimator, ratio_level) for row, response in enumerate(responses[:most])]

@@ -70,8 +70,11 @@ _TOKENS = {
         "Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."
     ),
     "ratio": Term(
-        "Ratio", "", "Probability in the update's last pass divided by probability when sampled. With ppo.ratio_level sequence all tokens "
-        "of a response share one: the geometric mean of theirs.", "Within the clip range around 1."
+        "Ratio",
+        "",
+        "Probability in the update's last pass divided by probability when sampled. With ppo.ratio_level sequence all tokens "
+        "of a response share one: the geometric mean of theirs.",
+        "Within the clip range around 1.",
     ),
     "clipped": Term(
         "Clipped",

@@ -103,15 +103,15 @@ class PPOConfig(Section):
     ratio_level: Literal["token", "sequence"] = setting(
         "token",
         "Ratio",
-        "What clipping limits. token: each token's probability ratio. sequence: one ratio for the whole response, the geometric mean of its "
-        "tokens' ratios (GSPO, arXiv:2507.18071, eq. 7). That one moves far less: the paper clips at 0.0003 below and 0.0004 above.",
+        "What clipping limits. token: each token's probability ratio. sequence: one ratio for the whole response, the geometric mean of "
+        "its tokens' ratios (GSPO, arXiv:2507.18071, eq. 7). That one moves far less: the paper clips at 0.0003 below and 0.0004 above.",
     )
     loss_average: Literal["tokens", "responses", "constant"] = setting(
         "tokens",
         "Loss average",
-        "Over what the loss of a mini-batch is a mean. tokens: over all of its tokens (PPO; DAPO, arXiv:2503.14476, eq. 12). responses: over "
-        "each response, then over the responses (GRPO, arXiv:2402.03300, eq. 3; GSPO). constant: the sum over the tokens, divided by the "
-        "number of responses times generation.response_length (Dr. GRPO, arXiv:2503.20783).",
+        "Over what the loss of a mini-batch is a mean. tokens: over all of its tokens (PPO; DAPO, arXiv:2503.14476, eq. 12). responses: "
+        "over each response, then over the responses (GRPO, arXiv:2402.03300, eq. 3; GSPO). constant: the sum over the tokens, divided by "
+        "the number of responses times generation.response_length (Dr. GRPO, arXiv:2503.20783).",
     )
     dual_clip: float = setting(
         0.0, "Dual clip", "For negative advantages the loss per token stays below this times |A|; must be above 1, or 0 for none.", ge=0,

@@ -14,8 +14,8 @@ Notation, the same in every module:
 One PPO step reads in this order: ``logprobs`` → ``kl`` → ``rewards`` → ``advantages`` → ``objective`` (which calls ``losses`` and
 ``diagnostics``), and ``kl_control`` sets the price of KL for the next step. ``masking`` is what they all stand on.
 
-The algorithms without a critic differ from PPO in three places: in the ``advantages`` (there are no ``values`` and no ``returns`` then: they
-are None, never 0), in the ratio that :func:`policy_loss` clips, and in the ``averages`` that make one number of all tokens' losses:
+The algorithms without a critic differ from PPO in three places: in the ``advantages`` (there are no ``values`` and no ``returns`` then;
+they are None, never 0), in the ratio that :func:`policy_loss` clips, and in the ``averages`` that make one number of all tokens' losses:
 
     PPO          gae                    ratio of a token      mean over the tokens
     REINFORCE    reinforce_advantages   one pass over the batch, so that the ratio is 1

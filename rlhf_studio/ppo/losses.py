@@ -98,20 +98,12 @@ def policy_loss(
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7; GSPO: Zheng et al. 2025, arXiv:2507.18071, eq. 5 to 7.
     """
     high = cliprange if cliprange_high is None else cliprange_high
-    if not 0 < cliprange < 1:
-        raise ValueError(f"cliprange must lie between 0 and 1, got {cliprange}")
-    if not high > 0:
-        raise ValueError(f"cliprange_high must be above 0, or None to take cliprange, got {high}")
-    if dual_clip is not None and not dual_clip > 1:
-        raise ValueError(f"dual_clip must be above 1, or None for none, got {dual_clip}")
-    if ratio_level not in ("token", "sequence"):
-        raise ValueError(f"ratio_level must be token or sequence, got {ratio_level!r}")
+    _check_clipping(cliprange, high, dual_clip, ratio_level)
+    if ratio_level == "sequence":  # each token has moved as its response has on average
+        new_logprobs, logprobs = _mean_change(new_logprobs, logprobs, mask), torch.zeros_like(logprobs)
 
     advantages = masked_select(advantages, mask)
-    log_ratio = masked_select(new_logprobs - logprobs, mask)
-    if ratio_level == "sequence":  # the mean over the response, at each of its tokens
-        log_ratio = masked_select(log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1), mask)
-    ratio = log_ratio.exp()
+    ratio = masked_select(new_logprobs - logprobs, mask).exp()
     plain = -advantages * ratio
     limited = -advantages * ratio.clamp(1 - cliprange, 1 + high)
     clipped = limited > plain
@@ -121,6 +113,23 @@ def policy_loss(
         clipped = clipped | (loss > ceiling)
         loss = torch.minimum(loss, ceiling)
     return PolicyLoss(masked_sum(loss, mask, weights), clipped, ratio.detach(), mask.sum())
+
+
+def _check_clipping(cliprange: float, high: float, dual_clip: float | None, ratio_level: str) -> None:
+    if not 0 < cliprange < 1:
+        raise ValueError(f"cliprange must lie between 0 and 1, got {cliprange}")
+    if not high > 0:
+        raise ValueError(f"cliprange_high must be above 0, or None to take cliprange, got {high}")
+    if dual_clip is not None and not dual_clip > 1:
+        raise ValueError(f"dual_clip must be above 1, or None for none, got {dual_clip}")
+    if ratio_level not in ("token", "sequence"):
+        raise ValueError(f"ratio_level must be token or sequence, got {ratio_level!r}")
+
+
+def _mean_change(new_logprobs: torch.Tensor, logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, T) the mean change of a response's log-probabilities, at each of its tokens: GSPO's log ρ_i."""
+    change = masked_select(new_logprobs - logprobs, mask)
+    return masked_select(change.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1), mask)
 
 
 def value_loss(

@@ -72,7 +72,9 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
 
 
 @pytest.mark.parametrize(
-    "kinds", [{}, {"loss_average": "responses"}, {"loss_average": "constant", "ratio_level": "sequence"}], ids=["PPO", "responses", "constant"]
+    "kinds",
+    [{}, {"loss_average": "responses"}, {"loss_average": "constant", "ratio_level": "sequence"}],
+    ids=["PPO", "responses", "constant"],
 )
 def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], kinds: dict[str, str]) -> None:
     """Lengths differ, so a mean of means would be off by far more than rounding."""

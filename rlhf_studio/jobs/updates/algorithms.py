@@ -41,7 +41,7 @@ class Algorithm:
     @property
     def has_critic(self) -> bool:
         """Whether it learns from a critic's values."""
-        return self.settings["advantage"] == "gae"
+        return bool(self.settings["advantage"] == "gae")
 
 
 ALGORITHMS = (

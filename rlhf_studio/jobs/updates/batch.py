@@ -34,7 +34,7 @@ from rlhf_studio.runs.records import StepEpisodes
 MOST_AGAIN = 20
 """So many steps are trained again at most: the usual distance between two checkpoints."""
 SAME = {torch.float32: 1e-3, torch.bfloat16: 0.5}
-"""So far, in nats, may the log-probabilities be from the recorded ones: what rounding explains, as the doctor has it for the first ratio."""
+"""So far, in nats, may log-probabilities be from the recorded ones: what rounding explains, as the doctor has it for the first ratio."""
 
 Report = Callable[[str], None]
 
@@ -167,8 +167,8 @@ def _begin_at(reader: RunReader, step: int) -> int:
         last = reader.status().step
         can = ", ".join(_from_to(at + 1, min(at + 1 + MOST_AGAIN, last)) for at in sorted({0, *kept}) if at < last)
         raise StoreError(
-            f"The run {reader.run_dir.name} has no checkpoint within the {MOST_AGAIN} steps before step {step}. Steps that can be compared: "
-            f"{can}. For others, train with engine.checkpoint_every {MOST_AGAIN} or less, and engine.keep_checkpoints high enough.",
+            f"The run {reader.run_dir.name} has no checkpoint within the {MOST_AGAIN} steps before step {step}. Steps that can be "
+            f"compared: {can}. For others, train with engine.checkpoint_every {MOST_AGAIN} or less, and keep more (engine.keep_checkpoints).",
             "absent",
         )
     return began

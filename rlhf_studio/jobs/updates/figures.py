@@ -176,7 +176,7 @@ def as_text(data: Json) -> str:
         f"mean reward {batch['reward']:.3f}; learning rate {data['learning_rate']:.2g}",
     ]
     if batch["silent_prompts"]:
-        lines.append(f"{batch['silent_prompts']} of the prompts have responses with one and the same score: within those nothing is learned.")
+        lines.append(f"For {batch['silent_prompts']} of the prompts all responses have one score: within those nothing is learned.")
     lines += ["", *_table(list(_main_rows(data))), ""]
     gold = "" if before["gold"] is None else f", gold {before['gold']:.3f}"
     lines.append(
@@ -228,7 +228,5 @@ def _alike_rows(data: Json) -> Iterator[list[str]]:
 def _table(rows: list[list[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+    first, *others = widths
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
