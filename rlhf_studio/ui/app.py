@@ -51,6 +51,7 @@ from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
 from rlhf_studio.ui.hosted.launching import Pages, web_app
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
+from rlhf_studio.ui.learn.added import AddedQuestions
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.news import News
@@ -63,6 +64,7 @@ from rlhf_studio.ui.scoring.playground import RewardPlayground
 from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
+from rlhf_studio.ui.serving.spoken import words_route
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage
@@ -98,7 +100,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                services.learn_page.build(class_page.breaking.functions())
+                services.learn_page.build([*class_page.breaking.functions(), *AddedQuestions(workspace, access).functions()])
             with gr.Tab("Train", id=TRAIN):
                 picker = Picker(workspace, access, context.roots, context.permissions)
                 trials = Trials(train_page, workspace, access, wake)
@@ -320,7 +322,8 @@ def _serve(demo: gr.Blocks, workspace: Workspace, access: Access, host: str, por
     """The served app and its address. Raises OSError where the port cannot be used."""
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     listening = listening_socket(host, port)
-    routes = [download_route(workspace), health_route(), agents_route(programs_of(demo), access, mcp, tool_prefix(os.environ))]
+    agents = agents_route(programs_of(demo), access, mcp, tool_prefix(os.environ))
+    routes = [download_route(workspace), health_route(), words_route(), agents]
     served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ), mcp=mcp), listening)
     served.start()
     return served, address_of(host, listening.getsockname()[1])

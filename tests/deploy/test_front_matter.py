@@ -16,7 +16,8 @@ from huggingface_hub.utils import filter_repo_objects
 from tests.deploy.dockerfile import ROOT, environment, only, read
 
 GRADIO, DOCKER, ZERO = ROOT / "README.md", ROOT / "deploy" / "README.docker.md", ROOT / "deploy" / "zerogpu" / "README.md"
-PAGES = [GRADIO, ROOT / "docs" / "deploy.md", ZERO]
+DEPLOY = ROOT / "docs" / "deploy.md"
+PAGES = [DEPLOY, ZERO]
 # The keys of Hugging Face's "Spaces Configuration Reference".
 KEYS = {
     *("title", "emoji", "colorFrom", "colorTo", "sdk", "python_version", "sdk_version", "app_file", "app_port", "app_build_command"),
@@ -133,7 +134,7 @@ def test_the_installed_hf_knows_every_command_and_an_upload_leaves_out_what_was_
 
 
 def test_three_commands_make_a_space() -> None:
-    login, create, upload = commands(GRADIO)
+    login, create, upload = commands(DEPLOY)[:3]
     assert login == ["auth", "login"]
     assert parsed(create)["sdk"] == front_matter(GRADIO)["sdk"]
     assert create[2] == upload[1] == "NAME/rlhf-studio"

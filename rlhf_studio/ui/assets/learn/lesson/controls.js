@@ -2,6 +2,7 @@
 import { el, elEach, setText, show } from "../../shared/dom.js";
 import { spoken } from "../../shared/format.js";
 import { Segments } from "../../shared/segments.js";
+import { t } from "../../shared/language.js";
 
 let count = 0;
 const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone
@@ -12,8 +13,8 @@ const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not f
  * One with `own` starts at what the run itself had, and says so while it stands there.
  */
 export function control(description, label, word, { changed, touched }) {
-  const kinds = { slider, choice, toggle };
-  const own = description.own ? el("span", { class: "rs-learn-own" }, "as on record") : null;
+  const kinds = { slider, choice, toggle, typed };
+  const own = description.own ? el("span", { class: "rs-learn-own" }, t("as on record")) : null;
   const mark = (value) => own && show(own, value === description.start);
   const told = (value) => {
     mark(value);
@@ -75,7 +76,7 @@ function slider({ values, start, digits, unit }, label, word, changed, touched) 
     "div",
     { class: "rs-learn-control" },
     el("div", { class: "rs-learn-label" }, el("label", { for: id }, label), output),
-    el("div", { class: "rs-learn-range" }, step(-1, "Less"), range, step(1, "More")),
+    el("div", { class: "rs-learn-range" }, step(-1, t("Less")), range, step(1, t("More"))),
   );
   return { node, put };
 }
@@ -103,4 +104,42 @@ function toggle({ start }, label, word, changed) {
   const box = el("input", { type: "checkbox", checked: start, onchange: () => changed(box.checked) });
   const node = el("label", { class: "rs-learn-control rs-learn-toggle rs-middle" }, box, el("span", {}, label));
   return { node, put: (value) => (box.checked = value) };
+}
+
+/** A few numbers in one field. What is not as many numbers within the bounds is marked, and changes nothing. */
+function typed({ start, count: many, low, high, digits }, label, word, changed) {
+  const id = `rs-learn-${(count += 1)}`;
+  const bounds = { count: many, low: minus(String(low)), high };
+  const wish = t("{count} numbers from {low} to {high}, with spaces between them", bounds);
+  const hint = el("p", { class: "rs-muted rs-learn-wish", id: `${id}-wish`, hidden: true, role: "status" }, wish);
+  const field = el("input", { type: "text", id, class: "rs-input", maxlength: 60, autocomplete: "off", value: start });
+  field.setAttribute("aria-describedby", hint.id);
+  let known = start;
+  const read = () => {
+    const numbers = field.value
+      .replaceAll("\u2212", "-")
+      .split(/[\s,;\uff0c\uff1b\u3001]+/)
+      .filter(Boolean)
+      .map(Number);
+    return numbers.length === many && numbers.every((number) => number >= low && number <= high)
+      ? numbers.map((number) => String(Number(number.toFixed(digits)))).join(" ")
+      : null;
+  };
+  field.addEventListener("input", () => {
+    const value = read();
+    field.setAttribute("aria-invalid", String(value === null));
+    show(hint, value === null);
+    if (value === null || value === known) return;
+    known = value;
+    changed(value);
+  });
+  const put = (value) => {
+    if (value === known) return; // what is being typed stays as it is
+    known = value;
+    field.value = value;
+    field.removeAttribute("aria-invalid");
+    show(hint, false);
+  };
+  const heading = el("div", { class: "rs-learn-label" }, el("label", { for: id }, label));
+  return { node: el("div", { class: "rs-learn-control" }, heading, field, hint), put };
 }

@@ -1,14 +1,16 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
+import { addedTo } from "../added.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks, leadOf } from "./text.js";
+import { t } from "../../shared/language.js";
 
 const PATIENT = 700; // milliseconds before a reader is told that numbers are on their way
-const LOADING = "The numbers are on their way. The first time this takes some seconds.";
-const PREPARED = "These numbers came with the lesson. The app is computing its own: then you can move the controls.";
+const LOADING = t("The numbers are on their way. The first time this takes some seconds.");
+const PREPARED = t("These numbers came with the lesson. The app is computing its own: then you can move the controls.");
 
 export class Lesson {
   /**
@@ -57,7 +59,7 @@ export class Lesson {
       () => !gone(),
     );
     if (gone()) return;
-    const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
+    const problem = described?.problem || (run && !described ? t("The run cannot be shown.") : "");
     picker?.tell(described?.problem || "");
     if (problem) {
       for (const scene of this.scenes) scene.node.remove();
@@ -69,7 +71,7 @@ export class Lesson {
       return;
     }
     const begun = this.scenes.map((scene) =>
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
+      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : { everywhere: params.set }),
     );
     await Promise.all(begun);
     clearTimeout(waits);
@@ -85,7 +87,7 @@ export class Lesson {
   }
 
   draw(name, text, run, picker) {
-    const { lessons, article } = this.page;
+    const { lessons, article, server } = this.page;
     const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
@@ -108,7 +110,13 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
-      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
+      addedTo(name, server),
+      el(
+        "div",
+        { class: "rs-learn-turn rs-wrap" },
+        this.turn(place - 1, t("Previous")),
+        this.turn(place + 1, t("Next")),
+      ),
     );
     this.page.tell("");
   }

@@ -5,10 +5,11 @@ import { control } from "./controls.js";
 import { PictureView } from "../../pictures/view.js";
 import { Prediction } from "./prediction.js";
 import { blocks, inline } from "./text.js";
+import { t } from "../../shared/language.js";
 
 const SAY_AFTER = 700; // milliseconds without a change, before a screen reader is told the numbers
 const KEPT_SWEEPS = 12;
-const PROMISE = "Not measured yet. Press “Measure”: then this picture is drawn, and a question follows.";
+const PROMISE = t("Not measured yet. Press “Measure”: then this picture is drawn, and a question follows.");
 
 export class Scene {
   /**
@@ -117,14 +118,15 @@ export class Scene {
   }
 
   /** The app has described the scene: its controls, and what it shows. An address may name other values. */
-  async begin(description, { set = "", seed = undefined } = {}) {
+  async begin(description, { set = "", seed = undefined, everywhere = "" } = {}) {
     if (!description) return;
     this.slow = description.slow;
     this.take(description);
     if (this.panel) this.panel.inert = false;
     if (this.slow) this.offerMeasuring();
     if (!description.shown && !this.prepared) this.hold(true);
-    const named = valuesOf(set, this.described);
+    const typed = this.described.filter(({ kind }) => kind === "typed");
+    const named = valuesOf(set || everywhere, set ? this.described : typed);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
     else if (description.shown) this.show(description.shown);
@@ -292,10 +294,10 @@ export class Scene {
   offerMeasuring() {
     for (const view of this.pictures.values()) view.promise(PROMISE);
     const state = el("span", { class: "rs-muted", role: "status" });
-    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, "Measure");
+    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, t("Measure"));
     button.addEventListener("click", async () => {
       button.disabled = true;
-      setText(state, "Measuring. This takes some seconds.");
+      setText(state, t("Measuring. This takes some seconds."));
       this.show(await this.lead.ask({ op: "compute", scene: this.name, values: this.values, slow: true }));
       setText(state, "");
       button.disabled = false;
@@ -313,8 +315,10 @@ const addressOf = (values) =>
 /** Values that an address names, those of the kinds that the controls have; null when there are none. */
 function valuesOf(set, controls) {
   const named = Object.fromEntries(set.split(",").map((part) => part.split(":")));
-  const found = controls.flatMap(({ name, values }) =>
-    values.filter((value) => String(value) === named[name]).map((value) => [name, value]),
+  const found = controls.flatMap(({ name, kind, values }) =>
+    (kind === "typed" && named[name] ? [named[name]] : values)
+      .filter((value) => String(value) === named[name])
+      .map((value) => [name, value]),
   );
   return found.length ? Object.fromEntries(found) : null;
 }
