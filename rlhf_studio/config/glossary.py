@@ -126,8 +126,8 @@ _WORDS = {
         "Mean over tokens",
         "",
         "How a mini-batch's loss becomes one number: the loss of all its response tokens, divided by how many there are. A response of 200 "
-        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo; the GRPO paper takes the mean of each response "
-        "first.",
+        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo. With ppo.loss_average responses it is the mean "
+        "of each response first, as in the GRPO paper.",
         "Keep it in mind where responses are of very unlike lengths.",
     ),
     "perplexity": Term(
