@@ -129,7 +129,8 @@ def _check_clipping(cliprange: float, high: float, dual_clip: float | None, rati
 def _mean_change(new_logprobs: torch.Tensor, logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """(B, T) the mean change of a response's log-probabilities, at each of its tokens: GSPO's log ρ_i."""
     change = masked_select(new_logprobs - logprobs, mask)
-    return masked_select(change.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1), mask)
+    lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return masked_select(change.sum(dim=1, keepdim=True) / lengths, mask)
 
 
 def value_loss(

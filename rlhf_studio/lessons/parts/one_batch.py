@@ -72,22 +72,22 @@ def draw_change(n: Numbers) -> Picture:
 
 
 def draw_figures(n: Numbers) -> Picture:
-    rows = comparison()["algorithms"]
-
-    def changes(name: str) -> list[str]:
-        return [f"{row[f'{name}_change']:+.3f} ± {row[f'{name}_error']:.3f}" for row in rows]
+    def changed(row: Json, of: str) -> str:
+        return f"{row[f'{of}_change']:+.3f} ± {row[f'{of}_error']:.3f}"
 
     return ledger(
-        [Word(row["name"]) for row in rows],
+        [Word(name) for name in ("clipped_share", "kl_old", "kl_reference", "reward_change", "gold_change")],
         {
-            Word("optimizer_steps"): [str(row["optimizer_steps"]) for row in rows],
-            Word("clipped_share"): [f"{100 * row['clipped']:.1f} %" for row in rows],
-            Word("kl_old"): [f"{row['kl_old']:.3f}" for row in rows],
-            Word("kl_reference"): [f"{row['kl_reference']:.2f}" for row in rows],
-            Word("reward_change"): changes("reward"),
-            Word("gold_change"): changes("gold"),
+            Word(row["name"]): [
+                f"{100 * row['clipped']:.1f} %",
+                f"{row['kl_old']:.3f}",
+                f"{row['kl_reference']:.2f}",
+                changed(row, "reward"),
+                changed(row, "gold"),
+            ]
+            for row in comparison()["algorithms"]
         },
-        at=ALGORITHMS.index(n["algorithm"]),
+        result=Word(n["algorithm"]),
     )
 
 
