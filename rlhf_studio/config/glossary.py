@@ -81,7 +81,7 @@ _TOKENS = {
         "",
         "Whether clipping decided this token's loss in the last pass: it had moved as far as its advantage may take it, and taught nothing "
         "more. A ratio out of the range on the other side is clipped only by dual clip.",
-        "Few tokens, at most one in five.",
+        "Few tokens, at most one in five; with ppo.ratio_level sequence whole responses.",
     ),
     "log_ratio": Term(
         "Log-ratio",

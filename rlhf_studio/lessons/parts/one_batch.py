@@ -73,7 +73,7 @@ def draw_change(n: Numbers) -> Picture:
 
 def draw_figures(n: Numbers) -> Picture:
     def changed(row: Json, of: str) -> str:
-        return f"{row[f'{of}_change']:+.3f} ± {row[f'{of}_error']:.3f}"
+        return f"{row[f'{of}_change']:+.3f} ± {row[f'{of}_error']:.3f}".replace("-", "−")
 
     return ledger(
         [Word(name) for name in ("clipped_share", "kl_old", "kl_reference", "reward_change", "gold_change")],
