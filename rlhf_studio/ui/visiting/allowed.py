@@ -18,7 +18,8 @@ FREE_SETTINGS = frozenset(
         *("name", "ppo.learning_rate", "ppo.critic_learning_rate", "ppo.lr_schedule", "ppo.warmup_steps", "ppo.max_grad_norm"),
         *("ppo.kl_coef", "ppo.kl_controller", "ppo.kl_target", "ppo.kl_horizon", "ppo.kl_estimator", "ppo.gamma", "ppo.lam"),
         *("ppo.cliprange", "ppo.cliprange_high", "ppo.cliprange_value", "ppo.vf_coef", "ppo.entropy_coef", "ppo.whiten_advantages"),
-        *("ppo.target_kl", "generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
+        *("ppo.target_kl", "ppo.ratio_level", "ppo.loss_average"),
+        *("generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
     }
 )
 """Settings that cost nothing, whatever their value."""
