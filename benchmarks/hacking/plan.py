@@ -1,8 +1,10 @@
 """The runs of the benchmark: which reward models, which KL coefficients, which seeds. Written down before any of them was made.
 
 A reward model learns from raters who have one weakness (:mod:`benchmarks.hacking.raters`). Each one is made twice, from other pairs and
-another seed: once for the training part, in which thresholds are chosen, and once for the test part. One kind of weakness is only in the
-test part. Of every reward model there is a run for each KL coefficient.
+another seed: once for the training part, in which thresholds are chosen, and once for the test part. One kind of weakness is in neither:
+it is held out. Of every reward model there is a run for each KL coefficient.
+
+Steps, learning rate and KL coefficients were set after five runs with another seed, which are not part of the benchmark.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from typing import Literal
 
 Part = Literal["train", "test", "held out"]
 
-BETAS = (0.0, 0.02, 0.06, 0.2)
+BETAS = (0.0, 0.01, 0.03, 0.3)
 """``ppo.kl_coef`` of the runs."""
 HELD_OUT = "brevity"
 """The kind of weakness that no threshold has seen."""
-STEPS = 60
+STEPS = 45
+SETTINGS = {"ppo.ppo_epochs": 2, "ppo.learning_rate": 1e-4, "generation.response_length": 48}
+"""What differs from the recipe ``world``. It learns four times slower, so that hacking does not begin within a few steps; and there is room
+for answers longer than the policy's own, which have up to 30 words."""
 PAIRS = 4000
 """Preference pairs that a reward model learns from; the shipped one has 16,000."""
-PARTS: tuple[Part, ...] = ("train", "test")
-BASE = {"response_length": 48}  # room for longer answers than the policy's own, which have up to 30 words
+SEEDS: dict[Part, tuple[int, ...]] = {"train": (100,), "test": (101,), "held out": (100, 101)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ class Planned:
 def planned_runs() -> list[Planned]:
     """All runs. Those of the training part come first, so that an unfinished benchmark has thresholds."""
     runs = []
-    for seed, part in enumerate(PARTS):
-        own = [judge for judge in JUDGES if part == "test" or judge.kind != HELD_OUT]
-        runs += [Planned(judge, beta, "held out" if judge.kind == HELD_OUT else part, 100 + seed) for judge in own for beta in BETAS]
+    for part, seeds in SEEDS.items():
+        judges = [judge for judge in JUDGES if (judge.kind == HELD_OUT) == (part == "held out")]
+        runs += [Planned(judge, beta, part, seed) for seed in seeds for judge in judges for beta in BETAS]
     return runs
