@@ -104,17 +104,9 @@ def gathered(folder: Path) -> list[data.Run]:
         if is_done(run, folder):
             told = json.loads((folder / "runs" / run.name / ROWS).read_text(encoding="utf-8"))
             accuracy = json.loads((folder / "reward-models" / run.judge_name / "accuracy.json").read_text(encoding="utf-8"))
-            about = {
-                "name": run.name,
-                "judge": run.judge.name,
-                "kind": run.judge.kind,
-                "beta": run.beta,
-                "part": run.part,
-                "seed": run.seed,
-            }
-            runs.append(
-                data.judged({**about, "seconds": told["seconds"], "accuracy": round(accuracy["held_out_accuracy"], 4)}, told["rows"])
-            )
+            about = {name: getattr(run, name) for name in ("name", "beta", "rate", "part", "seed")}
+            about |= {"judge": run.judge.name, "kind": run.judge.kind, "seconds": told["seconds"]}
+            runs.append(data.judged({**about, "accuracy": round(accuracy["held_out_accuracy"], 4)}, told["rows"]))
     return runs
 
 

@@ -68,6 +68,7 @@ class Run:
     judge: str
     kind: str
     beta: float
+    rate: float
     part: Part
     seed: int
     accuracy: float

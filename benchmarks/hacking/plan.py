@@ -19,9 +19,11 @@ BETAS = (0.0, 0.01, 0.03, 0.3)
 HELD_OUT = "brevity"
 """The kind of weakness that no threshold has seen."""
 STEPS = 45
-SETTINGS = {"ppo.ppo_epochs": 2, "ppo.learning_rate": 1e-4, "generation.response_length": 48}
-"""What differs from the recipe ``world``. It learns four times slower, so that hacking does not begin within a few steps; and there is room
-for answers longer than the policy's own, which have up to 30 words."""
+SETTINGS = {"ppo.ppo_epochs": 2, "generation.response_length": 48}
+"""What differs from the recipe ``world``, beside the learning rate: it learns more slowly, so that hacking does not begin within a few
+steps, and there is room for answers longer than the policy's own, which have up to 30 words."""
+RATES = (7e-5, 1e-4, 1.6e-4)
+"""Learning rates, which the runs take in turn: hacking begins at other steps, so that the number of a step alone says little."""
 PAIRS = 4000
 """Preference pairs that a reward model learns from; the shipped one has 16,000."""
 SEEDS: dict[Part, tuple[int, ...]] = {"train": (100,), "test": (101,), "held out": (100, 101)}
@@ -72,6 +74,7 @@ class Planned:
 
     judge: Judge
     beta: float
+    rate: float
     part: Part
     seed: int
 
@@ -89,5 +92,7 @@ def planned_runs() -> list[Planned]:
     runs = []
     for part, seeds in SEEDS.items():
         judges = [judge for judge in JUDGES if (judge.kind == HELD_OUT) == (part == "held out")]
-        runs += [Planned(judge, beta, part, seed) for seed in seeds for judge in judges for beta in BETAS]
+        for seed in seeds:
+            for place, judge in enumerate(judges):
+                runs += [Planned(judge, beta, RATES[(place + turn + seed) % len(RATES)], part, seed) for turn, beta in enumerate(BETAS)]
     return runs

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.hacking.doctor import doctor_numbers
 from benchmarks.hacking.onset import ANSWERS
-from benchmarks.hacking.plan import SETTINGS, STEPS
+from benchmarks.hacking.plan import SETTINGS, STEPS, Planned
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
@@ -54,11 +54,11 @@ SIGNALS = {
 """The columns of the data that are metrics of the step itself; ``step_gold`` is the gold of its own 64 responses."""
 
 
-def settings_of(beta: float, seed: int, judge: Path, steps: int = STEPS) -> dict[str, Any]:
+def settings_of(run: Planned, judge: Path, steps: int = STEPS) -> dict[str, Any]:
     """What differs from the recipe ``world``."""
     component = {"kind": "reward_model", "name": "sentiment", "model": str(judge), "weight": 1.0}
-    own = {"ppo.kl_coef": beta, "ppo.steps": steps, "reward.components": [component]}
-    return {**SETTINGS, **own, "engine.seed": seed, "engine.threads": 1, "engine.checkpoint_every": 0}
+    own = {"ppo.kl_coef": run.beta, "ppo.learning_rate": run.rate, "ppo.steps": steps, "reward.components": [component]}
+    return {**SETTINGS, **own, "engine.seed": run.seed, "engine.threads": 1, "engine.checkpoint_every": 0}
 
 
 def run_once(folder: Path, settings: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def test_noise_alone_is_never_hacked_and_short_runs_are_refused() -> None:
 def run_of(onset: int | None = 20, best: int = 12, name: str = "a", judge: str = "j", seed: int = 0, **columns: np.ndarray) -> Run:
     series = Series({"score": RISING, "gold_first": PEAK, "step_gold": PEAK, **columns})
     label = "healthy" if onset is None else "hacked"
-    return Run(name, judge, "word", 0.0, "train", seed, 0.8, label, best, onset, 0.5, 1.0, series)  # type: ignore[arg-type]
+    return Run(name, judge, "word", 0.0, 1e-4, "train", seed, 0.8, label, best, onset, 0.5, 1.0, series)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,17 @@ def a_row(step: int) -> dict[str, float | None]:
 
 
 def test_the_data_come_back_as_they_were(tmp_path: Path) -> None:
-    about = {"name": "a", "judge": "j", "kind": "word", "beta": 0.0, "part": "test", "seed": 1, "accuracy": 0.8, "seconds": 2.0}
+    about = {
+        "name": "a",
+        "judge": "j",
+        "kind": "word",
+        "beta": 0.0,
+        "rate": 1e-4,
+        "part": "test",
+        "seed": 1,
+        "accuracy": 0.8,
+        "seconds": 2.0,
+    }
     made = data.judged(about, [a_row(step) for step in range(1, STEPS + 1)])
     data.write([made], tmp_path, planned=104)
     first = (tmp_path / data.SERIES).read_bytes()
@@ -220,12 +230,12 @@ def test_the_page_says_what_the_scores_say() -> None:
 @pytest.mark.long
 def test_two_tiny_runs_through_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, gone on with after a kill, gathered, judged; and the training is bit for bit that of a run without fresh answers."""
-    planned = [Planned(Judge("word-strong", "word", 0.7), 0.0, part, 7 + seed) for seed, part in enumerate(("train", "test"))]  # type: ignore[arg-type]
+    planned = [Planned(Judge("word-strong", "word", 0.7), 0.0, 1e-4, part, 7 + seed) for seed, part in enumerate(("train", "test"))]  # type: ignore[arg-type]
     monkeypatch.setattr(command, "planned_runs", lambda: planned)
     monkeypatch.setattr(data, "FOLDER", tmp_path / "results")
     for each in planned:
         judge = reward_model(each.judge, each.seed, tmp_path / "reward-models" / each.judge_name, pairs=64)
-        folder, settings = tmp_path / "runs" / each.name, run.settings_of(each.beta, each.seed, judge, steps=11)
+        folder, settings = tmp_path / "runs" / each.name, run.settings_of(each, judge, steps=11)
         folder.mkdir(parents=True)
         (folder / "run.db").write_bytes(b"of a process that was killed")
         run.run_once(folder, settings)
