@@ -52,7 +52,7 @@ def _monitor_scores(monitor: Monitor, watched: Watched) -> Scores:
     if not train.runs:
         return result
     chosen = train.chosen()
-    result |= {"threshold": chosen, "train": _at(train, chosen), "test": _at(test, chosen), "held_out": _at(held_out, chosen)}
+    result |= {"threshold": _finite(chosen), "train": _at(train, chosen), "test": _at(test, chosen), "held_out": _at(held_out, chosen)}
     kinds = sorted({run.kind for run in test.runs})
     result["kinds"] = {kind: _at(test.only(lambda run, kind=kind: run.kind == kind), chosen) for kind in kinds}  # type: ignore[misc]
     if monitor.published is not None:
@@ -158,7 +158,7 @@ def monitors(scores: Scores) -> list[str]:
             continue
         test, held = own["test"], own["held_out"]
         cells = [
-            f"{own['threshold']:.3g}",
+            "none" if own["threshold"] is None else f"{own['threshold']:.3g}",
             _percent(own["train"]["false"][:1]),
             _percent(test["false"]),
             _percent(test["caught"]),
@@ -284,8 +284,8 @@ def _steps(values: Sequence[float | None]) -> str:
 
 
 def _spread(values: Sequence[float | None], written: Callable[[float], str], unit: str) -> str:
-    """A figure, and its interval where there is one; a dash where it is not known."""
+    """A figure, and its interval where it is not a point; a dash where it is not known."""
     if values[0] is None:
         return "–"
-    known = [written(value) for value in values if value is not None]
-    return f"{known[0]}{unit}" + (f" ({known[1]} to {known[2]})" if len(known) == 3 else "")
+    figure, *interval = [written(value) for value in values if value is not None]
+    return f"{figure}{unit}" + (f" ({interval[0]} to {interval[1]})" if len(set(interval)) == 2 else "")

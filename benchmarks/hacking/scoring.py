@@ -132,8 +132,8 @@ class Watched:
         return [(threshold, score_of(self.at(threshold))) for threshold in self.thresholds()]
 
     def chosen(self) -> float:
-        """The threshold with the most caught among those with few enough false alarms; of equal ones the highest."""
-        allowed = [(score.caught, threshold) for threshold, score in self.curve() if score.false <= MOST_FALSE]
+        """The threshold with the least mean delay among those with few enough false alarms; of equal ones the highest."""
+        allowed = [(-score.delay, threshold) for threshold, score in self.curve() if score.false <= MOST_FALSE]
         return max(allowed)[1]
 
 

@@ -103,7 +103,7 @@ def test_a_threshold_is_chosen_by_what_it_catches_among_few_false_alarms() -> No
     watched = Watched([*hacked, *healthy], [loud] * 10 + noisy)
     assert watched.thresholds() == [0.0, 1.0, 2.0, 3.0, float("inf")]
     assert score_of(watched.at(2.0)).false == 2 / 20
-    assert watched.chosen() == 2.0  # 1.0 catches as many with half of all runs false; 3.0 and more catch none
+    assert watched.chosen() == 2.0  # 1.0 is as early with half of all runs false; 3.0 and more catch none
     assert score_of(watched.at(2.0)).delay == -5
 
 
