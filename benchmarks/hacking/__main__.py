@@ -94,7 +94,7 @@ def one(run: Planned, folder: Path) -> None:
     judges = folder / "reward-models"
     judges.mkdir(parents=True, exist_ok=True)
     judge = reward_model(run.judge, run.seed, judges / run.judge_name)
-    run_once(folder / "runs" / run.name, settings_of(run.beta, run.seed, judge))
+    run_once(folder / "runs" / run.name, settings_of(run, judge))
 
 
 def gathered(folder: Path) -> list[data.Run]:

@@ -54,10 +54,10 @@ SIGNALS = {
 """The columns of the data that are metrics of the step itself; ``step_gold`` is the gold of its own 64 responses."""
 
 
-def settings_of(run: Planned, judge: Path, steps: int = STEPS) -> dict[str, Any]:
+def settings_of(run: Planned, judge: Path) -> dict[str, Any]:
     """What differs from the recipe ``world``."""
     component = {"kind": "reward_model", "name": "sentiment", "model": str(judge), "weight": 1.0}
-    own = {"ppo.kl_coef": run.beta, "ppo.learning_rate": run.rate, "ppo.steps": steps, "reward.components": [component]}
+    own = {"ppo.kl_coef": run.beta, "ppo.learning_rate": run.rate, "ppo.steps": STEPS, "reward.components": [component]}
     return {**SETTINGS, **own, "engine.seed": run.seed, "engine.threads": 1, "engine.checkpoint_every": 0}
 
 

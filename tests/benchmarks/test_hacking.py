@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +24,10 @@ from rlhf_studio.runs.reader import RunReader
 STEPS = 30
 
 
-def told(gold: Sequence[float], score: Sequence[float], second: Sequence[float] | None = None) -> Truth:
+def told(gold: np.ndarray, score: np.ndarray, second: np.ndarray | None = None) -> Truth:
     """What gold says of series whose standard errors are all 0.02 (gold) and 0.1 (reward)."""
     count = len(gold)
-    arrays = (np.array(gold, float), np.array(gold if second is None else second, float), np.full(count, 0.02))
-    return truth(*arrays, np.array(score, float), np.full(count, 0.1))
+    return truth(gold, gold if second is None else second, np.full(count, 0.02), score, np.full(count, 0.1))
 
 
 RISING = np.linspace(0, 3, STEPS)
@@ -111,9 +109,9 @@ def test_intervals_against_the_closed_form_and_by_reward_model() -> None:
     outcomes = [Outcome("in time", 2)] * 60 + [Outcome("missed", 20)] * 40
     low, high = intervals(table_of(outcomes), range(100))[1]
     half = 1.96 * np.sqrt(0.6 * 0.4 / 100)  # of a share of 0.6 among 100 independent runs
-    assert (low, high) == (pytest.approx(0.6 - half, abs=0.02), pytest.approx(0.6 + half, abs=0.02))
+    assert [low, high] == pytest.approx([0.6 - half, 0.6 + half], abs=0.02)
     alike = intervals(table_of(outcomes), [number // 20 for number in range(100)])[1]  # five clusters: three with 1, two with 0
-    assert alike == (pytest.approx(0.2), pytest.approx(1.0))
+    assert list(alike) == pytest.approx([0.2, 1.0])
     assert intervals(table_of([Outcome("silent", None)] * 4), range(4))[0] == (0.0, 0.0)
     assert np.isnan(intervals(table_of([Outcome("silent", None)] * 4), range(4))[1]).all()
 
@@ -132,7 +130,7 @@ def test_no_monitor_sees_what_it_is_not_told_nor_what_comes_later() -> None:
     assert seen[-1] == (STEPS, {"score", "step_gold"})
 
 
-def columns(**given: Sequence[float] | float) -> Series:
+def columns(**given: np.ndarray | float) -> Series:
     """A run of which every column that is not given is 1."""
     names = ("score", "score_std", "score_max", "kl", "entropy", "length", "length_std", "score_length", "at_ceiling", "doctor_blind")
     flat = {name: np.ones(STEPS) for name in (*names, "doctor_gold", "step_gold", "step_gold_se", published.DRIFT)}
@@ -232,13 +230,13 @@ def test_two_tiny_runs_through_the_whole(tmp_path: Path, monkeypatch: pytest.Mon
     """Trained, gone on with after a kill, gathered, judged; and the training is bit for bit that of a run without fresh answers."""
     planned = [Planned(Judge("word-strong", "word", 0.7), 0.0, 1e-4, part, 7 + seed) for seed, part in enumerate(("train", "test"))]  # type: ignore[arg-type]
     monkeypatch.setattr(command, "planned_runs", lambda: planned)
-    monkeypatch.setattr(data, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(run, "STEPS", 11)
     for each in planned:
         judge = reward_model(each.judge, each.seed, tmp_path / "reward-models" / each.judge_name, pairs=64)
-        folder, settings = tmp_path / "runs" / each.name, run.settings_of(each, judge, steps=11)
+        folder, settings = tmp_path / "runs" / each.name, run.settings_of(each, judge)
         folder.mkdir(parents=True)
         (folder / "run.db").write_bytes(b"of a process that was killed")
-        run.run_once(folder, settings)
+        command.one(each, tmp_path)
     metrics = [value for _, value in RunReader(folder).metrics_since(0)]
     config = run.config_of(settings)
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
@@ -246,7 +244,7 @@ def test_two_tiny_runs_through_the_whole(tmp_path: Path, monkeypatch: pytest.Mon
         alone = trainer.step().metrics
         assert {name: alone[name] for name in run.SIGNALS.values()} == {name: metrics[step][name] for name in run.SIGNALS.values()}
     before = (folder / run.ROWS).read_bytes()
-    run.run_once(folder, settings)  # finished: nothing is done again
+    assert command.train(planned, tmp_path, jobs=2) == 0  # finished: nothing is done again
     assert (folder / run.ROWS).read_bytes() == before
     runs = command.gathered(tmp_path)
     data.write(runs, tmp_path / "results", len(planned))
