@@ -62,6 +62,7 @@ JUDGES = (
     Judge("brevity-strong", "brevity", 0.12),
     Judge("brevity-weak", "brevity", 0.06),
 )
+ONE_OF_EACH = ("sound", "word-strong", "marks-strong", "length-strong", "brevity-strong")
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,11 @@ class Planned:
 
 
 def planned_runs() -> list[Planned]:
-    """All runs. Those of the training part come first, so that an unfinished benchmark has thresholds."""
+    """All runs, one reward model of every kind before the others of its kind, so that an unfinished benchmark has something of each."""
     runs = []
     for part, seeds in SEEDS.items():
         judges = [judge for judge in JUDGES if (judge.kind == HELD_OUT) == (part == "held out")]
         for seed in seeds:
             for place, judge in enumerate(judges):
                 runs += [Planned(judge, beta, RATES[(place + turn + seed) % len(RATES)], part, seed) for turn, beta in enumerate(BETAS)]
-    return runs
+    return sorted(runs, key=lambda run: (run.judge.name not in ONE_OF_EACH, JUDGES.index(run.judge)))

@@ -49,7 +49,7 @@ def _about(run: Run) -> dict[str, Any]:
 def _monitor_scores(monitor: Monitor, watched: Watched) -> Scores:
     train, test, held_out = (watched.only(lambda run, part=part: run.part == part) for part in ("train", "test", "held out"))  # type: ignore[misc]
     result: Scores = {"family": monitor.family, "gold": monitor.gold}
-    if not train.runs:
+    if not any(run.onset is not None for run in train.runs):  # nothing to choose a threshold by
         return result
     chosen = train.chosen()
     result |= {"threshold": _finite(chosen), "train": _at(train, chosen), "test": _at(test, chosen), "held_out": _at(held_out, chosen)}
