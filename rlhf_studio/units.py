@@ -50,11 +50,21 @@ def duration(seconds: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """A score in a sentence: two decimals and a real minus sign, rounded as the pages' ``number`` rounds (halves away from 0)."""
+    """A score in a sentence: two decimals and a real minus sign."""
+    return number_text(value, 2)
+
+
+def decimals(size: float) -> int:
+    """How many decimals are needed beside numbers of this size, as the pages' ``decimals``: what they do not show is noise there."""
+    return 0 if size >= 100 else 2 if size >= 0.1 or size == 0 else 3 if size >= 0.01 else 4 if size >= 0.001 else 6
+
+
+def number_text(value: float, digits: int) -> str:
+    """A number with ``digits`` decimals and a real minus sign, rounded as the pages' ``number`` rounds (halves away from 0)."""
     if not isfinite(value):
         return str(value).replace("-", "−")
     size = Decimal(float(f"{abs(value):.12g}"))  # what a sum's last bits say is noise, and decides no half
-    text = f"{size.quantize(Decimal('0.01'), ROUND_HALF_UP, Context(prec=400))}"
+    text = str(size.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, Context(prec=400)))
     return f"−{text}" if value < 0 and float(text) else text
 
 

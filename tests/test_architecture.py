@@ -20,6 +20,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 600, 60
 ROOMS = """
 config:
 exit_codes:
+language:
 ppo:
 regular:
 system:
@@ -161,7 +162,7 @@ def uses_no_private_name(path: Path) -> None:
 
 def follows_the_import_rules(path: Path) -> None:
     layer = layer_of(path)
-    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "regular", "system", "token_texts", "units", "visible"}
+    allowed = MAY_IMPORT[layer] | {layer.replace("/", "."), "language", "regular", "system", "token_texts", "units", "visible"}
     if layer.startswith("engine"):
         allowed = allowed | {f"engine.{path.stem}" for path in (PACKAGE / "engine").glob("*.py")}
     for name in imports(path):

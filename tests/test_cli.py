@@ -36,6 +36,7 @@ def test_train_show_resume_stop(settings: Path, tmp_path: Path, capsys: pytest.C
     assert main(["train", "--config", str(settings), "--run-dir", str(run_dir), "--ppo.steps", "3", "--ppo.kl_coef=0.2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"run folder: {run_dir}"
+    assert "The page does not show it" in lines[1] and "RLHF_STUDIO_WORKSPACE" in lines[1]
     assert any(line.startswith("step 3/3") for line in lines)
     config = RunReader(run_dir).config()
     assert (config.ppo.steps, config.ppo.kl_coef) == (3, 0.2)

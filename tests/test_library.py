@@ -302,8 +302,14 @@ def test_a_program_that_ends_or_fails_says_so(
         next(fails.train())
     status = RunReader(tmp_path / "failed").status()
     assert status.state == "failed" and "ZeroDivisionError" in status.cause
-    with pytest.raises(RunEnded, match="has ended"):
+    with pytest.raises(RunEnded, match="has ended.*ZeroDivisionError"):
         list(fails.train())
+    late = build(folder, ppo={**PPO, "steps": 1}, engine=engine)  # its last step fails after the policy has learned
+    monkeypatch.setattr(late.trainer, "record", lambda rollout, stats: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        next(late.train())
+    with pytest.raises(RunEnded, match="the last step failed .ZeroDivisionError"):
+        list(late.train())
     watches = {**engine, "watch_prompts": 1}
     with pytest.raises(RewardError, match="ZeroDivisionError"):  # before the first step, for the watched prompts
         build(folder, lambda p, r: 1 / 0, run_dir=tmp_path / "at-first", engine=watches)

@@ -92,7 +92,7 @@ def test_the_wheel_records_other_trainers_without_torch_and_names_what_is_missin
     command = programs / "rlhf-studio"
     shown = run(command, "runs", "show", folder, cwd=tmp_path)
     assert "step         3" in shown and "finished" in shown
-    assert "Not checked" in run(command, "doctor", folder, cwd=tmp_path)
+    assert "not checked" in run(command, "doctor", folder, cwd=tmp_path)
     for arguments, package in ((), "gradio"), (("train", "--recipe", "world"), "torch"), (("check",), "torch"):
         done = subprocess.run([command, *arguments], cwd=tmp_path, capture_output=True, text=True)
         (line,) = done.stderr.splitlines()

@@ -26,10 +26,6 @@ OF_SETTINGS = "settings-"
 """With this begin the names of the checks of a configuration, which need no step: their ``since`` is 0 for what a run began with."""
 
 
-NOT_CHECKED = "Not checked, because "
-"""With this begin a verdict's notes on what could not be looked at: they say nothing of the run."""
-
-
 @dataclass(frozen=True)
 class Evidence:
     """A place where a person can see for themselves. What is None does not narrow the place down.
@@ -83,6 +79,18 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class NotChecked:
+    """Checks that could not be made of a run, all for one cause; ``titles`` are what they would have said."""
+
+    cause: str
+    titles: list[str]
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.cause}: {'; '.join(self.titles)}."
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the run came to, in one sentence.
 
@@ -94,6 +102,7 @@ class Verdict:
         in_counts: the same of a run that has ended, in counts of answers (:mod:`rlhf_studio.analysis.doctor.in_counts`); empty where
             they would not say it.
         changes: settings, by dotted name, that the next run should try where this one learned nothing; empty where none stands out.
+        not_checked: what could not be looked at, of a run that another program has recorded; it says nothing of the run.
     """
 
     kind: VerdictKind
@@ -103,6 +112,7 @@ class Verdict:
     since: int = 0
     in_counts: str = ""
     changes: dict[str, Any] = field(default_factory=dict)
+    not_checked: list[NotChecked] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -149,8 +159,8 @@ class Gap:
 
     Attributes:
         step, sample: which response.
-        first, second: names of what is compared: ``score`` and ``gold``, or two reward components.
-        first_value, second_value: their values.
+        first, second: their names: ``score`` and ``gold``.
+        first_value, second_value: what they say.
         response: its text.
     """
 

@@ -18,7 +18,7 @@ from rlhf_studio.attach.arrays import to_numpy
 from rlhf_studio.attach.loops import give_rewards
 from rlhf_studio.attach.session import Session
 from rlhf_studio.attach.steps import Response
-from rlhf_studio.runs.means import mean_metrics
+from rlhf_studio.runs.means import mean_metrics, part_metrics
 from rlhf_studio.runs.messages import text_of
 
 REWARDS, GENERATE, LOGPROBS, LOSS = (
@@ -260,7 +260,4 @@ def _over_all(weighted: np.ndarray, names: Sequence[str], each: int) -> dict[str
     rows = np.flatnonzero(~np.isnan(weighted).all(axis=1))
     prompts = (rows // each).tolist() if each > 0 and len(weighted) % each == 0 else None
     metrics = mean_metrics("objective/scores", np.nansum(weighted[rows], axis=1), prompts)
-    for column, name in enumerate(names):
-        own = weighted[:, column][~np.isnan(weighted[:, column])]
-        metrics |= {f"reward/{name}": float(own.mean())} if len(own) else {}
-    return metrics
+    return metrics | part_metrics([dict(zip(names, row, strict=True)) for row in weighted.tolist()])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
 from rlhf_studio.token_texts import words_of
-from rlhf_studio.visible import text_of, visible
+from rlhf_studio.visible import say, text_of, visible
 
 TEXTS_ALONE = (
     "Some responses are texts alone: the inspector shows them cut at words, and their lengths count words. "
@@ -81,6 +83,7 @@ class Session:
         after: int | None = 0,
         began: float | None = None,
         unclosed: str = UNCLOSED,
+        title: str = "",
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -92,10 +95,12 @@ class Session:
             after: the last step that was made before now; None where the first one has been made too, and nobody knows how long it took.
             began: when the training began, by :meth:`now`; None for now.
             unclosed: as of :class:`~rlhf_studio.attach.recording.Recording`.
+            title: the run's name where a person gave none; empty for ``source``.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
-        config, own = config_of(stage, given, self._name or source, total, base)
+        name = self._name or title or source
+        config, own = config_of(stage, given, name, total, base)
         # The fast tokenizers refuse to be used in two threads at once: the recording has its own.
         tokenizer, why = _own_copy(getattr(self.tokenizer, "tokenizer", self.tokenizer))
         self._texts = TokenTexts(tokenizer)
@@ -106,8 +111,10 @@ class Session:
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
         # The log is there from the start: its block holds another line when the disk is full.
         files = {paths.TRAINER: as_json(facts), paths.LOG: f"Recorded from {visible(source, lines=False)}.\n".encode()}
-        create_run(folder, config, name=self._name or source, origin=origin, files=files)
+        create_run(folder, config, name=name, origin=origin, files=files)
         self.recording = Recording(folder, self.guard, controls, device, unclosed)
+        hint = paths.where_shown(folder, Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")))
+        say(f"RLHF Studio records this training: {folder}. {hint}".rstrip(), sys.stderr)
         self.recording.plan(max(0, total))
         kept = f"; all of its settings are in {paths.TRAINER} of the run" if facts else ""
         self.recording.event(EventRecord("info", "attach", f"Recorded from {source}{kept}."))
@@ -173,7 +180,7 @@ class Session:
             cause = ""
             if isinstance(error, KeyboardInterrupt):
                 state, cause = "stopped", "Stopped from the keyboard."
-            elif error is not None:
+            elif error is not None and not (isinstance(error, SystemExit) and not error.code):  # sys.exit() and sys.exit(0) are no failures
                 state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(text_of(error))[:500]}"
             recording.close(state, cause)
 

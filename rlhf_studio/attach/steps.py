@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlhf_studio.runs.means import ERRORS, mean_metrics
+from rlhf_studio.runs.means import ERRORS, mean_metrics, part_metrics
 from rlhf_studio.runs.records import EventRecord, RolloutRecord, StepRecord, TokenRecord
 from rlhf_studio.token_texts import GrowingText, remembering, words_of
 
@@ -192,8 +192,7 @@ def metrics_of(responses: Sequence[Response]) -> dict[str, float]:
             np.array([-response.arrays["logprobs"].sum() for response in responses if "logprobs" in response.arrays])
         ),
     }
-    for name in dict.fromkeys(name for response in responses for name in response.parts):
-        metrics[f"reward/{name}"] = _mean(np.array([response.parts.get(name, math.nan) for response in responses], np.float64))
+    metrics |= part_metrics([response.parts for response in responses])
     prompts = [_prompt_of(response) for response in responses]
     for name, values in (("objective/scores", scores), ("gold/score", gold)):
         rows = np.flatnonzero(~np.isnan(values))

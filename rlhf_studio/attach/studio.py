@@ -16,6 +16,7 @@ from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import walk_fields
+from rlhf_studio.runs.create import this_program
 from rlhf_studio.runs.errors import PROGRAM_ENDED
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.visible import refuse_hidden, visible
@@ -40,7 +41,7 @@ class Studio:
     here), it ends with one warning, and the training goes on. Of several processes the first (rank 0) records, its own responses alone.
 
     Args:
-        run: a name for people; empty takes the name of the trainer.
+        run: a name for people; empty takes the name of the trainer, or of the program's file for a loop of one's own.
         workspace: the folder of runs that the app shows; None takes ``RLHF_STUDIO_WORKSPACE``, or ``workspace`` in this folder.
         tokenizer: anything with ``decode``: it gives the texts of tokens. A Trainer's own is taken where none is given.
         config: settings of a loop of one's own by our dotted names, such as ``{"ppo.kl_coef": 0.05}``.
@@ -208,7 +209,9 @@ class Studio:
         without = {"ppo.advantage": "rloo", "ppo.responses_per_prompt": 2}
         base = {} if has_critic or "ppo.advantage" in self._config else without
         known: dict[str, Any] = {"facts": self._config, "controls": self._controls, "total": self._total}
-        self._session.begin("a loop of one's own", "ppo", self._config, base, **known, after=None, unclosed=UNCLOSED)
+        program = this_program()
+        known["title"] = f"Training loop ({program})"
+        self._session.begin(program, "ppo", self._config, base, **known, after=None, unclosed=UNCLOSED)
 
     def asked(self, control: Control) -> bool:
         """Whether a person has asked for it on the page: ``stop`` (end your loop then), or ``checkpoint``, which is true once.

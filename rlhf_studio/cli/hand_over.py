@@ -70,7 +70,7 @@ def _settings(options: argparse.Namespace) -> StageConfig:
 
     reader = RunReader(options.folder)
     if (origin := reader.origin()).only_read:
-        who = f"was read from {origin.imported}" if origin.kind == "log" else f"is trained by {origin.trained_by}"
+        who = f"was {origin.told}"
         message = f"the run {options.folder.name} {who}, so its model, prompts and rewards are not here: name them in a file of settings, "
         raise ConfigError([Problem("", f"{message}perhaps begun with 'runs config RUN', and hand that over with --config FILE")])
     return as_seen_from(reader.config(), reader.working_folder())

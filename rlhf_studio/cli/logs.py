@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rlhf_studio.cli.options import Subcommands, default_workspace
+from rlhf_studio.cli.options import Subcommands, default_workspace, say_run
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.visible import say
@@ -43,7 +43,7 @@ def _open_log(options: argparse.Namespace) -> int:
     if options.follow:
         return _follow(options, name)
     opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer)
-    say(f"run: {options.workspace / 'runs' / opened.run_id}")
+    say_run("run", options.workspace / "runs" / opened.run_id)
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     for note in opened.notes:
         say(note)
@@ -71,7 +71,7 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     say(f"Following {options.file}; Ctrl-C ends it.")
 
     def begun(run_dir: Path) -> None:
-        say(f"run: {options.workspace / 'runs' / run_dir.name}")
+        say_run("run", options.workspace / "runs" / run_dir.name)
 
     def waiting(why: str) -> None:
         say(f"No rollouts yet. {why}")

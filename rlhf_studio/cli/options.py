@@ -165,3 +165,10 @@ def workspace_of(options: argparse.Namespace) -> Path:
 def default_workspace() -> Path:
     """Where runs are kept unless told otherwise."""
     return Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace"))
+
+
+def say_run(label: str, run_dir: Path) -> None:
+    """Say where a run lies and, where the page would not show it, what to do about that."""
+    say(f"{label}: {run_dir}")
+    if hint := paths.where_shown(run_dir, default_workspace()):
+        say(hint)

@@ -7,7 +7,15 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlhf_studio.cli.options import Subcommands, add_folder_command, configuration_of, default_workspace, permissions_of, print_notes
+from rlhf_studio.cli.options import (
+    Subcommands,
+    add_folder_command,
+    configuration_of,
+    default_workspace,
+    permissions_of,
+    print_notes,
+    say_run,
+)
 from rlhf_studio.config import Permissions, StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
@@ -73,7 +81,7 @@ def start_run(config: StageConfig, run_dir: Path | None, permissions: Permission
     from rlhf_studio.runs.create import remove_unstarted
 
     run_dir = prepare_run(config, run_dir, permissions, name)
-    say(f"run folder: {run_dir}")
+    say_run("run folder", run_dir)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
         say(f"nothing was trained: {run_dir} was removed again")

@@ -30,6 +30,7 @@ from rlhf_studio.inputs.families import family_problem
 from rlhf_studio.library.given import FunctionReward, Reward, prompts_from, scores_of
 from rlhf_studio.library.recording import RunEnded, begin_run, refuse_unrecordable
 from rlhf_studio.trl.table import name_trl_in_errors
+from rlhf_studio.visible import text_of
 
 name_trl_in_errors()
 
@@ -105,6 +106,7 @@ class PPOTrainer:
         self.trainer, self._run = trainer, run
         if run is not None:
             run.end_with(self)
+        self._failure: Exception | None = None
         self._fresh: list[Samples] = []  # of the policy as it is now
 
     @property
@@ -145,13 +147,14 @@ class PPOTrainer:
 
         When somebody asks on the page that the run stops, there are no more.
 
-        Raises ValueError when no reward was given; :class:`RunEnded` where the recording has ended before, as by an error in a step.
+        Raises ValueError when no reward was given; :class:`RunEnded` where the recording has ended before, or a step has failed in the end.
         """
         if not self.trainer.models.scorer.components:
             raise ValueError("there is no reward: give one to build_trainer, or call sample and step with scores of your own")
-        if not self.trainer.finished:
-            self._not_ended()
+        if self.trainer.finished and self._failure is not None:
+            raise RunEnded(f"the last step failed ({type(self._failure).__name__}: {text_of(self._failure)}); build a new trainer")
         while not self.trainer.finished:
+            self._not_ended()
             self._fresh.clear()
             try:
                 yield self._step(None)
@@ -169,6 +172,13 @@ class PPOTrainer:
         self.trainer.models.tokenizer.save_pretrained(folder)
 
     def _step(self, given: tuple[Samples, Scores] | None) -> dict[str, float]:
+        try:
+            return self._try_step(given)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _try_step(self, given: tuple[Samples, Scores] | None) -> dict[str, float]:
         if self._run is None:
             samples, scores = given or (None, None)
             return self.trainer.step(samples, scores).metrics
@@ -182,7 +192,8 @@ class PPOTrainer:
 
     def _not_ended(self) -> None:
         if self._run is not None and self._run.ended:
-            raise RunEnded(f"the run in {self._run.run_dir} has ended; build a new trainer")
+            why = f" ({self._run.failure})" if self._run.failure else ""
+            raise RunEnded(f"the run in {self._run.run_dir} has ended{why}; build a new trainer")
 
     def _not_after_the_end(self) -> None:
         steps = self.trainer.config.ppo.steps

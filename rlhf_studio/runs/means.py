@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +29,19 @@ def mean_metrics(name: str, values: np.ndarray, prompts: Sequence[Hashable] | No
     if name == "objective/scores":
         metrics |= {"objective/scores_min": float(values.min()), "objective/scores_max": float(values.max())}
         metrics |= {"objective/scores_std": float(values.std(ddof=1))} if len(values) > 1 else {}
+    return metrics
+
+
+def part_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """``reward/NAME`` for each part of the reward: its mean over the responses that have it; nothing of a part that none has.
+
+    Args:
+        parts: of each response its parts by name; NaN as if it were not there.
+    """
+    metrics: dict[str, float] = {}
+    for name in dict.fromkeys(name for own in parts for name in own):
+        values = [own[name] for own in parts if not math.isnan(own.get(name, math.nan))]
+        metrics |= {f"reward/{name}": float(np.mean(values))} if values else {}
     return metrics
 
 

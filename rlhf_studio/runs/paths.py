@@ -87,6 +87,17 @@ def run_dir(workspace: Path, run_id: str) -> Path:
     return path
 
 
+def where_shown(folder: Path, workspace: Path) -> str:
+    """What to do so that the page shows the run in ``folder``, as a sentence; empty where it lies in ``workspace``, the usual one."""
+    place = Path(folder).absolute().parent
+    if place.resolve() == (Path(workspace) / RUNS).resolve():
+        return ""
+    if place.name == RUNS:
+        return f"To see it on the page, start that with RLHF_STUDIO_WORKSPACE={place.parent} (or --workspace)."
+    shown = Path(workspace).absolute() / RUNS
+    return f"The page does not show it: it shows the runs in {shown}, or those of another workspace, named in RLHF_STUDIO_WORKSPACE."
+
+
 def named_run(path: Path, workspace: Path) -> Path:
     """The folder that a person names by its path or, where there is no such path, by the id of a run in the workspace.
 

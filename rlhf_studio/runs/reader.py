@@ -190,7 +190,7 @@ class RunReader:
             result["scores"] = rows.spread(connection, SUMMARY_METRICS["score"], MOST_SPREAD)
             worked = rows.last_value(connection, "time/elapsed")
         until = run.ended_at if run.ended_at is not None else beat if beat is not None else time.time()
-        began = None if run.origin.kind == "log" else run.started_at
+        began = None if run.origin.kind == "log" and not run.origin.followed else run.started_at
         result["elapsed"] = worked if worked is not None else None if began is None else max(0.0, until - began)
         return result
 

@@ -234,9 +234,12 @@ class Origin:
         sweep: id that all runs of one sweep share; empty for none.
         imported: the name of the file that a run's records were read from, or of the trainer that records it (``attach``); such a run
             cannot be trained here. Empty for runs of our own.
+        log_of: the program that wrote the log, such as ``TRL``; empty where its form does not tell, and for all that is no log.
         settings_known: false for an imported run whose log does not give all settings: the others are defaults that nobody chose.
         settings_given: of such a run the dotted names of the settings that its log gives; empty otherwise.
-        controls: of a run that another trainer records, what can be asked of it: some of ``stop`` and ``checkpoint``. None for all others.
+        controls: of a run that another trainer records, what can be asked of it: some of ``stop`` and ``checkpoint``; ``stop`` alone of a
+            log that is followed while it grows. None for all others.
+        followed: whether it is such a log.
         program: the name of somebody's own program that trains the run with our engine (``library``, ``trl.program``): its prompts and
             rewards are in that program alone, and its process is not ours to end. Empty for all others.
         words: whether its responses came as texts without tokens and are cut at words: its lengths count words then, see :attr:`unit`.
@@ -247,6 +250,8 @@ class Origin:
     changes: dict[str, Any] = field(default_factory=dict)
     sweep: str = ""
     imported: str = ""
+    log_of: str = ""
+    followed: bool = False
     settings_known: bool = True
     settings_given: list[str] = field(default_factory=list)
     controls: list[str] | None = None
@@ -254,17 +259,22 @@ class Origin:
     words: bool = False
 
     @property
+    def made(self) -> str:
+        """How it was made from its parent, in the words of every page, report and command: from a checkpoint, or from the beginning."""
+        return "" if not self.parent else "varied from" if self.parent_step is None else "forked from"
+
+    @property
     def kind(self) -> Kind:
         """Who trains the run; everything that is said of where a run comes from begins here."""
         if self.imported:
-            return "log" if self.controls is None else "watched"
+            return "log" if self.controls is None or self.followed else "watched"
         return "program" if self.program else "studio"
 
     @property
     def only_read(self) -> str:
         """Why nothing here can train this run or go on with it, as the end of a sentence about it; empty where something can."""
         return {
-            "log": f"was read from {self.imported}: there is no model to train. Start a new run.",
+            "log": f"was {self.told}: there is no model to train. Start a new run.",
             "watched": f"is recorded from {self.imported}, outside this app: its model is not here. Start a new run.",
             "program": f"was made by {self.program}, which has its prompts and rewards: run that again, or start a new run from the policy "
             "in one of its checkpoints.",
@@ -284,7 +294,7 @@ class Origin:
 
     @property
     def trained_by(self) -> str:
-        """The program or trainer in whose own process the run is trained; empty for runs that an engine of ours trains."""
+        """The program or trainer in whose own process the run is trained, or the log that a process not of ours follows; else empty."""
         return self.program or (self.imported if self.controls is not None else "")
 
     @property
@@ -295,7 +305,8 @@ class Origin:
     @property
     def told(self) -> str:
         """Who trains the run, in a few words below its name; empty where an engine of ours does."""
-        kinds = {"log": f"read from {self.imported}", "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
+        log = f"read from {self.imported}{f' ({self.log_of})' if self.log_of else ''}{' as it grows' if self.followed else ''}"
+        kinds = {"log": log, "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
         return kinds.get(self.kind, "")
 
     @property

@@ -120,9 +120,11 @@ class RunRow:
 
 def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
-    texts = (origin.parent, origin.sweep, origin.imported, origin.program)
+    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program)
     known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
-    if not all(isinstance(name, str) for name in known) or {type(origin.settings_known), type(origin.words)} != {bool}:
+    if not all(isinstance(name, str) for name in known) or {
+        type(flag) for flag in (origin.settings_known, origin.words, origin.followed)
+    } != {bool}:
         raise ValueError("the run's origin has other kinds of values than it should")
     check_whole(*(() if origin.parent_step is None else (origin.parent_step,)))
     return origin

@@ -63,6 +63,7 @@ from rlhf_studio.ui.scoring.playground import RewardPlayground
 from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
+from rlhf_studio.ui.serving.spoken import words_route
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage
@@ -320,7 +321,8 @@ def _serve(demo: gr.Blocks, workspace: Workspace, access: Access, host: str, por
     """The served app and its address. Raises OSError where the port cannot be used."""
     demo.queue(default_concurrency_limit=20, max_size=100, api_open=False)
     listening = listening_socket(host, port)
-    routes = [download_route(workspace), health_route(), agents_route(programs_of(demo), access, mcp, tool_prefix(os.environ))]
+    agents = agents_route(programs_of(demo), access, mcp, tool_prefix(os.environ))
+    routes = [download_route(workspace), health_route(), words_route(), agents]
     served = AppServer(web_app(demo, access, workspace.root, routes, login_of(os.environ), mcp=mcp), listening)
     served.start()
     return served, address_of(host, listening.getsockname()[1])

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 from starlette.responses import HTMLResponse
 
+from rlhf_studio.language import N_, TAGS, language
+
 ASSETS = Path(__file__).resolve().parent / "assets"
 
 # The stylesheets of each page, in the order in which their rules follow each other.
@@ -81,7 +83,7 @@ _TEMPLATES = {
 }
 
 _SMALL_PAGE = """<!doctype html>
-<html lang="en">
+<html lang="{lang}">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>RLHF Studio</title>
@@ -99,6 +101,13 @@ li {{ margin: 0.5rem 0 }}
 """
 Link = tuple[str, str]
 """Words, and the address that they lead to."""
+
+LATE = (
+    N_("This page takes long to open. The app is asked again; a reload may help."),
+    N_("Reload the page"),
+    N_("This page could not load its scripts. Reload it; if that does not help, restart the app."),
+)
+"""What :data:`_BOOTSTRAP` says, which is translated with the page (:func:`.serving.spoken.in_language`)."""
 
 _IMPORTED = re.compile(r'^(?:import|\}) .*from "(\.[^"]+)";$', re.MULTILINE)
 
@@ -160,6 +169,9 @@ const open = async () => {
     await address.turn(PAGE);
     SCRIPTS.forEach(preload);
     await shown;
+    const { words } = document.documentElement.dataset;
+    const learned = () => import(asset("shared/language.js")).then(({ learn }) => learn(root + "/words/" + words));
+    if (words) await again(learned).catch(console.error);
     clearTimeout(late);
     late = setTimeout(sayLate, LATE);
     const scripts = [asset(ENTRY), asset("shared/visit.js")].map((name) => again(() => import(name)));
@@ -231,7 +243,7 @@ def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
     """What people see whom an address leads nowhere: a page that says ``text``, with ``links`` to where they can go on; one without an
     address is left out. Of what is given, nothing is markup."""
     written = "".join(f'<li><a href="{escape(address)}">{escape(words)}</a></li>' for words, address in links if address)
-    return HTMLResponse(_SMALL_PAGE.format(text=escape(text), links=written), status, {"Cache-Control": "no-store"})
+    return HTMLResponse(_SMALL_PAGE.format(lang=TAGS[language()], text=escape(text), links=written), status, {"Cache-Control": "no-store"})
 
 
 @cache

@@ -106,6 +106,7 @@ RESET_ROUTES = ("/gradio_api/reset", "/gradio_api/reset/")
 FILE_ROUTE = "/gradio_api/file={path_or_url:path}"
 PAGE_ROUTES = ("/", "/config", "/config/")
 HEALTH_ROUTE = "/health"
+WORDS_ROUTE = "/words/{language}.json"
 
 # Gradio's own routes, as "METHOD /path". Nobody may use those that the pages do not need.
 ROUTES: dict[str, Role] = {
@@ -120,6 +121,7 @@ ROUTES: dict[str, Role] = {
     "GET /robots.txt": _ANYONE,
     # whether the app serves, asked by containers and proxies; the answer tells nothing else
     **{f"{method} {HEALTH_ROUTE}": _ANYONE for method in ("GET", "HEAD")},
+    **{f"{method} {WORDS_ROUTE}": _ANYONE for method in ("GET", "HEAD")},  # what the scripts say in another language
     # what an operator had made of a run: whoever may watch the run may have it
     **{f"{method} /exports/{{run}}/{{name}}": _VIEWER for method in ("GET", "HEAD")},
     # what the page says to the server

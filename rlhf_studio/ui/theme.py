@@ -11,7 +11,8 @@ from pathlib import Path
 import gradio as gr
 from gradio.themes import Base, Color
 
-FONT = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
+CJK = ("PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC")  # Chinese, after the Latin letters
+FONT = ("ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", *CJK, "sans-serif")
 FONT_MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "Liberation Mono", "monospace")
 
 INDIGO = Color(

@@ -101,7 +101,8 @@ def may(mode: str, who: str, function: str) -> bool:
 
 
 # Addresses: without a person's role they give the page's own files, and say whether the app serves.
-PUBLIC = frozenset(f"{method} {path}" for method in ("GET", "HEAD") for path in ("/", "/gradio_api/file={path_or_url:path}", "/health")) | {
+_READ = ("/", "/gradio_api/file={path_or_url:path}", "/health", "/words/{language}.json")
+PUBLIC = frozenset(f"{method} {path}" for method in ("GET", "HEAD") for path in _READ) | {
     f"GET {path}" for path in ("/assets/{path:path}", "/static/{path:path}", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt")
 }
 _ASKED = ("component_server", "run/{api_name}", "api/{api_name}", "reset", "call/{api_name}", "call/v2/{api_name}")

@@ -89,6 +89,7 @@ class Series:
 
     values: np.ndarray
     seed: int
+    first: dict[str, float | None] = field(default_factory=dict)
     last: dict[str, float | None] = field(default_factory=dict)
 
     def columns(self, names: list[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:

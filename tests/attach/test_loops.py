@@ -77,18 +77,22 @@ def test_what_a_step_gives_is_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert third.tokens is not None and third.tokens.response_ids.tolist() == [-1, -1]
     assert metrics[8]["objective/kl"] is None
     assert {"time/total", "time/elapsed"} <= metrics[8].keys() and "objective/scores" not in metrics[8]
-    (missing, *_) = [note for note in diagnose(reader).verdict.notes if note.startswith("Not checked")]
-    assert "numbers for it are not recorded" in missing and "no response ends by itself" not in missing
+    not_checked = {group.cause: group.titles for group in diagnose(reader).verdict.not_checked}
+    assert "the KL stays far above its target" in not_checked["Settings not all known"]
+    missing = not_checked["Numbers not recorded"]
+    assert "one phrase is taking over" in missing and "no response ends by itself" not in missing
     shown = json.loads(Details().read(reader, "run", "settings", 0, 0, reader.status()))["known"]
     assert shown == {"ppo.kl_coef": 0.2}  # no default that nobody chose
 
 
-def test_lengths_of_texts_alone_count_words(tmp_path: Path) -> None:
+def test_lengths_of_texts_alone_count_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/home/me/my_loop.py"])
     with Studio(workspace=tmp_path) as studio:
         studio.step(responses=["one two", "one two three four"], rewards=[0.0, 1.0])
     reader = only_run(tmp_path)
     assert reader.origin().unit == "words" and dict(reader.metrics_since(0))[1]["tokens/response_length"] == 3.0
     assert "lengths      in words" in show_text(show_values(reader.run_dir))
+    assert (reader.status().name, reader.origin().told) == ("Training loop (my_loop.py)", "recorded from my_loop.py")
 
 
 def test_the_kl_of_tokens_is_the_one_that_the_loop_uses(tmp_path: Path) -> None:
@@ -248,6 +252,15 @@ def test_errors_of_means_are_those_of_a_log_and_of_all_responses(tmp_path: Path)
 class Speechless(Exception):
     def __str__(self) -> str:
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "finished"), ("no data", "failed")])
+def test_a_program_that_exits_inside_its_loop_ends_as_it_says(tmp_path: Path, code: int | str, state: str) -> None:
+    with pytest.raises(SystemExit), Studio(workspace=tmp_path) as studio:
+        studio.step(responses=["a"])
+        sys.exit(code)
+    status = only_run(tmp_path).status()
+    assert status.state == state and ("no data" in status.cause) == (state == "failed")
 
 
 def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,8 @@ def test_a_replay_is_for_everybody_in_light_and_dark_and_on_a_phone(open_page: C
     page = open_page(f"?replay={REPLAYED}&at=20")
     player = page.locator(".rs-live .rs-replay")
     expect(player.locator(".rs-replay-step")).to_have_text("step 20 of 36")
+    head, play = page.locator(".rs-live .rs-head").bounding_box(), player.get_by_role("button", name="Play").bounding_box()
+    assert head["y"] + head["height"] <= play["y"] < 200, "it stands below the head of its run, on the first screen"
     wear(page, "light")
     wrong = violations(page, ".rs-live .rs-replay")
     wear(page, "dark")

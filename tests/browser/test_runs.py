@@ -85,8 +85,11 @@ def test_a_person_sorts_searches_and_hides_columns_and_finds_it_so_again(open_pa
 
 def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: Callable[..., Any], studio: Studio) -> None:
     page = the_three(open_page)
+    third = page.locator("[data-action=tick]").nth(2)
+    before = third.bounding_box()
     for number in range(3):
         page.locator("[data-action=tick]").nth(number).check()
+    assert third.bounding_box() == before, "what comes with a tick moves no row"
     page.get_by_role("button", name="Compare 3 runs").click()
     page.wait_for_function("[...document.querySelectorAll('.rs-runs .rs-plot')].filter((node) => node.data).length >= 4")
     assert "compare=" in page.url

@@ -172,6 +172,19 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     page.evaluate("async ([script, sent]) => (await import(script)).address.lead('live', sent)", [script, sent])
     page.wait_for_url("**/?tab=live&run=20261121-000000-abcdef")
 
+    # the language: chosen in the menu and remembered; a link may name another one
+    page.goto(f"{studio.url}?tab=learn")
+    menu.click()
+    page.get_by_role("button", name="中文").click()
+    tab(page, "学习").wait_for()
+    expect(page.get_by_role("button", name="代码导览")).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
+    page.goto(f"{studio.url}?tab=runs")
+    tab(page, "训练记录").wait_for()
+    page.goto(f"{studio.url}?tab=learn&lang=en")
+    expect(page.get_by_role("button", name="Tour of the code")).to_be_visible()
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+
 
 def test_a_read_only_app_opens_with_its_runs_and_offers_nothing_that_cannot_be_done(open_page: Callable[..., Any], tmp_path: Path) -> None:
     server = launch(tmp_path, mode=Mode.READ_ONLY)

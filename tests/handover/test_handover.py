@@ -169,9 +169,10 @@ def test_a_run_that_others_train_is_refused_in_one_sentence(tmp_path: Path, caps
     with Studio(run="mine", workspace=tmp_path) as studio:
         studio.step(responses=["a"])
         folder = studio.run_dir
+    capsys.readouterr()  # where the training is recorded
     main(["hand-over", str(folder), "--to", "verl", str(tmp_path / "out")])
     (line,) = capsys.readouterr().err.splitlines()
-    assert "is trained by a loop of one's own, so its model, prompts and rewards are not here" in line and "--config FILE" in line
+    assert "was recorded from " in line and "so its model, prompts and rewards are not here" in line and "--config FILE" in line
 
 
 def test_the_prompts_are_those_of_the_run(tmp_path: Path) -> None:

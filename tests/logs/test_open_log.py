@@ -344,7 +344,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["open-log", str(path), "--name", "theirs", "--workspace", str(tmp_path / "w")]) == 0
     output = capsys.readouterr().out
     (folder,) = (tmp_path / "w" / "runs").iterdir()
-    assert output.startswith(f"run: {folder}\n1 steps, 1 responses\n") and RunReader(folder).status().name == "theirs"
+    hint = f"To see it on the page, start that with RLHF_STUDIO_WORKSPACE={tmp_path / 'w'} (or --workspace)."
+    assert output.startswith(f"run: {folder}\n{hint}\n1 steps, 1 responses\n") and RunReader(folder).status().name == "theirs"
     assert main(["open-log", str(path), "--ppo.steps", "4"]) == 2
     assert main(["open-log", str(log(tmp_path, {**GOOD, "step": "one"}))]) == 2
     assert "line 1, step: 'one' is not a whole number" in capsys.readouterr().err

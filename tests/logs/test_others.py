@@ -72,6 +72,7 @@ def test_a_followed_log_is_the_same_run_as_one_that_was_opened(form: str, tmp_pa
     assert running.metrics_since(0) == whole.metrics_since(0) and running.metrics_since(0)
     assert running.rollout_steps() == whole.rollout_steps() and running.status().state == "finished"
     assert {event.level for event in running.events_since(0)} == {"info"} and running.origin().controls == ["stop"]
+    assert running.origin().kind == "log" and running.origin().told == f"{whole.origin().told} as it grows"
 
 
 def first(form: str, tmp_path: Path, **more: Any) -> tuple[RolloutRecord, dict[str, float], list[str]]:
@@ -83,7 +84,7 @@ def first(form: str, tmp_path: Path, **more: Any) -> tuple[RolloutRecord, dict[s
 def test_verl(tmp_path: Path) -> None:
     record, metrics, notes = first("verl", tmp_path)
     assert (record.prompt, record.response, record.score) == ("user\nWhat is 1+1?\nassistant\n", "It is 1, 1 or so.", 1.0)
-    assert record.parts == {"acc": 1.0} and metrics["objective/scores"] == 0.5 and "objective/kl" not in metrics
+    assert record.parts == {"acc": 1.0} and metrics["objective/scores"] == metrics["reward/acc"] == 0.5 and "objective/kl" not in metrics
     assert record.tokens is not None and record.tokens.response_pieces == ["It", " is", " 1,", " 1", " or", " so."]
     unknown = (record.stopped, record.gold, list(record.tokens.arrays), math.isnan(record.kl), set(record.tokens.response_ids))
     assert unknown == (None, None, [], True, {-1})
@@ -99,8 +100,12 @@ def test_trl(tmp_path: Path) -> None:
     assert math.isnan(record.score) and record.parts == {"accuracy_reward": 1.0, "length_reward": 0.5}
     assert record.tokens is not None
     np.testing.assert_allclose(record.tokens.arrays["advantages"], [2**-0.5] * 6, rtol=1e-3)
+    (run,) = (tmp_path / "w" / "runs").iterdir()
+    assert RunReader(run).origin().told == "read from log (TRL)"
     assert any("The reward is unknown" in note and "accuracy_reward, length_reward" in note for note in notes)
-    assert "objective/scores" not in metrics
+    # a curve for each column, as attach has one for each reward function
+    curves = {name: value for name, value in metrics.items() if name.startswith("reward/")}
+    assert "objective/scores" not in metrics and curves == {"reward/accuracy_reward": 0.5, "reward/length_reward": 0.5}
 
 
 def test_trl_with_one_column_and_with_several(tmp_path: Path) -> None:

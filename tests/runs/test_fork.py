@@ -128,6 +128,7 @@ def test_a_fork_holds_the_history_up_to_its_step_and_nothing_later(workspace: Wo
     texts = [event.text for event in reader.events_since(0)]
     assert texts[-2:] == ["Checkpoint of step 4 written.", f"Forked from the run {parent} after step 4."] and "late news" not in texts
     assert reader.origin() == Origin(parent, 4, {"ppo.kl_coef": 0.5}) == workspace.status(fork).origin
+    assert reader.origin().made == "forked from"
     assert (reader.config().ppo.kl_coef, reader.config().ppo.steps) == (0.5, 8)
     status = workspace.status(fork)
     assert (status.state, status.step, status.last_recorded_step, status.total_steps) == ("queued", 4, 4, 8)
@@ -235,6 +236,7 @@ def test_what_a_checkpoint_fixes_is_refused_by_name_and_a_variation_may_change_i
     reader = RunReader(workspace.run_dir(varied))
     assert (reader.config().engine.seed, reader.config().lora.enabled, reader.status().step) == (4, True, 0)
     assert reader.origin() == Origin(parent, None, {"lora.enabled": True, "data.shuffle": False, "engine.seed": 4})
+    assert reader.origin().made == "varied from" and Origin().made == ""
     assert reader.events_since(0) == [] and reader.checkpoints() == [] and studio.read(workspace.root).entries[varied].mode == "train"
     with pytest.raises(ValueError, match="at most 120 characters"):
         workspace.fork(parent, 4, {}, "x" * 121)

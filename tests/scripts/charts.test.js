@@ -3,9 +3,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 globalThis.localStorage = /** @type {any} */ ({ getItem: () => null });
+const node = { setAttribute() {}, append() {} };
+globalThis.document = /** @type {any} */ ({ createElement: () => node });
 globalThis.window = /** @type {any} */ ({ matchMedia: () => ({ matches: false }) });
 const { apart, pathOf, scale } = await import("../../rlhf_studio/ui/assets/charts/axes.js");
 const { across, band, between, layout, lineOf } = await import("../../rlhf_studio/ui/assets/charts/plot.js");
+const { linesOf } = await import("../../rlhf_studio/ui/assets/live/traces.js");
 
 test("a path has a gap where there is no point", () => {
   assert.equal(pathOf([[0, 1], [2.5, 3], null, [4, 5], [6, 7]]), "M0.0 1.0L2.5 3.0M4.0 5.0L6.0 7.0");
@@ -59,4 +62,16 @@ test("axes have the theme's colours and the words that they are given; a second 
   const two = layout(colour, { names: { x: "KL", y: "score" }, yaxis2: { visible: true }, zoom: false });
   assert.deepEqual([two.xaxis.title.text, two.yaxis.title.text, two.yaxis2.side], ["KL", "score", "right"]);
   assert.equal(two.dragmode, false);
+});
+
+test("one part of the reward alone is drawn in others' records, and only where it is not the score itself", () => {
+  const spec = { extras: "reward/", lines: [{ metric: "objective/scores", axis: "left" }] };
+  const store = (part) => {
+    const series = { "objective/scores": [0.5, 1], "reward/acc": part };
+    return { has: (name) => name in series, names: () => Object.keys(series), get: (name) => ({ y: series[name] }) };
+  };
+  const drawn = (part, settings) => linesOf(spec, store(part), settings).map(({ metric }) => metric);
+  assert.deepEqual(drawn([0, 1], { fewest_parts: 1 }), ["objective/scores", "reward/acc"]);
+  assert.deepEqual(drawn([0.5, 1], { fewest_parts: 1 }), ["objective/scores"]);
+  assert.deepEqual(drawn([0, 1], { fewest_parts: 2 }), ["objective/scores"]);
 });

@@ -1,8 +1,9 @@
-// What the table of runs calls a model.
+// What the table of runs calls a model, and how Compare writes figures.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
+const { figures } = await import("../../rlhf_studio/ui/assets/runs/values.js");
 
 test("models whose folders are called alike are told apart by the folders around them", () => {
   const { value } = COLUMNS.find(({ key }) => key === "model");
@@ -16,4 +17,11 @@ test("models whose folders are called alike are told apart by the folders around
     "": "–",
   };
   for (const [model, name] of Object.entries(names)) assert.equal(value({ model }), name);
+});
+
+test("a metric's figures have as many decimals as its runs need, all the same", () => {
+  const runs = [{ first: { kl: 0.0123, score: -0.875 }, last: { kl: 0.064, score: 0.03125 } }];
+  assert.deepEqual([0.0123, 0.064].map(figures("kl", runs)), ["0.012", "0.064"]);
+  assert.deepEqual([-0.875, 0.03125].map(figures("score", runs)), ["\u22120.88", "0.03"]);
+  assert.equal(figures("other", runs, [1234.5])(1234.5), "1,235");
 });

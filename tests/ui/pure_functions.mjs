@@ -1,11 +1,8 @@
 // Calls functions of the scripts that need no page: numbers as text, and the page's copy of a run's series.
 // node pure_functions.mjs ASSETS; prints what they give as JSON.
-import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
 
-const load = (name) => {
-    const text = readFileSync(`${process.argv[2]}/${name}`, "utf-8");
-    return import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`);
-};
+const load = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`));
 const { asOf, chance, duration, integer, number, percent, readable } = await load("shared/format.js");
 const { SeriesStore, smooth } = await load("live/store.js");
 

@@ -122,7 +122,7 @@ def test_what_kl_refers_to_is_told_by_the_name_of_its_run(tmp_path: Path) -> Non
         settings = {"evaluation": {"reference": str(folder)}}
         run = write_stage_run(tmp_path, "evaluation", [{}], rollouts=rows, **settings)
         references.append(report(EvaluatePage(Workspace(tmp_path), Access()), run.run_dir.name)["reference"])
-    assert references == ["my fine-tuned one@2", "gone@4"]
+    assert references == ["my fine-tuned one, step 2", "gone@4"]
 
 
 def test_the_matrix_marks_what_differs_and_comes_in_pages(page: EvaluatePage) -> None:

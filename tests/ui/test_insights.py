@@ -5,19 +5,26 @@ from __future__ import annotations
 import functools
 import json
 import threading
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from rlhf_studio import lessons
+from rlhf_studio.analysis.doctor.doctor import CHECKS
+from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
-from rlhf_studio.ui.insights import BROKEN, Insights, Progress, worker
-from rlhf_studio.ui.insights.analyses import MOST_KEPT, Analyses
+from rlhf_studio.ui.insights import BROKEN, Progress, worker
+from rlhf_studio.ui.insights.analyses import EXPLAINED_BY_CHECK, EXPLAINED_BY_VERDICT, MOST_KEPT, Analyses, explained
+from rlhf_studio.ui.insights.worker import Analyst
 from tests.ui import fake_insights
 from tests.ui.fake_run import FakeRun
 from tests.waiting import wait_until
 
 WAIT = 20
+PAGES = Path(lessons.__file__).parent / "pages"
 SENTENCE = "Improving. Reviews turn friendly; “tender” now ends 9 of 16 responses: the judge may be fooled by it."
 
 
@@ -80,7 +87,7 @@ def made(monkeypatch):
 
 @pytest.fixture
 def insights(tmp_path, made):
-    insights = Insights(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
+    insights = Analyst(Workspace(tmp_path), find_analyses=made.find, rests=(0.0, 0.0))
     yield insights
     made.gate.set()
     insights.close()
@@ -89,7 +96,7 @@ def insights(tmp_path, made):
 def with_analyses(tmp_path, **functions):
     """Insights with these analyses, which are functions of a reader."""
     begin = {kind: functools.partial(functools.partial, analysis) for kind, analysis in functions.items()}
-    return Insights(Workspace(tmp_path), find_analyses=lambda: begin)
+    return Analyst(Workspace(tmp_path), find_analyses=lambda: begin)
 
 
 def progress_of(run, state="running"):
@@ -116,7 +123,23 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, mad
         "warnings": 0,
         "notes": 1,
         "directions": {"objective/scores": 1, "gold/score": -1},
+        "lesson": None,
     }
+
+
+def test_a_run_leads_to_the_lesson_that_is_about_it():
+    def said(kind, *findings):
+        named = [dict(zip(("check", "level", "until"), finding, strict=True)) for finding in findings]
+        return explained({"verdict": {"kind": kind}, "findings": named})
+
+    two_curves = {"lesson": "what_goes_wrong", "scene": "two_curves"}
+    assert said("exploiting the reward") == two_curves and said("collapsed") == {"lesson": "what_goes_wrong"}
+    assert said("improved", ("one-phrase", "note", None)) == two_curves  # it worked, and a phrase took over
+    assert said("improved", ("one-phrase", "warning", 9)) is said("improved", ("repetition", "note", None)) is said("improved") is None
+    assert said("rising", ("clip-low", "alarm", None), ("kl-exploding", "alarm", None))["scene"] == "price"
+    for place in (two_curves, said("rising", ("kl-exploding", "alarm", None))):
+        assert f":::scene {place['scene']}\n" in PAGES.joinpath(f"{place['lesson']}.en.md").read_text(encoding="utf-8")
+    assert {*EXPLAINED_BY_CHECK} <= {*CHECKS} and {*EXPLAINED_BY_VERDICT} <= {*get_args(VerdictKind)}
 
 
 def test_the_scale_of_the_run_is_made_when_asked_for_and_once_for_each_step(insights, run, made):

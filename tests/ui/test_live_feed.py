@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -272,6 +273,8 @@ def test_the_list_names_the_newest_run_and_prefers_one_that_is_alive(feed, works
     alive.run()
     workspace.submit(config(), "waits")
     assert ask(feed, Position(), until=lambda reply: reply["newest"]) == {"newest": alive.run_id, "alive": True, "recordings": []}
+    feed._listing_asked, feed._listing_read = 0.0, time.monotonic() - 3600  # an hour passed in which nobody asked
+    assert feed.poll(Position()) == live_feed.OPENING, "what was read then answers nobody now"
     alive.close()
 
 

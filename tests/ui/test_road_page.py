@@ -15,6 +15,7 @@ import gradio as gr
 import pytest
 from starlette.datastructures import Headers
 
+from rlhf_studio.config.bundled import EXAMPLE_ROAD_EVALUATION
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.begin import begin_road
@@ -81,8 +82,13 @@ def test_a_page_without_a_road_shows_the_recorded_one(tmp_path: Path, recordings
     example = news(page, VIEWER)["example"]
     assert {part["state"] for part in example["parts"]} == {"done"} and "The trained policy is better" in example["verdict"]
     assert not any(part["run"] for part in example["parts"] if part["key"] != "evaluation")  # of the others only the numbers are there
-    (first, *_) = page.road_examples({"road": example["id"]}, VIEWER)["examples"]
-    assert first["before"] != first["after"] and first["prompt"]
+    shown = page.road_examples({"road": example["id"]}, VIEWER)["examples"]
+    assert [one["gained"] for one in shown] == ["most", "the middle", "least"] and shown[0]["before"] != shown[0]["after"]
+    records = Workspace(tmp_path, recordings).reader(EXAMPLE_ROAD_EVALUATION).answers()
+    gold = {(row.policy, row.prompt): row.gold for row in records if row.draw == 0}
+    start, end = dict.fromkeys(row.policy for row in records)
+    gains = sorted(gold[end, prompt] - gold[start, prompt] for policy, prompt in gold if policy == start)
+    assert [one["score_after"] - one["score_before"] for one in (shown[0], shown[-1])] == pytest.approx([gains[-1], gains[0]])
     assert page.road_go({"road": example["id"]}, OPERATOR) == page.road_stop({"road": example["id"]}, OPERATOR) == {"problem": pages.GONE}
     new_road(tmp_path)
     assert news(page)["example"] is None

@@ -13,7 +13,9 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"README.md": "index.md", "README.zh.md": "zh.md"} | {name: name for name in ("AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
+PAGES = {"README.md": "index.md", "README.zh.md": "zh.md"} | {
+    name: name for name in ("AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+}
 IMAGES = "assets/images"
 SHIM = "assets/iframe-worker.js"  # mkdocs-material would take it from the network
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s:#]+)(#[^)\s]*)?\)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rlhf_studio.runs.records import Kind
 
@@ -20,6 +20,7 @@ class ComparedRun:
         step, total_steps: the newest step, and how many were planned.
         seed: None where it is not known.
         settings_known: whether all of its settings are known, see :meth:`rlhf_studio.runs.records.Origin.knows`.
+        unit: what its lengths count.
         kind: who trains it, as :attr:`rlhf_studio.runs.records.Origin.kind` says.
         first, last: for each metric of the summary its value in the first step, and its mean over the last tenth of the steps, or None.
         changed: settings that were changed while it ran, as (first step with it, dotted name, new value).
@@ -39,6 +40,7 @@ class ComparedRun:
     stage: str = "ppo"
     fault: str = ""
     kind: Kind = "studio"
+    unit: Literal["tokens", "words"] = "tokens"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
-from rlhf_studio.analysis.compare.scale import of_one_scale
+from rlhf_studio.analysis.compare.scale import SCORE, of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last
@@ -26,6 +26,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
 
 MOST_RUNS = 20
+MOST_PARTS = 8
 MOST_IN_LABEL = 3
 """Settings that tell runs of the same name apart."""
 LABELS = ("name", "recipe", "stage")
@@ -51,7 +52,8 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     check_number(readers)
     settings = [plain_settings(reader) for reader in readers]
     stages = [reader.config().stage for reader in readers]
-    summary = _summary(stages)
+    recorded = [set(reader.metric_names()) for reader in readers]
+    summary = [*_summary(stages), *_parts(recorded)]
     changed = [reader.changes() for reader in readers]
     group_of_run = group_numbers(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
@@ -67,7 +69,6 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     groups = _groups(labels, [status.name for status in statuses], group_of_run, rows)
     verdict, notes = judge(readers, runs, groups, rows)
     notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
-    recorded = [set(reader.metric_names()) for reader in readers]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
 
@@ -78,6 +79,11 @@ def _summary(stages: Sequence[Stage]) -> list[str]:
         name for stage in dict.fromkeys(stages) for name in (*SUMMARIES[stage], *(HEADLINES[stage].names if stage in HEADLINES else ()))
     ]
     return list(dict.fromkeys(names))
+
+
+def _parts(recorded: Sequence[Set[str]]) -> list[str]:
+    """The parts of the reward of runs without a score that would sum them up, such as a log that does not give the weights."""
+    return sorted({name for names in recorded for name in names if SCORE not in names and name.startswith("reward/")})[:MOST_PARTS]
 
 
 def check_number(readers: Sequence[RunReader]) -> None:
@@ -225,6 +231,7 @@ def _compared(
         stage=stage,
         fault=noted_fault(reader.run_dir) or "",
         kind=status.origin.kind,
+        unit=status.origin.unit,
     )
 
 

@@ -27,7 +27,7 @@ from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Kind
 from rlhf_studio.runs.rows import tenth
-from rlhf_studio.units import score_text
+from rlhf_studio.units import decimals, number_text
 
 KL = "objective/kl"
 NAMES = {GOLD: "gold score", SCORE: "score"} | {
@@ -51,6 +51,7 @@ class GroupResult:
     """The result of a group: the mean over its seeds that recorded something (``values``), and the variance of that mean.
 
     Runs with the same seed had the same luck, so they count as one. ``alone``: by run the variance that the noise from step to step gives.
+    ``digits``, ``kl_digits``: how many decimals the metric and the KL have.
     """
 
     group: RunGroup
@@ -61,6 +62,15 @@ class GroupResult:
     kl: float | None
     variance: float
     alone: dict[int, float]
+    digits: int
+    kl_digits: int
+
+    def written(self, value: float) -> str:
+        """A value of the metric."""
+        return number_text(value, self.digits)
+
+    def kl_written(self, value: float) -> str:
+        return number_text(value, self.kl_digits)
 
 
 def judge(
@@ -119,8 +129,8 @@ def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun],
     ends = []
     for result in sorted(results, key=lambda result: result.runs[0]):
         first = [value for run in result.runs if (value := runs[run].first[metric]) is not None]
-        began = f"from {_number(float(np.mean(first)))} " if first else ""
-        ends.append(f"{result.text} went {began}to {_number(result.value)}")
+        began = f"from {result.written(float(np.mean(first)))} " if first else ""
+        ends.append(f"{result.text} went {began}to {result.written(result.value)}")
     listed = _all_of(ends) if len(ends) <= MOST_TOLD else f"{', '.join(ends[:MOST_TOLD])}; the table of figures has all {len(ends)}"
     return f"Each by itself, its {NAMES[metric]} in the first step and on average in the last tenth: {listed}."
 
@@ -138,10 +148,12 @@ def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: 
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
     sure = abs(best.value - second.value) > margin
-    name, first, next_to = NAMES[metric], _number(best.value), _number(second.value)
+    name, first, next_to = NAMES[metric], best.written(best.value), best.written(second.value)
     by = "seeds" if any(len(result.values) > 1 for result in results) else "the noise from step to step"
     chance = (
-        f"{by} alone can make a difference of {_number(margin)}" if np.isfinite(margin) else "so few steps do not tell what chance can do"
+        f"{by} alone can make a difference of {_by_itself(margin)}"
+        if np.isfinite(margin)
+        else "so few steps do not tell what chance can do"
     )
     differ = difference(rows, runs, [result.runs[0] for result in results])
     if len(results) == 2:
@@ -149,7 +161,7 @@ def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: 
             return f"{best.text} reaches a {name} of {first} against {next_to} for {second.text}{_kl(best, second)}. {differ}"
         return f"{best.text} and {second.text} end with about the same {name}, {first} against {next_to}: {chance}. {differ}"
     begin = f"Of {len(results)} settings, {best.text} reaches the {'lowest' if metric in FALLS else 'highest'} {name}, {first}"
-    end = f"{last.text} comes last with {_number(last.value)}. {differ}"
+    end = f"{last.text} comes last with {last.written(last.value)}. {differ}"
     if sure:
         return f"{begin}, and {second.text} is next with {next_to}{_kl(best, second)}; {end}"
     return f"{begin}, but {second.text} with {next_to} is too close to tell: {chance}; {end}"
@@ -159,13 +171,14 @@ def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) ->
     name = NAMES[metric]
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
-        began = "" if first is None else f" from {_number(first)} in its first step"
-        return f"One run: its {name} went{began} to {_number(result.value)} in its last tenth{_kl(result)}."
+        began = "" if first is None else f" from {result.written(first)} in its first step"
+        return f"One run: its {name} went{began} to {result.written(result.value)} in its last tenth{_kl(result)}."
     kls = [kl for run in result.runs if (kl := runs[run].last.get(KL)) is not None]
-    at_kl = f", at a KL of {_number(float(np.mean(kls)))} ({_number(min(kls))} to {_number(max(kls))})" if kls else ""
+    kl_ends = f"({result.kl_written(min(kls))} to {result.kl_written(max(kls))})" if kls else ""
+    at_kl = f", at a KL of {result.kl_written(float(np.mean(kls)))} {kl_ends}" if kls else ""
     return (
-        f"{_same(result)} end with a {name} of {_number(result.value)} on average "
-        f"({_number(min(result.values))} to {_number(max(result.values))}){at_kl}.{_by_luck(result, runs, metric)}"
+        f"{_same(result)} end with a {name} of {result.written(result.value)} on average "
+        f"({result.written(min(result.values))} to {result.written(max(result.values))}){at_kl}.{_by_luck(result, runs, metric)}"
     )
 
 
@@ -181,8 +194,10 @@ def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> s
         return ""
     most = "They differ by" if seeds == 2 else "The largest difference is"
     if apart <= margin:
-        return f" {most} {_number(apart)}, no more than luck: the noise from step to step alone can make {_number(margin)}."
-    return f" {most} {_number(apart)}, more than the {_number(margin)} that the noise from step to step can make: the seed matters here."
+        return f" {most} {_by_itself(apart)}, no more than luck: the noise from step to step alone can make {_by_itself(margin)}."
+    return (
+        f" {most} {_by_itself(apart)}, more than the {_by_itself(margin)} that the noise from step to step can make: the seed matters here."
+    )
 
 
 def _same(result: GroupResult) -> str:
@@ -210,7 +225,8 @@ def _result(group: RunGroup, runs: Sequence[ComparedRun], there: Sequence[int], 
     seeds = "1 seed" if len(mine) == 1 else f"{len(values)} seeds" if len(values) > 1 else f"{len(mine)} runs of one seed"
     label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({seeds})"
     variance = sum(float(np.mean([alone[run] for run in same])) for same in of_seed) / len(of_seed) ** 2
-    return GroupResult(group, label, mine, float(np.mean(values)), values, float(np.mean(kls)) if kls else None, variance, alone)
+    kl, digits = float(np.mean(kls)) if kls else None, (_digits(runs, metric), _digits(runs, KL))
+    return GroupResult(group, label, mine, float(np.mean(values)), values, kl, variance, alone, *digits)
 
 
 def _alone(readers: Sequence[RunReader], there: Sequence[int], metric: str) -> dict[int, float]:
@@ -250,22 +266,28 @@ def _margin(first: GroupResult, second: GroupResult, results: Sequence[GroupResu
 def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
     if best.kl is None or (other is not None and other.kl is None):
         return ""
-    against = "" if other is None or other.kl is None else f" against {_number(other.kl)}"
-    return f", at a KL of {_number(best.kl)}{against}"
+    against = "" if other is None or other.kl is None else f" against {best.kl_written(other.kl)}"
+    return f", at a KL of {best.kl_written(best.kl)}{against}"
 
 
-def _number(value: float) -> str:
-    """Two decimals as everywhere, three below 0.1; none of an exponent; with a minus sign."""
-    if 0.0005 <= abs(value) < 0.1:
-        return f"{value:.3f}".replace("-", "−")
-    return score_text(value) if abs(value) < 100 else f"{value:.0f}".replace("-", "−")
+def _digits(runs: Sequence[ComparedRun], metric: str) -> int:
+    """How many decimals a metric has in everything that is said of these runs, as in the table of figures (``figures`` in
+    ``assets/runs/values.js``): one number is rounded in one way.
+    """
+    ends = [value for run in runs for value in (run.first.get(metric), run.last.get(metric)) if value is not None]
+    return decimals(max(map(abs, ends), default=0.0))
+
+
+def _by_itself(value: float) -> str:
+    """A difference, with as many decimals as its own size needs; next to nothing is 0.00."""
+    return number_text(value, decimals(abs(value)) if abs(value) >= 0.0005 else 2)
 
 
 def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ranked: bool = True) -> list[str]:
-    missing = [run for index, run in enumerate(runs) if index not in there and (metric in (GOLD, SCORE) or not run.step)]
+    missing = [run for index, run in enumerate(runs) if index not in there and not run.step]
     notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
     unmeasured = [run for index, run in enumerate(runs) if index not in there and run not in missing]
-    notes += [f"“{run.label}” was not measured by the {NAMES[metric]}." for run in unmeasured]
+    notes += [f"“{run.label}” has recorded no {NAMES[metric]}." for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
         notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is summed up by its own last tenth.")
@@ -312,5 +334,5 @@ def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) ->
     gold = next(result for result in results if result.group == top.group)
     sure = results[0].value - gold.value > _margin(results[0], gold, results, len(results) - 1)
     end = "the gold score says otherwise" if sure else "the gold score does not tell the two apart"
-    figures = f"{_number(top.value)} against {_number(best.value)} for {best.text}"
+    figures = f"{top.written(top.value)} against {top.written(best.value)} for {best.text}"
     return [f"By the score that they were trained on, {top.text} is ahead, with {figures}; {end}."]

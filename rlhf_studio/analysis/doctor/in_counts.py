@@ -21,6 +21,7 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.units import percent
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
 VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
@@ -66,7 +67,7 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     phrase = _phrase(run)
     if kind in ("improved", "improving"):
         if poor.change < 0:
-            return f"{poor}{f'; but {phrase}' if phrase else ''}."
+            return f"{'It worked' if gold else 'The score rose'}: {poor}{f'; but {phrase}' if phrase else ''}."
         return f"The score rose, but the answers are no better by the gold score: {poor}." if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
         return f"The judge was fooled: its score rose, but {poor}.{f' {phrase}.' if phrase else ''}"
@@ -107,8 +108,9 @@ def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
 
 
 def _phrase(run: RunData) -> str:
-    """How many answers of the last tenth have the phrase that took over, as "What did it learn?" counts them; empty where none did."""
+    """Which share of the answers of the last tenth has the phrase that took over, as "What did it learn?" counts them; empty where none
+    did. A share, because those are other answers than the ones that are counted beside it."""
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    return f"{newest.after} of {newest.after_of} recent ones {VERBS[newest.verb]} “{newest.text}”"
+    return f"{percent(newest.after / newest.after_of)} of recent ones {VERBS[newest.verb]} “{newest.text}”"

@@ -29,6 +29,8 @@ def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] 
         f"why          {verdict.reason}",
     ]
     lines += [f"note         {note}" for note in verdict.notes]
+    for group in verdict.not_checked:
+        lines += [f"not checked  {group.cause}:", *(f"             - {title}" for title in group.titles)]
     lines += ["", "Nothing was found." if not diagnosis.findings else f"{len(diagnosis.findings)} found, the gravest first:"]
     for finding in diagnosis.findings:
         lines += ["", *_finding_lines(finding, folder, saved)]

@@ -15,7 +15,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
-from rlhf_studio.analysis.records import NOT_CHECKED, OF_SETTINGS, Finding, Verdict, VerdictKind
+from rlhf_studio.analysis.records import OF_SETTINGS, Finding, NotChecked, Verdict, VerdictKind
 
 Run = TypeVar("Run", bound=RecordedRun)
 
@@ -84,25 +84,19 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
         since = int(run.steps[differing[-1] + 1 if len(differing) else 0])
         kind = rules.kinds[int(kinds[-1])]
         kind = rules.when_over.get(kind, kind) if run.over else kind
-        notes = [*rules.notes(checked, kind), *_not_checked(checked)]
-        return Verdict(kind, *rules.words(checked, kind), notes, since, rules.in_counts(checked, kind), rules.changes(checked, kind))
+        notes, in_counts, changes = rules.notes(checked, kind), rules.in_counts(checked, kind), rules.changes(checked, kind)
+        return Verdict(kind, *rules.words(checked, kind), notes, since, in_counts, changes, _not_checked(checked))
 
 
-def _not_checked(checked: Checked[Any]) -> list[str]:
-    """A note with the checks that could not be made of a run that another program has recorded, as far as it did; empty for our own."""
+def _not_checked(checked: Checked[Any]) -> list[NotChecked]:
+    """The checks that could not be made of a run that another program has recorded, as far as it did; empty for our own."""
     run = checked.run
     if run.settings_known:
         return []
     own = [name for name, registered in CHECKS.items() if run.config.stage in registered.stages]
     missing = [name for name in own if name not in checked.courses and name not in AGAINST_SETTINGS]
-    against = [name for name in own if name in AGAINST_SETTINGS]
-    notes = [f"{NOT_CHECKED}the numbers for it are not recorded: {_titles(missing)}."] if missing else []
-    return notes + ([f"{NOT_CHECKED}not all settings are known: {_titles(against)}."] if against else [])
-
-
-def _titles(names: Sequence[str]) -> str:
-    """Checks by what they would say, as a list in a sentence."""
-    return "; ".join(lowered(CHECKS[name].title) for name in names)
+    by_cause = {"Numbers not recorded": missing, "Settings not all known": [name for name in own if name in AGAINST_SETTINGS]}
+    return [NotChecked(cause, [lowered(CHECKS[name].title) for name in names]) for cause, names in by_cause.items() if names]
 
 
 def lowered(title: str) -> str:

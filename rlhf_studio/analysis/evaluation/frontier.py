@@ -7,6 +7,7 @@ Model Overoptimization", the proxy reward goes on rising along it while the gold
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -71,6 +72,12 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
     return Frontier(points, best, over, _sentence(points, best, over))
 
 
+def titled(policy: str) -> str:
+    """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
+    in words, too."""
+    return re.sub(r"@start$", ", at its start", re.sub(r"@(\d+)$", r", step \1", policy))
+
+
 def _has(point: Point, measure: str) -> bool:
     return measure in point.measures and point.measures[measure].value is not None
 
@@ -102,17 +109,17 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        begin = f"Gold is highest at {best} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        begin = f"Gold is highest at {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
         unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
         if not unsure:
             return f"{begin}; no policy has a higher score and a lower gold."
-        named = f"{unsure[0]} has" if len(unsure) == 1 else f"{len(unsure)} policies have"
+        named = f"{titled(unsure[0])} has" if len(unsure) == 1 else f"{len(unsure)} policies have"
         return f"{begin}; {named} a higher score and a lower gold, but that may be chance."
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
     return (
-        f"The reward is over-optimised: from {best} to {worst} the score rises from {score_text(score)} to {score_text(then_score)} and "
-        f"gold falls from {score_text(gold)} to {score_text(then_gold)}."
+        f"The reward is over-optimised: from {titled(best)} to {titled(worst)} the score rises from {score_text(score)} "
+        f"to {score_text(then_score)} and gold falls from {score_text(gold)} to {score_text(then_gold)}."
     )
 
 

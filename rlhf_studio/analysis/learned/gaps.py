@@ -1,9 +1,8 @@
-"""The recorded responses about which two judges disagree most: score and gold, or two components of the reward."""
+"""The recorded responses about which two judges disagree most: the score, and the gold score. The parts of one reward are no judges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from rlhf_studio.analysis.records import Gap
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.rows import tenth
 
-MOST_GAPS = 6
-MOST_OF_A_PAIR = 3
+MOST_GAPS = 3
 FEWEST_RESPONSES = 16
 LEAST_GAP = 1.5
 """In standard deviations; a smaller difference is ordinary."""
-MOST_COMPONENTS = 6
 
 
 def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
@@ -30,24 +27,29 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
     Args:
         rollouts: (step, response) of the kept steps, in order.
     """
-    judges = _judges(rollouts)
-    parts = [name for name in judges if name not in ("score", "gold")]
-    pairs = [("score", "gold")] if "score" in judges and "gold" in judges else []
-    sized_gaps: list[tuple[float, Gap]] = []
-    for first, second in [*pairs, *combinations(parts[:MOST_COMPONENTS], 2)]:
-        sized_gaps += _widest(rollouts, first, judges[first], second, judges[second], _of_first_steps(rollouts))
-    return [gap for _, gap in sorted(sized_gaps, key=lambda sized: -sized[0])][:MOST_GAPS]
+    left, right = _known([record.score for _, record in rollouts]), _known([record.gold for _, record in rollouts])
+    if left is None or right is None:
+        return []
+    at_first = _of_first_steps(rollouts)
+    gaps = np.abs(_on_one_scale(left, at_first) - _on_one_scale(right, at_first))
+    widest: list[Gap] = []
+    texts: set[str] = set()
+    for index in np.argsort(-np.nan_to_num(gaps, nan=-1.0), kind="stable"):
+        step, record = rollouts[index]
+        if not gaps[index] >= LEAST_GAP or len(widest) == MOST_GAPS:
+            break
+        if record.response not in texts:
+            texts.add(record.response)
+            widest.append(Gap(step, record.sample, "score", "gold", float(left[index]), float(right[index]), record.response))
+    return widest
 
 
-def _judges(rollouts: Sequence[tuple[int, RolloutRecord]]) -> dict[str, np.ndarray]:
-    """What each judge says of each response, NaN where it says nothing; only judges that say different things."""
-    names = {name: None for _, record in rollouts for name in record.parts}
-    columns = {name: [record.parts.get(name) for _, record in rollouts] for name in names if name not in ("score", "gold")}
-    columns |= {"score": [record.score for _, record in rollouts], "gold": [record.gold for _, record in rollouts]}
-    values = {name: np.array([np.nan if value is None else value for value in column], np.float64) for name, column in columns.items()}
-    known = {name: np.where(np.isfinite(column), column, np.nan) for name, column in values.items()}
-    enough = {name: column for name, column in known.items() if (~np.isnan(column)).sum() >= FEWEST_RESPONSES}
-    return {name: column for name, column in enough.items() if np.nanmax(column) > np.nanmin(column)}
+def _known(values: Sequence[float | None]) -> np.ndarray | None:
+    """What a judge says of each response, NaN where it says nothing; None where it says too little, or always the same."""
+    column = np.array([np.nan if value is None else value for value in values], np.float64)
+    column = np.where(np.isfinite(column), column, np.nan)
+    enough = (~np.isnan(column)).sum() >= FEWEST_RESPONSES
+    return column if enough and np.nanmax(column) > np.nanmin(column) else None
 
 
 def _of_first_steps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> int:
@@ -63,20 +65,3 @@ def _on_one_scale(column: np.ndarray, first: int) -> np.ndarray:
     known = start if len(start) >= FEWEST_RESPONSES and np.ptp(start) > 0 else column[~np.isnan(column)]
     scaled: np.ndarray = (column - known.mean()) / known.std()
     return scaled
-
-
-def _widest(
-    rollouts: Sequence[tuple[int, RolloutRecord]], first: str, left: np.ndarray, second: str, right: np.ndarray, at_first: int
-) -> list[tuple[float, Gap]]:
-    gaps = np.abs(_on_one_scale(left, at_first) - _on_one_scale(right, at_first))
-    widest: list[tuple[float, Gap]] = []
-    texts: set[str] = set()
-    for index in np.argsort(-np.nan_to_num(gaps, nan=-1.0), kind="stable"):
-        step, record = rollouts[index]
-        if not gaps[index] >= LEAST_GAP or len(widest) == MOST_OF_A_PAIR:
-            break
-        if record.response not in texts:
-            texts.add(record.response)
-            values = float(left[index]), float(right[index])
-            widest.append((float(gaps[index]), Gap(step, record.sample, first, second, *values, record.response)))
-    return widest

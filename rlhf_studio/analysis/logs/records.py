@@ -14,7 +14,7 @@ import numpy as np
 
 from rlhf_studio.analysis.logs.line import LogLine
 from rlhf_studio.analysis.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
-from rlhf_studio.runs.means import mean_metrics
+from rlhf_studio.runs.means import mean_metrics, part_metrics
 from rlhf_studio.runs.records import (
     CRITIC_QUANTITIES,
     EPISODE_TOKENS,
@@ -266,6 +266,7 @@ class LoggedResponse:
     kl: float | None
     length: int
     stopped: bool | None
+    parts: dict[str, float]
 
 
 def logged_response(line: LogLine, record: RolloutRecord) -> LoggedResponse:
@@ -273,7 +274,7 @@ def logged_response(line: LogLine, record: RolloutRecord) -> LoggedResponse:
     score = None if math.isnan(record.score) and not line.has("reward") else record.score
     knows_kl = line.has("kl") or (record.tokens is not None and "kl" in record.tokens.arrays)
     kl = None if math.isnan(record.kl) and not knows_kl else record.kl
-    return LoggedResponse(record.prompt, score, record.gold, kl, record.length, record.stopped)
+    return LoggedResponse(record.prompt, score, record.gold, kl, record.length, record.stopped, record.parts)
 
 
 def metrics_of(responses: Sequence[LoggedResponse]) -> dict[str, float]:
@@ -293,4 +294,4 @@ def metrics_of(responses: Sequence[LoggedResponse]) -> dict[str, float]:
         known_values = [(prompt, value) for prompt, value in pairs if value is not None]
         values = np.array([value for _, value in known_values], np.float64)
         metrics |= mean_metrics(name, values, [prompt for prompt, _ in known_values])
-    return metrics
+    return metrics | part_metrics([response.parts for response in responses])

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
 from rlhf_studio.analysis.logs.cutting import cutter_of
+from rlhf_studio.analysis.logs.forms import board
 from rlhf_studio.analysis.logs.forms.form import Form, Reading
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
@@ -208,6 +209,11 @@ class Places:
         self._files.setdefault(id(line.file), line.file)
         self._file_of.append(id(line.file))
         self._numbers.append(line.number)
+
+    @property
+    def log_of(self) -> str:
+        """The program that wrote the log; empty where several write this form."""
+        return "" if self._form is board.FORM else self._form.name
 
     def of(self, number: int) -> str:
         """The place of a line, numbers from 1."""

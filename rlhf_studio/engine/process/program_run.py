@@ -44,6 +44,7 @@ class ProgramRun:
 
     Attributes:
         run_dir: the folder.
+        failure: why the run failed; empty while it has not.
         listener: told of each phase of a step, before what comes next.
     """
 
@@ -61,7 +62,7 @@ class ProgramRun:
     ):
         """Make the folder. Raises StoreError, as where it exists already; nothing is left then."""
         create_run(run_dir, config, name=name, state="loading", origin=Origin(program=this_program()), files=files)
-        self.run_dir, self._closed, self._process = run_dir, False, os.getpid()
+        self.run_dir, self.failure, self._closed, self._process = run_dir, "", False, os.getpid()
         self.listener: Callable[[str, StepSoFar], None] = lambda phase, so_far: None
         self._config, self._stopped, self._left = config, stopped, left
         self._planned = self._total = config.ppo.steps
@@ -145,6 +146,7 @@ class ProgramRun:
             self._close("stopped")
         elif error is not None:
             cause = f"{type(error).__name__}: {text_of(error)[:MOST_LETTERS].rstrip('.')}"
+            self.failure = cause
             self._close("failed", f"{cause}. The program ended with it; run the program again")
         else:
             self._close("finished" if self._stage.finished else self._left)

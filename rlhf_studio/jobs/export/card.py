@@ -254,7 +254,7 @@ def _doctor(story: Story) -> str:
         f"**{markdown(verdict.kind)}** (the whole run, up to step {story.diagnosis.step}): {markdown(sentence_of(verdict), 1000)}",
     ]
     lines += [markdown(verdict.reason, 1000)] if verdict.reason else []
-    points = [markdown(note, 500) for note in verdict.notes]
+    points = [markdown(note, 500) for note in [*verdict.notes, *(f"Not checked. {group.sentence}" for group in verdict.not_checked)]]
     points += [f"{finding.level}: {markdown(finding.title, 500)} ({finding.when})" for finding in findings]
     return "\n\n".join([*lines, *(["\n".join(f"- {point}" for point in points)] if points else [])])
 

@@ -5,12 +5,13 @@ to load anything.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rlhf_studio import __version__
-from rlhf_studio.analysis.records import Evidence, Finding, Learned
+from rlhf_studio.analysis.records import Evidence, Finding, Learned, NotChecked
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.jobs.export.curves import curves_of
@@ -58,13 +59,13 @@ def _section(title: str, *children: Any) -> Html:
 
 def _head(story: Story) -> Html:
     status = story.status
-    came = "opened from the log" if story.origin.controls is None else "recorded from"
+    at = "" if story.origin.parent_step is None else f", step {story.origin.parent_step}"
     facts = [
         f"{status.state}, step {status.step}{f' of {status.total_steps}' if status.total_steps else ''}",
         f"policy {story.settings['model'][0].value}" if story.settings else "",
         f"recipe {status.recipe}" if status.recipe else "",
-        f"{came} {story.origin.imported}" if story.origin.imported else "",
-        f"forked from {story.origin.parent}" if story.origin.parent else "",
+        story.origin.told,
+        f"{story.origin.made} {story.origin.parent}{at}" if story.origin.parent else "",
     ]
     return tag(
         "header",
@@ -83,11 +84,19 @@ def _verdict(story: Story) -> Html:
         tag("p", verdict.sentence, class_="quiet") if verdict.in_counts else None,
         tag("p", verdict.reason, class_="quiet"),
         tag("ul", [tag("li", note) for note in verdict.notes]) if verdict.notes else None,
+        _not_checked(verdict.not_checked),
         tag("h3", f"Findings ({len(findings)})"),
         [_finding(finding) for finding in findings] or tag("p", "No check found anything.", class_="quiet"),
         class_="verdict",
         data_kind=verdict.kind,
     )
+
+
+def _not_checked(groups: Sequence[NotChecked]) -> Html | None:
+    """What could not be looked at, folded."""
+    count = sum(len(group.titles) for group in groups)
+    parts = [[tag("p", group.cause, class_="quiet"), tag("ul", [tag("li", title) for title in group.titles])] for group in groups]
+    return tag("details", tag("summary", f"Not checked ({count})"), parts) if count else None
 
 
 def _finding(finding: Finding) -> Html:

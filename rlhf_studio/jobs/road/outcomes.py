@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
@@ -15,6 +15,7 @@ from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.intervals import NOTHING
 from rlhf_studio.analysis.evaluation.report import report_of
+from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
@@ -23,13 +24,19 @@ from rlhf_studio.runs.reader import RunReader
 
 @dataclass(frozen=True)
 class Example:
-    """What the first and the last policy of an evaluation answer to one prompt, with the scores of what decides."""
+    """What the first and the last policy of an evaluation answer to one prompt.
+
+    Attributes:
+        score_before, score_after: by the measure that decides; None where it has none.
+        gained: where this prompt stands among all, by what its answer gained: "most", "the middle", "least"; empty without scores.
+    """
 
     prompt: str
     before: str
     after: str
     score_before: float | None
     score_after: float | None
+    gained: str = ""
 
 
 def ends_of(reader: RunReader) -> TrainingEnds | None:
@@ -66,7 +73,8 @@ def _same_answer(reader: RunReader, policy: str) -> int:
 
 
 def examples_of(reader: RunReader, most: int) -> list[Example]:
-    """The answers to the first ``most`` prompts of an evaluation, which are no better than the others; none with one policy.
+    """Answers to ``most`` prompts of an evaluation that show what changed and hide nothing: of all, those that gained most, middling and
+    least by the measure that decides. Without scores the first prompts; none with one policy.
 
     Raises StoreError.
     """
@@ -86,10 +94,21 @@ def examples_of(reader: RunReader, most: int) -> list[Example]:
     both: list[Example] = []
     for index, record in enumerate(first.records):
         other = next((i for i, own in enumerate(last.records) if (own.place, own.draw) == (record.place, record.draw)), None)
-        if record.draw == 0 and other is not None and len(both) < most:
+        if record.draw == 0 and other is not None:
             texts = record.prompt.removeprefix(frame[0]).removesuffix(frame[1]), record.response, last.records[other].response
             both.append(Example(*texts, score(first, index), score(last, other)))
-    return both
+    return _spread(both, most)
+
+
+def _spread(examples: list[Example], most: int) -> list[Example]:
+    scores = [(example.score_before, example.score_after) for example in examples]
+    gains = [after - before for before, after in scores if before is not None and after is not None]
+    if len(gains) < len(examples) or min(most, len(examples)) < 2:
+        return examples[:most]
+    order = sorted(range(len(examples)), key=lambda index: -gains[index])
+    places = evenly(len(order), most)
+    named = {places[0]: "most", places[-1]: "least"}
+    return [replace(examples[order[place]], gained=named.get(place, "the middle")) for place in places]
 
 
 def shared_frame(prompts: Sequence[str]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.process.program_run import ProgramRun
 from rlhf_studio.engine.rewards.component import Component
 from rlhf_studio.engine.types import Samples, Scores, StepSoFar
-from rlhf_studio.runs.paths import new_run_id
+from rlhf_studio.runs.paths import new_run_id, where_shown
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.trl.program.one_process import OneProcess
 from rlhf_studio.trl.program.parts import Parts, engine_trainer, keep_rates, learn_with
@@ -52,7 +52,8 @@ class RecordedTrainer:
 
     def _record(self, run_dir: str | Path | None) -> None:
         """Make the run's folder, ``run_dir`` or a new one in the workspace: the last thing that can fail. Raises StoreError."""
-        self.run_dir = Path(run_dir) if run_dir else Path(os.environ.get(WORKSPACE) or "workspace") / "runs" / new_run_id()
+        workspace = Path(os.environ.get(WORKSPACE) or "workspace")
+        self.run_dir = Path(run_dir) if run_dir else workspace / "runs" / new_run_id()
         config = self._settings.config
         self._run = ProgramRun(self.trainer, self.run_dir, config, name=config.name, stopped=ProgramStopped, left="finished")
         for line in self._settings.differs:
@@ -61,6 +62,8 @@ class RecordedTrainer:
             self._run.event(EventRecord("info", "health", note))
         self._run.end_with(self)
         say(f"run folder: {self.run_dir}")
+        if hint := where_shown(self.run_dir, workspace):
+            say(hint)
 
     def _check_forward_passes(self) -> None:
         """The check that every run makes before it learns anything. Raises ParityError."""
@@ -69,7 +72,8 @@ class RecordedTrainer:
     def _before_step(self) -> None:
         """Carry out what people have asked for on the page. Raises :class:`ProgramStopped`."""
         if self._run.ended:
-            raise ValueError(f"the recording in {self.run_dir} has ended; build a new PPOTrainer")
+            why = f" ({self._run.failure})" if self._run.failure else ""
+            raise ValueError(f"the recording in {self.run_dir} has ended{why}; build a new PPOTrainer")
         self._run.before_step()
 
     def _learn(self, given: tuple[Samples, Scores] | None = None) -> tuple[StepRecord, StepSoFar]:

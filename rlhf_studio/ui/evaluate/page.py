@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
+from rlhf_studio.analysis.evaluation.frontier import titled
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import EvaluationRunConfig
@@ -24,6 +26,7 @@ from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
+from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.paths import RUNS, is_run_name
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -131,6 +134,7 @@ class EvaluatePage:
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
             votes, reference = self._votes(run, values["first"]), self._by_name(refers_to(reader.config()))
+            pace = step_seconds(reader.columns([STEP_TIME])[1][STEP_TIME])
         except (StoreError, ValueError) as error:
             return {"problem": str(error)}
         state = {
@@ -138,6 +142,8 @@ class EvaluatePage:
             "step": status.step,
             "total": status.total_steps,
             "phase": status.phase,
+            "elapsed": max(0.0, time.time() - (status.started_at or status.created_at)),
+            "left": seconds_left(pace, status.step, status.total_steps),
             "cause": without_secrets(status.cause),
         }
         return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
@@ -151,7 +157,7 @@ class EvaluatePage:
             name = self._workspace.reader(run).status().name
         except StoreError:  # it is gone, or somebody else's
             return reference
-        return f"{name}@{step}" if name else reference
+        return titled(f"{name}@{step}") if name else reference
 
     def _votes(self, run: str, first: str) -> Json:
         counted = self._arena.votes(run, list(self._policies(run).values()))

@@ -19,6 +19,7 @@ from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.serving.replies import COMPRESSION_LEVEL, reads_gzip
+from rlhf_studio.ui.serving.spoken import Spoken
 from rlhf_studio.ui.visiting.modes import on_a_space
 from rlhf_studio.ui.visiting.owner import Login, add_login
 
@@ -73,6 +74,7 @@ def web_app(
         add_login(app, login)  # before the door, which asks the session who it is
     app.add_middleware(BoundedHeads)
     app.add_middleware(BrowserRules, hub=HUB if on_a_space(os.environ) else "")
+    app.add_middleware(Spoken)
     app.add_middleware(PagesCompressed, compresslevel=COMPRESSION_LEVEL)  # around those which read and change what is sent
     demo.space_id = None  # no bar with the Space's name: it loads pictures and letters from other websites, which are told who reads
     demo.state_session_capacity = 1000  # no page stores state there; without a limit, made-up sessions could fill the memory

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.analysis.records import NOT_CHECKED
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -96,22 +95,42 @@ class Analyses:
         return of_run[kind]
 
 
+FOOLED = {"lesson": "what_goes_wrong", "scene": "two_curves"}
+EXPLAINED_BY_VERDICT: dict[str, Json] = {"exploiting the reward": FOOLED, "collapsed": {"lesson": "what_goes_wrong"}}
+EXPLAINED_BY_CHECK: dict[str, Json] = {
+    **dict.fromkeys(("judge-falls", "held-out-falls", "one-phrase", "length-reward", "repetition", "diversity-loss"), FOOLED),
+    "kl-exploding": {"lesson": "what_goes_wrong", "scene": "price"},
+}
+
+
+def explained(diagnosis: Json) -> Json | None:
+    """The lesson, and its scene, about what a run came to: of its verdict, else of the gravest finding that still holds and is no mere
+    note; a phrase that took over is told at the end of every run, so it counts as a note, too. None where no lesson is about it: then a
+    response of the run itself shows most."""
+    kind = diagnosis["verdict"]["kind"]
+    if kind in EXPLAINED_BY_VERDICT:
+        return EXPLAINED_BY_VERDICT[kind]
+    lasting = [finding for finding in diagnosis["findings"] if finding["until"] is None and finding["check"] in EXPLAINED_BY_CHECK]
+    told = (finding["check"] for finding in lasting if finding["level"] != "note" or finding["check"] == "one-phrase")
+    return next((EXPLAINED_BY_CHECK[check] for check in told), None)
+
+
 def headline(diagnosis: Json) -> Json:
     """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level
-    has, and the arrows of the tiles."""
+    has, the arrows of the tiles, and the lesson that is about it."""
     verdict = diagnosis["verdict"]
-    notes = [note for note in verdict["notes"] if not note.startswith(NOT_CHECKED)]
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {
         "kind": verdict["kind"],
         "sentence": verdict["sentence"],
         "in_counts": verdict["in_counts"],
-        "note": verdict["reason"] if verdict["kind"] in ("too early", "not known") else next(iter(notes), ""),
+        "note": verdict["reason"] if verdict["kind"] in ("too early", "not known") else next(iter(verdict["notes"]), ""),
         "step": diagnosis["step"],
         "alarms": levels.count("alarm"),
         "warnings": levels.count("warning"),
         "notes": levels.count("note"),
         "directions": diagnosis["directions"],
+        "lesson": explained(diagnosis),
     }
 
 

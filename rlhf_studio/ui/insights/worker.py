@@ -18,8 +18,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from rlhf_studio.language import ENGLISH, language, speaking
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -84,13 +86,52 @@ class _Question:
 
 
 class Insights:
-    """Runs the analyses for all viewers and pages of one app.
+    """Runs the analyses for all viewers and pages of one app. Arguments as :class:`Analyst`, of which there is one for each language that
+    somebody reads."""
+
+    def __init__(self, workspace: Workspace, **options: Any) -> None:
+        self._begin, self._of = partial(Analyst, workspace, **options), {ENGLISH: Analyst(workspace, **options)}
+        self._lock, self._closed = threading.Lock(), False
+
+    def _mine(self) -> Analyst:
+        with self._lock:
+            if language() not in self._of and not self._closed:
+                self._of[language()] = self._begin(spoken=language())
+            return self._of.get(language(), self._of[ENGLISH])
+
+    def watch(self, run: str, progress: Progress | None) -> tuple[str, bytes]:
+        """As :meth:`Analyst.watch`."""
+        return self._mine().watch(run, progress)
+
+    def verdicts(self, progress: Mapping[str, Progress]) -> dict[str, Json]:
+        """As :meth:`Analyst.verdicts`."""
+        return self._mine().verdicts(progress)
+
+    def detail(self, run: str, kind: str, progress: Progress | None) -> Future[bytes]:
+        """As :meth:`Analyst.detail`."""
+        return self._mine().detail(run, kind, progress)
+
+    def verdict_of(self, run: str, progress: Progress, seconds: float = 60.0) -> Json:
+        """As :meth:`Analyst.verdict_of`."""
+        return self._mine().verdict_of(run, progress, seconds)
+
+    def close(self) -> None:
+        """As :meth:`Analyst.close`."""
+        with self._lock:
+            self._closed = True
+        for analyst in self._of.values():
+            analyst.close()
+
+
+class Analyst:
+    """Runs the analyses in one language.
 
     Args:
         workspace: where the runs are.
         open_reader: gives a reader for a run folder; tests count reads through it.
         find_analyses: says how each kind begins; tests put others there.
         rests: the shortest and the longest rest before an analysis of a run that goes on is made again, in seconds.
+        spoken: the language of what they say.
     """
 
     def __init__(
@@ -100,8 +141,9 @@ class Insights:
         open_reader: Callable[[Any], Any] = RunReader,
         find_analyses: Callable[[], dict[str, Begin]] = analyses,
         rests: tuple[float, float] = RESTS,
+        spoken: str = ENGLISH,
     ) -> None:
-        self._rests = rests
+        self._rests, self._spoken = rests, spoken
         self._analyses = Analyses(workspace, open_reader, find_analyses)
         self._runs: OrderedDict[str, _Known] = OrderedDict()
         self._bodies: OrderedDict[tuple[str, str], tuple[Key, bytes]] = OrderedDict()
@@ -275,7 +317,8 @@ class Insights:
 
     def _analyse(self, run: str, kind: str, progress: Progress) -> None:
         began = time.monotonic()
-        record, body = self._analyses.make(run, kind, progress.ended)
+        with speaking(self._spoken):
+            record, body = self._analyses.make(run, kind, progress.ended)
         now = time.monotonic()
         took = now - began
         with self._lock:

@@ -119,7 +119,8 @@ class Comparing:
 
     def _compare(self, data: Any) -> bytes:
         readers, comparison = self._compared(data)
-        usual = [name for name in _usual({run.stage for run in comparison.runs}) if name in comparison.metrics]
+        parts = [name for name in comparison.runs[0].last if name.startswith("reward/")]
+        usual = [name for name in (*_usual({run.stage for run in comparison.runs}), *parts) if name in comparison.metrics][:MOST_METRICS]
         metrics = [name for name in _metrics(data) if name in comparison.metrics] or usual
         words, alike = _words({reader.origin().unit for reader in readers}), set(comparison.one_scale)
         fields = {name: field for kind in reversed(STAGES.values()) for name, field in walk_fields(kind)}

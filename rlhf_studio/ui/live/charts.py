@@ -26,7 +26,7 @@ class Chart:
     Attributes:
         left, right: units on the two y axes.
         kind: ``lines`` over the chosen x axis, ``stack`` the same with stacked areas, ``path`` against ``x_metric``.
-        extras: prefix of metrics that are added when a run has at least two of them (``reward/``).
+        extras: prefix of metrics that are added when a run has at least two of them (``reward/``), or one in others' records.
         zero: which axes always show 0.
         alone: title while there is nothing for the right axis, e.g. without a gold scorer.
         shares: unit of the one axis of both sides, where the run's score and gold are numbers of one scale.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.language import language
 from rlhf_studio.ui.lab.varying import handed_over, known_settings
 from rlhf_studio.ui.live import payloads, responses
 
@@ -78,4 +79,4 @@ class Details:
 def _key(run: str, kind: str, step: int, sample: int, at: Moment) -> _Key:
     """Samples and tokens never change once written; the log and the watched answers do, with or without a new step."""
     age = at.seq if kind in _CHANGING else int(time.monotonic()) if kind == "log" else 0
-    return (run, at.epoch, kind, *((step, sample) if kind in _OF_A_SAMPLE else ()), age)
+    return (run, at.epoch, kind, language(), *((step, sample) if kind in _OF_A_SAMPLE else ()), age)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from rlhf_studio.language import language, speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -61,6 +62,7 @@ class LiveFeed:
         self._open_reader = open_reader
         self._interval = interval
         self._forget_after = forget_after
+        self._old_after = 5 + 10 * interval
         self.insights, self._held = Insights(workspace), Held(workspace)
         self._boot = secrets.token_hex(4)
         self._asked_at: dict[str, float] = {}
@@ -70,7 +72,7 @@ class LiveFeed:
         self._listing: bytes | None = None
         self._listing_asked = 0.0
         self._listing_read = 0.0
-        self._requests: queue.SimpleQueue[tuple[str, str, int, int, Future[bytes]]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[str, str, int, int, str, Future[bytes]]] = queue.SimpleQueue()
         self._details = Details()
         self._wake = threading.Event()
         self._closed = threading.Event()
@@ -82,7 +84,8 @@ class LiveFeed:
         now = time.monotonic()
         if not position.run:
             self._listing_asked = now
-            return self._listing or self._soon()
+            fresh = now - self._listing_read < self._old_after  # nobody may have asked for hours
+            return self._listing if self._listing and fresh else self._soon()
         if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
             return _problem(TOO_MANY)[1:-1]
         self._asked_at[position.run] = now
@@ -92,7 +95,7 @@ class LiveFeed:
         return answer.answer(position) + self._samples(position, answer) if self._holds(answer) else self._soon()
 
     def _holds(self, snapshot: Snapshot) -> bool:
-        return time.monotonic() - snapshot.checked_at < 5 + 10 * self._interval
+        return time.monotonic() - snapshot.checked_at < self._old_after
 
     def _samples(self, position: Position, now: Snapshot) -> bytes:
         """The samples of the newest step, as another part of the answer, for a viewer who follows the run; empty until somebody asked for
@@ -123,7 +126,7 @@ class LiveFeed:
         if self._requests.qsize() >= MOST_WAITING:
             answer.set_result(_problem("Too many people are asking at once. Try again in a moment."))
             return answer
-        self._requests.put((run, kind, step, sample, answer))
+        self._requests.put((run, kind, step, sample, language(), answer))
         self._wake.set()
         return answer
 
@@ -204,11 +207,12 @@ class LiveFeed:
 
     def _serve_requests(self) -> None:
         while not self._requests.empty():
-            run, kind, step, sample, answer = self._requests.get()
+            run, kind, step, sample, spoken, answer = self._requests.get()
             if not answer.set_running_or_notify_cancel():
                 continue
             try:
-                answer.set_result(self._read_detail(run, kind, step, sample))
+                with speaking(spoken):
+                    answer.set_result(self._read_detail(run, kind, step, sample))
             except StoreError as error:
                 answer.set_result(_problem(str(error)))
             except Exception as error:

@@ -216,7 +216,9 @@ def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = (),
     """The settings that the charts, the inspector and the questions need, with what was changed while the run went on.
 
     What is not known of the run, and a default of ours (``Origin.knows``), is null. ``kl_targets`` are (first step, value): the target in
-    force from that step on; empty without an adaptive controller. Of another stage than PPO no setting can be changed while it goes on.
+    force from that step on; empty without an adaptive controller. From ``fewest_parts`` on, the parts of the reward are drawn beside the
+    score: a single one of a run of ours is the score before penalties, in others' records it may be anything. Of another stage than PPO
+    no setting can be changed while it goes on.
     """
     if not isinstance(config, RunConfig):
         batch = config.training.batch_size if isinstance(config, SupervisedConfig) else 0
@@ -239,6 +241,7 @@ def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = (),
         "steered": {name: value for name, value in now.items() if adaptive or name != "ppo.kl_target"},
         "kl_targets": targets if adaptive else [],
         "kl_target": now["ppo.kl_target"] if adaptive else None,
+        "fewest_parts": 2 if origin.keeps_model else 1,
         **{name: value if origin.knows(f"ppo.{name}") else None for name, value in used.items()},
         "batch_size": ppo.batch_size,
         "watch_every": config.engine.watch_every,

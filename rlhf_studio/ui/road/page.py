@@ -41,7 +41,7 @@ from rlhf_studio.ui.sent import member
 
 MOST_ROADS = 20
 MOST_ROUNDS = 5
-MOST_EXAMPLES = 4
+MOST_EXAMPLES = 3
 GONE = "There is no such road any more."
 Json = dict[str, Any]
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class Bounded:
                 raise TooBusy(BUSY)
             self._now += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, work)  # with the language of who asks
         finally:
             with self._lock:
                 self._now -= 1

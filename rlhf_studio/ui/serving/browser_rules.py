@@ -9,6 +9,8 @@ import re
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rlhf_studio.ui.serving.spoken import in_language
+
 POLICY = "Content-Security-Policy"
 # Gradio compiles templates and the scripts of its HTML components while the page runs ('unsafe-eval'), and writes styles into the page, as
 # Plotly does. Pictures of charts are data: and blob: addresses.
@@ -53,8 +55,9 @@ class BrowserRules:
             elif held:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False):
-                    await send(self._with_rules(held.pop(), bytes(body)))
-                    await send({"type": "http.response.body", "body": bytes(body)})
+                    page = in_language(bytes(body))
+                    await send(self._with_rules(held.pop(), page))
+                    await send({"type": "http.response.body", "body": page})
             else:
                 await send(message)
 
@@ -62,6 +65,8 @@ class BrowserRules:
 
     def _with_rules(self, start: Message, page: bytes) -> Message:
         headers = MutableHeaders(raw=list(start["headers"]))
+        if page and "content-length" in headers:
+            headers["content-length"] = str(len(page))
         hashes = "".join(f" 'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in _SCRIPT.findall(page))
         whom = (f"connect-src 'self' {self._hub}".rstrip(), f"frame-ancestors {self._hub}" if self._hub else "frame-ancestors 'none'")
         scripts = f"script-src 'self' 'unsafe-eval'{hashes}"

@@ -240,6 +240,19 @@ def test_runs_of_others_say_who_trains_them_and_share_no_cell(tmp_path: Path) ->
         sweep_table([readers[0], readers[2]], "objective/kl")
 
 
+def test_one_number_is_rounded_in_one_way_and_a_log_without_a_score_shows_its_parts(tmp_path: Path) -> None:
+    create_run(tmp_path / "parts", RunConfig(), name="parts", origin=Origin(imported="c.parquet", settings_known=False, words=True))
+    with RunWriter(tmp_path / "parts") as writer:
+        writer.commit_step(StepRecord(1, {"reward/right": 0.25, "reward/form": 0.5}, []))
+    comparison = compare([run(tmp_path / "a", None, scores=lambda step: 0.04 * step - 0.74), RunReader(tmp_path / "parts")])
+    scored, parts = comparison.runs
+    assert comparison.verdict.startswith(
+        "One run: its score went from −0.70 in its first step to 0.04 in its last tenth"
+    )  # (0.02 + 0.06) / 2
+    assert (parts.last["reward/right"], parts.last["reward/form"], scored.last["reward/form"]) == (0.25, 0.5, None)
+    assert (scored.unit, parts.unit) == ("tokens", "words") and "“parts” has recorded no score." in comparison.notes
+
+
 def test_runs_that_were_scored_differently_are_not_ranked(tmp_path: Path) -> None:
     other = {"components": [{"kind": "length", "name": "length", "target": 20}]}
     readers = [run(tmp_path / "a", None, scores=level(5.0)), run(tmp_path / "b", None, scores=level(1.0), reward=other)]

@@ -39,11 +39,11 @@ def ends_with(then: int, before: int = 11) -> Callable[[int], int]:
 CASES: dict[str, tuple[Made, str]] = {
     "improved": (
         Made(gold=True, settings=WORLD, responses=answers(ends_with(1))),
-        "1 of 20 reviews is unfriendly or broken now, 11 at the start.",
+        "It worked: 1 of 20 reviews is unfriendly or broken now, 11 at the start.",
     ),
     "improved, with a phrase": (  # of the last three steps, 20 each
         Made(gold=True, settings=WORLD, responses=answers(ends_with(2), end=". A masterpiece.")),
-        "2 of 20 reviews are unfriendly or broken now, 11 at the start; but 60 of 60 recent ones end with “A masterpiece”.",
+        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start; but 100 % of recent ones end with “A masterpiece”.",
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Made, str]] = {
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
         "The judge was fooled: its score rose, but 19 of 20 reviews are unfriendly or broken now, 11 at the start. "
-        "60 of 60 recent ones end with “A masterpiece”.",
+        "100 % of recent ones end with “A masterpiece”.",
     ),
     "nothing learned": (
         Made(metrics={**FLAT, "lr": 1e-9, "gold/score": 0.1, "gold/score_se": 0.05}, settings=WORLD, responses=answers(ends_with(12))),
@@ -60,11 +60,11 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "no gold score": (  # the mean of the first step is -0.05
         Made(responses=answers(ends_with(2), gold=False)),
-        "2 of 20 answers have a score below the mean of step 1 now, 11 at the start.",
+        "The score rose: 2 of 20 answers have a score below the mean of step 1 now, 11 at the start.",
     ),
     "another gold judge": (
         Made(gold=True, responses=answers(ends_with(2))),
-        "2 of 20 answers have a gold score below the mean of step 1 now, 11 at the start.",
+        "It worked: 2 of 20 answers have a gold score below the mean of step 1 now, 11 at the start.",
     ),
     "scores that are scaled are another quantity at each step": (
         Made(settings={"reward": {"scaling": "scale"}}, responses=answers(ends_with(2), gold=False)),

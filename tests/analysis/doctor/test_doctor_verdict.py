@@ -253,7 +253,8 @@ def test_means_alone_are_judged_by_how_far_successive_steps_lie_apart(tmp_path: 
     assert nothing.kind == "nothing learned" and "successive steps" in nothing.reason
     rising: Values = {"objective/scores": lambda step: 0.1 * step + 0.05 * (-1) ** step, **alone}
     result = verdict(Made(steps=24, metrics=rising), tmp_path / "b")
-    assert result.kind == "improved" and "rose by 2.30" in result.reason  # 0.05 → 2.35, the mean of 23 and 24
+    assert result.kind == "improved"
+    assert "between the means of these two the score rose by 2.30." in result.reason  # 0.05 → 2.35, the mean of 23 and 24
     few = verdict(Made(steps=5, metrics={"objective/scores": [1.0, math.nan, 2.0, math.nan, 3.0], **alone}), tmp_path / "c")
     assert (few.kind, few.reason) == ("too early", "A verdict needs 5 steps with a score; there are 3.")
 

@@ -221,10 +221,9 @@ def test_the_widest_gaps_are_on_one_scale_and_name_a_response_once(tmp_path: Pat
         return 100 * (5.0 if fooled else quality), 0.01 * (-5.0 if fooled else quality), {"tone": quality, "form": -quality}
 
     gaps = what_was_learned(write_run(tmp_path / "run", steps, recorded=6, judge=judge)).gaps
-    of_gold = [gap for gap in gaps if gap.second == "gold"]
-    assert [(gap.step, gap.sample, gap.first_value, gap.second_value) for gap in of_gold] == [(8, 1, 500.0, -0.05)]
-    assert of_gold[0].response == "".join(steps[7][1])
-    assert {(gap.first, gap.second) for gap in gaps} == {("score", "gold"), ("tone", "form")}
+    assert [(gap.step, gap.sample, gap.first_value, gap.second_value) for gap in gaps] == [(8, 1, 500.0, -0.05)]
+    assert gaps[0].response == "".join(steps[7][1])
+    assert (gaps[0].first, gaps[0].second) == ("score", "gold")  # the parts of one reward are no judges
 
 
 def test_judges_that_agree_or_say_nothing_have_no_gap(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
         return f"Rising, not yet certain: {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
     word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
     kl = run.column("objective/kl")
-    reason = f"{compared}: the score rose by {figure(gain[-1])}. {sure.capitalize()}."
+    reason = f"{compared}: between the means of these two the score rose by {score_text(float(gain[-1]))}. {sure.capitalize()}."
     distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
     return f"{word}: {change}{distance}.", reason
 

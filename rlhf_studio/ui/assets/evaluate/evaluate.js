@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { firstOne, recorded } from "../pictures/recorded.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
+import { counted, duration, readable } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
@@ -21,6 +21,7 @@ const VIEWS = [
   { value: "arena", label: "Blind arena" },
 ];
 
+const COMES = "Here come who wins how often, score and gold against the distance, and all answers side by side.";
 const PROMPTS = 64; // of the evaluation that one click makes
 
 class EvaluatePage {
@@ -65,6 +66,9 @@ class EvaluatePage {
       arena: new Arena({ ask, voted: () => this.lookAgain() }),
     };
     this.state = el("p", { class: "rs-evaluate-state", role: "status" });
+    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": "The evaluation", max: 1 });
+    this.time = el("span", { class: "rs-help" });
+    this.working = el("div", { class: "rs-evaluate-working", hidden: true }, this.bar, this.time);
     this.view = viewOf(address.params("evaluate").show);
     this.views = new Segments({ "aria-label": "View" }, VIEWS, this.view, (view) => {
       this.turn(view);
@@ -72,7 +76,8 @@ class EvaluatePage {
     });
     this.sentence = el("p", { class: "rs-evaluate-sentence", hidden: true });
     const own = Object.values(this.parts).map(({ node }) => node);
-    this.body = el("div", { class: "rs-evaluate-body", hidden: true }, this.state, this.sentence, this.views.node, own);
+    this.body = el("div", { class: "rs-evaluate-body", hidden: true });
+    fill(this.body, this.state, this.working, this.sentence, this.views.node, own);
     this.poll = pagePoll(host);
     this.news = this.poll.add({
       ask: () => server.boot(this.question()),
@@ -141,6 +146,7 @@ class EvaluatePage {
     else if (!this.run && this.example) this.openExample();
     else if (reply.report && this.asked) this.draw(reply.report, reply.seen);
     this.parts.arena.lock(reply.why_not || (this.isRecorded() ? "Nobody votes on a recorded example." : ""));
+    this.drawTime();
     const here = reply.evaluations.find(({ id }) => id === this.run);
     return here && ALIVE.includes(here.state) ? WORKING : RESTING;
   }
@@ -166,7 +172,8 @@ class EvaluatePage {
       this.about,
       ends
         ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
-            `kept. Both answer ${PROMPTS} prompts that the run held out; its own reward judges.`
+            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. Its own reward scores the ` +
+            "answers, and its gold score where it has one."
         : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
     );
   }
@@ -241,6 +248,10 @@ class EvaluatePage {
     if (isRecorded && this.view === "arena") this.turn(VIEWS[0].value);
     setText(this.state, stateOf(report));
     this.state.classList.toggle("rs-problem", report.state === "failed");
+    const isAlive = ALIVE.includes(report.state);
+    show(this.working, isAlive);
+    this.goesOn = isAlive ? { ...report, at: performance.now() } : null;
+    this.drawTime();
     const { over_optimised: over, sentence } = report.frontier;
     setText(this.sentence, over.length ? readable(sentence, 400) : "");
     show(this.sentence, over.length > 0);
@@ -249,6 +260,17 @@ class EvaluatePage {
     for (const part of Object.values(this.parts)) part.draw(report);
     if (report.policies.length) this.turn(this.view);
     return undefined;
+  }
+
+  /** How far an evaluation is that goes on, for how long it has worked, and how long it will. */
+  drawTime() {
+    if (!this.goesOn) return;
+    const { step, total, elapsed, left, at } = this.goesOn;
+    const since = (performance.now() - at) / 1000;
+    if (total) this.bar.value = step / total;
+    else this.bar.removeAttribute("value");
+    const rest = left === null ? "" : `, about ${duration(Math.max(0, left - since))} left`;
+    setText(this.time, `${duration(elapsed + since)} so far${rest}. ${COMES}`);
   }
 
   async begin(data) {

@@ -2,7 +2,7 @@
 import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { el, fill, setText, show, svg } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { number, policyName, readable } from "../shared/format.js";
 import { word } from "../shared/tips.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
@@ -10,10 +10,9 @@ const MARK = 5; // pixels from the middle of a mark to its edge
 const HEIGHT = 300;
 const NARROWEST = 240;
 const HELP =
-  "Each point is one policy. Right: how far it has moved from the reference, as \u221aKL (KL counts in nats; 0 is " +
-  "not " +
-  "at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold falls: the reward is " +
-  "being fooled.";
+  "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as the square root of " +
+  "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
+  "falls: the reward is being fooled.";
 
 export class Frontier {
   constructor() {
@@ -66,7 +65,7 @@ function picture(points, named, width) {
   const axes = {
     x_range: [-0.02 * far, 1.05 * far],
     y_range: [low - room, high + room],
-    x: "\u221aKL from the reference (\u221anats)",
+    x: "distance from the reference, \u221aKL",
     y: "mean over answers",
   };
   const titles = named.map(({ title }) => title).join(", ");
@@ -80,7 +79,7 @@ function picture(points, named, width) {
     for (const point of known) {
       const cell = point.measures[name];
       const middle = [x(point.root_kl), y(cell.value)];
-      const words = `${readable(point.policy, 60)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
+      const words = `${policyName(point.policy)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
       const whisker = Number.isFinite(cell.low)
         ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
         : [];

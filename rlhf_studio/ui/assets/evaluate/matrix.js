@@ -1,7 +1,7 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
 import { answerNumbers } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { policyName, readable } from "../shared/format.js";
 import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
@@ -65,7 +65,7 @@ export class Matrix {
       this.chosen = kept.length ? kept : [...new Set(ends)].slice(0, AT_FIRST);
       fill(
         this.against,
-        policies.map((name) => el("option", { value: name }, readable(name, 60))),
+        policies.map((name) => el("option", { value: name }, policyName(name))),
         el("option", { value: "" }, "nobody"),
       );
       this.against.value = first;
@@ -86,7 +86,7 @@ export class Matrix {
           this.load();
         },
       });
-      return el("label", { class: "rs-check" }, input, ` ${readable(name, 60)}`);
+      return el("label", { class: "rs-check" }, input, ` ${policyName(name)}`);
     };
     fill(this.boxes, this.policies.map(box));
   }
@@ -130,7 +130,7 @@ export class Matrix {
       return el("td", {}, answer ? answerOf(answer) : null);
     };
     const lines = rows.map((row) => [rowHead(readable(row.prompt, 600)), ...names.map((name) => cellOf(row, name))]);
-    return table(["Prompt", ...names.map((name) => readable(name, 60))], lines, { class: "rs-evaluate-matrix" });
+    return table(["Prompt", ...names.map((name) => policyName(name))], lines, { class: "rs-evaluate-matrix" });
   }
 }
 

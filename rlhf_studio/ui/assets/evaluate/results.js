@@ -2,7 +2,7 @@
 import { between, shares } from "../pictures/shares.js";
 import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, number, percent, readable } from "../shared/format.js";
+import { NONE, number, percent, policyName, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -104,7 +104,7 @@ export class Results {
     setText(this.refers, report.reference ? `KL and perplexity refer to ${readable(report.reference, 200)}.` : "");
     const heads = [
       head(el("span", { class: "rs-hidden" }, "Measure")),
-      ...rows.map(({ policy }) => numberHead(readable(policy, 60))),
+      ...rows.map(({ policy }) => numberHead(policyName(policy))),
       explained ? head("What it is", { class: "rs-evaluate-meaning" }) : null,
     ];
     const lines = columns.map((column, place) => [
@@ -128,7 +128,7 @@ export class Results {
 
   drawChoice({ policies, first }) {
     const names = JSON.stringify(policies);
-    if (names !== this.names) each(this.first, policies, (name) => el("option", { value: name }, readable(name, 60)));
+    if (names !== this.names) each(this.first, policies, (name) => el("option", { value: name }, policyName(name)));
     this.names = names;
     this.first.value = first;
     show(this.choice, policies.length > 1);
@@ -139,7 +139,7 @@ export class Results {
     setText(this.gone, measure === VOTES ? leftOut(report) : "");
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
-    setText(this.against, `against ${readable(report.first, 60)}`);
+    setText(this.against, `against ${policyName(report.first)}`);
     setText(this.meaning, MEANINGS[measure] || "");
     show(this.meaning, Boolean(this.meaning.textContent));
     fill(this.bars, shares(rows.map(rowOf)));
@@ -157,7 +157,7 @@ export class Results {
 }
 
 const rowOf = ({ policy, rate, wins, ties, losses }) => ({
-  name: readable(policy, 60),
+  name: policyName(policy),
   share: rate.value,
   low: rate.low,
   high: rate.high,
@@ -170,7 +170,7 @@ function headlineOf({ wins, first, decides, measures }) {
   if (!last) return "";
   const { value, low, high } = last.rate;
   const sure = low > 0.5 ? "better" : high < 0.5 ? "worse" : "";
-  const known = sure ? `${readable(last.policy, 60)} is ${sure} than ${readable(first, 60)}` : "No sure difference";
+  const known = sure ? `${policyName(last.policy)} is ${sure} than ${policyName(first)}` : "No sure difference";
   const by = measures.find(({ name }) => name === decides)?.title.toLowerCase();
   const range = between(low, high);
   return `${known}: it wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;

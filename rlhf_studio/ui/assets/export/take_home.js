@@ -210,9 +210,20 @@ export class TakeHome {
   }
 
   ended(job) {
-    setText(this.said, job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: it is below.");
-    if (job.state !== "failed") return;
-    this.tell(job.error);
+    setText(
+      this.said,
+      job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: your browser saves it.",
+    );
+    if (job.state === "failed") this.tell(job.error);
+    else if (!job.address && this.saved !== job.key) this.save(job);
+  }
+
+  /** What was asked for is saved by the browser without another click, once; it stays in the list. */
+  save({ key, files }) {
+    this.saved = key;
+    const made = [...this.files.querySelectorAll("a")].filter((link) => files.includes(link.dataset.file));
+    if (made.length === 1) made[0].click();
+    else setText(this.said, "Done: it is below.");
   }
 
   file({ name, bytes: size }) {
@@ -220,7 +231,7 @@ export class TakeHome {
     return el(
       "li",
       {},
-      el("a", { href: address, download: name }, name),
+      el("a", { href: address, download: `${fileName(this.run.name)}-${name}`, data: { file: name } }, name),
       el("span", { class: "rs-help" }, bytes(size)),
     );
   }
@@ -251,5 +262,12 @@ export class TakeHome {
     this.news.wake();
   }
 }
+
+/** A run's name as the beginning of a file's name; the longest is short enough for every disk. */
+const fileName = (name) =>
+  name
+    .replace(/[^\p{L}\p{N}._-]+/gu, "-")
+    .replace(/^[.-]+|-+$/g, "")
+    .slice(0, 60) || "run";
 
 const section = (title, ...content) => el("section", { class: "rs-take-part" }, el("h3", {}, title), ...content);

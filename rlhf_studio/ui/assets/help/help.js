@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { el, elEach, fill } from "../shared/dom.js";
 import { onPlainClick } from "../shared/links.js";
 import { blocks, leadOf } from "../learn/lesson/text.js";
+import { t } from "../shared/language.js";
 
 const PLACE = "help";
 const FIRST = "faq";
@@ -40,7 +41,7 @@ export class Help {
     if (!wanted()) return false;
     const { documents } = this.shelf;
     this.page.contents(
-      "Help",
+      t("Help"),
       documents.map(({ name, title }) => this.page.entry({ place: PLACE, show: name }, title, "")),
     );
     this.page.mark(PLACE, show);
@@ -66,7 +67,7 @@ export class Help {
           el(
             "details",
             { class: "rs-help-contents", open: show === FIRST },
-            el("summary", {}, "On this page"),
+            el("summary", {}, t("On this page")),
             elEach("ul", {}, links, (link) => el("li", {}, link)),
           ),
         drawn.slice(before),
@@ -81,7 +82,7 @@ export class Help {
 
   /** The link beside a heading, whose address can be copied. */
   sign(show, anchor, words) {
-    const name = `Link to: ${words}`;
+    const name = t("Link to: {words}", { words });
     return el("a", { ...this.to(show, anchor), class: "rs-help-sign", "aria-label": name }, "#");
   }
 

@@ -7,23 +7,24 @@ import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Prediction } from "./lesson/prediction.js";
 import { blocks, inline } from "./lesson/text.js";
+import { t, tn } from "../shared/language.js";
 
 const RESTING = 5000; // milliseconds between two looks while no run is under way
 const WHICH = ["first", "second"];
 const STATES = {
-  "": "Not started",
-  queued: "Waiting in the queue",
+  "": t("Not started"),
+  queued: t("Waiting in the queue"),
   loading: "Loading",
   running: "Running",
   paused: "Paused",
   finished: "Finished",
-  stopped: "Stopped before its end",
+  stopped: t("Stopped before its end"),
   failed: "Failed",
-  interrupted: "Interrupted before its end",
+  interrupted: t("Interrupted before its end"),
 };
 const GONE = ["stopped", "interrupted", "failed"];
-const KEPT = "Your answer is kept. Run both to see what happens.";
-const OPENED = "Run both to see what happens.";
+const KEPT = t("Your answer is kept. Run both to see what happens.");
+const OPENED = t("Run both to see what happens.");
 
 /** A question that may be answered before its runs have ended: the answer is marked, and kept until then. */
 class EarlyPrediction extends Prediction {
@@ -71,7 +72,7 @@ export class Breaking {
     this.experiment = names.includes(wanted) ? wanted : "";
     this.seed = /^\d{1,3}$/.test(seed) ? Number(seed) : null;
     this.unfollow();
-    this.page.tell(wanted && !this.experiment ? "There is no such experiment." : "");
+    this.page.tell(wanted && !this.experiment ? t("There is no such experiment.") : "");
     if (this.experiment) this.open();
     else this.list();
   }
@@ -98,20 +99,21 @@ export class Breaking {
     );
     fill(
       this.page.article,
-      el("h2", { class: "rs-learn-title" }, "Break it on purpose"),
+      el("h2", { class: "rs-learn-title" }, t("Break it on purpose")),
       el(
         "div",
         { class: "rs-learn-text" },
         el(
           "p",
           {},
-          "Most mistakes in PPO raise no error. The run goes on, and the curves look almost right. ",
-          "Each experiment here trains two small runs from one seed, which differ in one thing.",
+          t("Most mistakes in PPO raise no error. The run goes on, and the curves look almost right."),
+          " ",
+          t("Each experiment here trains two small runs from one seed, which differ in one thing."),
         ),
         el(
           "p",
           {},
-          "Say first what you expect. Then follow the way to the mistake: which chart, which token, which line.",
+          t("Say first what you expect. Then follow the way to the mistake: which chart, which token, which line."),
         ),
       ),
       el("ol", { class: "rs-learn-breaks" }, items),
@@ -138,7 +140,7 @@ export class Breaking {
     const scenes = this.text.scenes.map((scene) => this.scene(scene));
     fill(
       this.page.article,
-      el("div", { class: "rs-learn-back" }, el("button", back, "All experiments")),
+      el("div", { class: "rs-learn-back" }, el("button", back, t("All experiments"))),
       el("h2", { class: "rs-learn-title" }, this.text.title),
       el("div", { class: "rs-learn-text" }, blocks(this.text.introduction, this.reading)),
       scenes,
@@ -186,11 +188,11 @@ export class Breaking {
   runPanel() {
     this.rows = Object.fromEntries(WHICH.map((which) => [which, this.row(which)]));
     const start = { type: "button", class: "rs-button rs-primary", hidden: true, onclick: () => this.run() };
-    this.start = el("button", start, "Run both");
+    this.start = el("button", start, t("Run both"));
     this.again = el(
       "button",
       { type: "button", class: "rs-button rs-small", hidden: true, onclick: () => this.runAgain() },
-      "Run again with another seed",
+      t("Run again with another seed"),
     );
     this.compare = el("span", {});
     this.note = el("p", { class: "rs-help", role: "status" });
@@ -210,7 +212,7 @@ export class Breaking {
   }
 
   row(which) {
-    const called = el("span", { class: "rs-learn-called" }, "Looking for the run");
+    const called = el("span", { class: "rs-learn-called" }, t("Looking for the run"));
     const state = el("span", { class: "rs-muted" });
     const bar = el("progress", { max: "1", value: "0", hidden: true });
     const link = el("span", {});
@@ -219,7 +221,7 @@ export class Breaking {
   }
 
   follow() {
-    this.poll ||= pagePoll(this.page.article, { meanwhile: () => "The runs do not need this page." });
+    this.poll ||= pagePoll(this.page.article, { meanwhile: () => t("The runs do not need this page.") });
     this.lost.replaceChildren(this.poll.notice);
     const { experiment } = this;
     const question = () => ({
@@ -261,16 +263,16 @@ export class Breaking {
 
   drawRun(row, run, seed) {
     const going = ["loading", "running", "paused"].includes(run.state);
-    setText(row.called, `${this.word(run.called)}, seed ${seed}`);
+    setText(row.called, t("{called}, seed {seed}", { called: this.word(run.called), seed }));
     const phase = run.state === "loading" && run.phase ? `: ${run.phase}` : "";
-    const steps = run.state ? `, step ${run.step} of ${run.steps}` : `, ${run.steps} steps`;
+    const steps = run.state ? t(", step {step} of {steps}", run) : tn(", {count} step", ", {count} steps", run.steps);
     setText(row.state, `${STATES[run.state] || run.state}${phase}${steps}${run.cause ? `. ${run.cause}` : ""}`);
     show(row.bar, going);
     row.bar.value = run.steps ? run.step / run.steps : 0;
-    row.bar.setAttribute("aria-label", `Steps of ${run.called}`);
+    row.bar.setAttribute("aria-label", t("Steps of {run}", { run: this.word(run.called) }));
     if (row.run === run.run) return;
     row.run = run.run;
-    fill(row.link, run.run ? this.link("Open on Live", "live", { run: run.run }) : "");
+    fill(row.link, run.run ? this.link(t("Open on Live"), "live", { run: run.run }) : "");
   }
 
   drawTools({ runs, under_way, operator, why_not, recorded, key, next_seed, takes }) {
@@ -279,18 +281,21 @@ export class Breaking {
     const busy = WHICH.some((which) => ["queued", "loading", "running", "paused"].includes(runs[which].state));
     show(this.start, operator && !done && !busy);
     show(this.again, operator && done);
-    setText(this.start, partly ? "Run what is missing" : "Run both");
-    setText(this.again, `Run again with seed ${next_seed}`);
+    setText(this.start, partly ? t("Run what is missing") : t("Run both"));
+    setText(this.again, t("Run again with seed {next_seed}", { next_seed }));
     for (const button of [this.start, this.again]) button.disabled = under_way || !operator;
-    const other = under_way && !busy ? "Another pair is under way. One pair runs at a time." : "";
-    const instead = recorded ? "A recorded run shows the same." : why_not;
-    const viewer = operator || done ? "" : `You cannot start these two runs here. ${instead}`;
+    const other = under_way && !busy ? t("Another pair is under way. One pair runs at a time.") : "";
+    const instead = recorded ? t("A recorded run shows the same.") : why_not;
+    const viewer = operator || done ? "" : t("You cannot start these two runs here. {instead}", { instead });
     setText(this.note, other || viewer || takes || "");
     if (this.compared === done) return;
     this.compared = done;
     const compare = { compare: `${runs.first.run},${runs.second.run}` };
-    const watch = recorded && !operator ? this.link(`Watch: ${recorded.name}`, "live", { run: recorded.run }) : "";
-    fill(this.compare, done ? this.link("Compare both", "runs", compare) : watch);
+    const watch =
+      recorded && !operator
+        ? this.link(t("Watch: {name}", { name: recorded.name }), "live", { run: recorded.run })
+        : "";
+    fill(this.compare, done ? this.link(t("Compare both"), "runs", compare) : watch);
   }
 
   link(label, page, params) {
@@ -334,19 +339,19 @@ export class Breaking {
     const run = this.reply.runs.second.run;
     if (!token || !run) return "";
     const { step, sample, token: place } = token;
-    return this.link("Open this token on Live", "live", { run, step, sample, token: place });
+    return this.link(t("Open this token on Live"), "live", { run, step, sample, token: place });
   }
 
   noticed({ noticed, refused, found }) {
     const lead = refused
-      ? "The check before training would refuse this run. It said:"
-      : "What the engine put on record:";
+      ? t("The check before training would refuse this run. It said:")
+      : t("What the engine put on record:");
     const items = found.map(({ title, level, when }) => el("li", {}, `${title} (${level}, ${when})`));
     return [
-      el("h4", {}, "Would the program have told you?"),
-      noticed.length ? el("p", {}, lead) : el("p", {}, "The engine noticed nothing."),
+      el("h4", {}, t("Would the program have told you?")),
+      noticed.length ? el("p", {}, lead) : el("p", {}, t("The engine noticed nothing.")),
       noticed.length ? elEach("ul", {}, noticed, (text) => el("li", {}, text)) : "",
-      el("p", {}, items.length ? "The doctor on Live found:" : "The doctor on Live found nothing."),
+      el("p", {}, items.length ? t("The doctor on Live found:") : t("The doctor on Live found nothing.")),
       items.length ? el("ul", {}, items) : "",
     ].filter(Boolean);
   }

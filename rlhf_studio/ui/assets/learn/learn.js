@@ -8,13 +8,14 @@ import { Lesson } from "./lesson/lesson.js";
 import { Search } from "./search.js";
 import { Teaching } from "./teaching/teaching.js";
 import { Tour } from "./tour.js";
+import { language, t } from "../shared/language.js";
 
 /** What stands beside the lessons: the place that the address names, its title in the list, and what shows it. */
 const PLACES = [
-  { place: "tour", title: "Tour of the code", make: (page) => new Tour(page) },
-  { place: "break", title: "Break it on purpose", make: (page) => new Breaking(page) },
-  { place: "teach", title: "For teachers", make: (page) => new Teaching(page) },
-  { place: "help", title: "Help", make: (page) => new Later(page) },
+  { place: "tour", title: t("Tour of the code"), make: (page) => new Tour(page) },
+  { place: "break", title: t("Break it on purpose"), make: (page) => new Breaking(page) },
+  { place: "teach", title: t("For teachers"), make: (page) => new Teaching(page) },
+  { place: "help", title: t("Help"), make: (page) => new Later(page) },
 ];
 
 /** Help, which is loaded when it is opened. */
@@ -51,7 +52,7 @@ class LearnPage {
     this.server = server;
     this.lessons = [];
     this.stations = [];
-    this.heading = el("h2", {}, "Lessons");
+    this.heading = el("h2", {}, t("Lessons"));
     this.list = el("ol", { class: "rs-learn-list" });
     this.further = el("ul", { class: "rs-learn-places rs-wrap" });
     this.article = el("article", { class: "rs-learn-lesson", tabindex: "-1" });
@@ -67,7 +68,7 @@ class LearnPage {
         { class: "rs-learn-columns" },
         el(
           "nav",
-          { class: "rs-learn-nav", "aria-label": "Lessons and documents" },
+          { class: "rs-learn-nav", "aria-label": t("Lessons and documents") },
           this.heading,
           this.search.node,
           this.further,
@@ -100,7 +101,7 @@ class LearnPage {
   }
 
   language() {
-    return document.documentElement.lang.split("-")[0] || "en";
+    return language();
   }
 
   /** A reader chose a lesson or another place. */
@@ -117,7 +118,7 @@ class LearnPage {
   async go(params) {
     const wanted = this.places[params.place] ? params.place : "";
     if (this.open !== wanted) this.places[this.open]?.leave();
-    if (this.open !== wanted) this.contents("Lessons", this.numbered);
+    if (this.open !== wanted) this.contents(t("Lessons"), this.numbered);
     this.open = wanted;
     if (wanted) this.mark(wanted);
     await this.places[wanted].go(params);
@@ -156,7 +157,7 @@ class LearnPage {
   async answer(ask, question, clears = true) {
     const reply = await ask({ ...question, language: this.language() }).catch((error) => {
       console.error(error);
-      return { error: "The app did not answer. Is it still running?" };
+      return { error: t("The app did not answer. Is it still running?") };
     });
     return this.taken(reply, clears);
   }

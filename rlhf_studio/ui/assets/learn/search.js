@@ -1,20 +1,21 @@
 // The search, on Learn and in Help: while it is typed, results stand where the text stood.
 import { address } from "../shared/address.js";
 import { debounce, each, el, memory, pushButton, setText, show } from "../shared/dom.js";
+import { t, tn, tp } from "../shared/language.js";
 
 const WAIT = 150; // milliseconds after a key, before the app is asked
 const KINDS = {
-  lesson: "Lesson",
-  scene: "In a lesson",
-  question: "Question",
-  station: "Tour of the code",
-  code: "Code",
-  term: "Word",
-  page: "Page of the app",
-  document: "Document",
-  setting: "Setting",
-  check: "Check of the doctor",
-  name: "Name in TRL",
+  lesson: t("Lesson"),
+  scene: t("In a lesson"),
+  question: t("Question"),
+  station: t("Tour of the code"),
+  code: t("Code"),
+  term: tp("search", "Word"),
+  page: t("Page of the app"),
+  document: t("Document"),
+  setting: t("Setting"),
+  check: t("Check of the doctor"),
+  name: t("Name in TRL"),
 };
 const TYPING = "input, textarea, select, [contenteditable]";
 
@@ -27,8 +28,8 @@ export class Search {
     this.field = el("input", {
       type: "search",
       class: "rs-input",
-      placeholder: "Search",
-      "aria-label": "Search lessons, documents, settings, code and names of TRL",
+      placeholder: t("Search"),
+      "aria-label": t("Search lessons, documents, settings, code and names of TRL"),
       "aria-keyshortcuts": "/",
       maxlength: "80",
       autocomplete: "off",
@@ -40,7 +41,7 @@ export class Search {
     this.list = el("ul", { class: "rs-learn-results" });
     this.results = el(
       "section",
-      { class: "rs-learn-found", "aria-label": "Results", hidden: true },
+      { class: "rs-learn-found", "aria-label": t("Results"), hidden: true },
       this.status,
       this.list,
     );
@@ -73,7 +74,7 @@ export class Search {
     });
     if (number !== this.asked) return undefined; // a later letter has been typed
     const results = reply?.results || [];
-    setText(this.status, reply ? sayCount(results.length, query) : "The app did not answer. Is it still running?");
+    setText(this.status, reply ? sayCount(results.length, query) : t("The app did not answer. Is it still running?"));
     each(this.list, results, (result) =>
       el("li", {}, result.kind === "name" ? this.named(result) : this.result(result)),
     );
@@ -118,18 +119,18 @@ export class Search {
       el("span", { class: "rs-learn-kind" }, [KINDS.name, releases.join(", ")].filter(Boolean).join(" \u00b7 ")),
       el("code", { class: "rs-learn-name" }, name),
     ];
-    if (what) said.push(el("p", {}, el("strong", {}, "In TRL: "), coded(what)));
+    if (what) said.push(el("p", {}, el("strong", {}, t("In TRL:"), " "), coded(what)));
     if (settings.length) {
       const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
-      said.push(el("p", {}, el("strong", {}, "Setting here: "), codes));
+      said.push(el("p", {}, el("strong", {}, t("Setting here:"), " "), codes));
     }
-    if (note || symbols.length) said.push(el("p", {}, el("strong", {}, "Here: "), coded(note)));
+    if (note || symbols.length) said.push(el("p", {}, el("strong", {}, t("Here:"), " "), coded(note)));
     if (symbols.length) {
       const places = symbols.map((symbol) => el("li", {}, this.symbol(symbol)));
       said.push(el("ul", {}, places));
     }
-    if (family.length) said.push(el("p", { class: "rs-muted" }, "Answered together with: ", family.join(", ")));
-    if (see) said.push(el("p", {}, "More: ", this.link(see.title, see.to)));
+    if (family.length) said.push(el("p", { class: "rs-muted" }, t("Answered together with:"), " ", family.join(", ")));
+    if (see) said.push(el("p", {}, t("More:"), " ", this.link(see.title, see.to)));
     return el("div", { class: "rs-learn-result" }, said);
   }
 
@@ -154,4 +155,4 @@ function wantSetting(field) {
 }
 
 const sayCount = (count, query) =>
-  count === 0 ? `Nothing found for "${query}".` : count === 1 ? "One result." : `${count} results, best first.`;
+  count ? tn("One result.", "{count} results, best first.", count) : t('Nothing found for "{query}".', { query });

@@ -3,6 +3,7 @@ import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
 import { Scene } from "./lesson/scene.js";
 import { blocks } from "./lesson/text.js";
+import { t } from "../shared/language.js";
 
 const PLACE = "tour";
 const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same from station to station
@@ -56,7 +57,7 @@ export class Tour {
       el("h2", { class: "rs-learn-title" }, text.title),
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
       el("div", { class: "rs-learn-station" }, this.scene.node),
-      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(at - 1, "Previous"), this.turn(at + 1, "Next")),
+      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(at - 1, t("Previous")), this.turn(at + 1, t("Next"))),
     );
     this.reach(article.querySelector("[aria-current=step]"));
   }
@@ -89,7 +90,7 @@ export class Tour {
       next.focus();
     };
     const list = el("ol", { class: "rs-learn-way", onkeydown: walk }, stops);
-    return el("nav", { class: "rs-learn-map", "aria-label": "Stations of the tour" }, list);
+    return el("nav", { class: "rs-learn-map", "aria-label": t("Stations of the tour") }, list);
   }
 
   /** Scroll the map, and nothing else, until the open station is seen. */

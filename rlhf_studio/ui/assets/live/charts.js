@@ -15,6 +15,7 @@ const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
 const AXES = { step: "step", episode: "episodes", time: "minutes" };
 const PATH_UNIT = "KL, nats";
 const APART = "Two scales: the distance between the lines says nothing.";
+const PARTS = "Parts of the reward"; // of a log that has no score
 const EDGE = 3; // pixels: an edge of the usual range so near to the frame's own needs no word
 const WORD = 14; // pixels
 const NARROWEST = 266; // pixels of one of the other charts, with the gap beside it
@@ -126,9 +127,10 @@ class ChartCard {
     }
     const two = lines.some((line) => line.axis === "right");
     const pair = this.spec.lines.every(({ metric }) => this.keys.has(metric));
-    setText(this.title, pair || !this.spec.alone ? this.spec.title : this.spec.alone);
+    const parts = lines.length > 0 && lines.every(({ metric }) => metric.startsWith(this.spec.extras || "\0"));
+    setText(this.title, parts ? PARTS : pair || !this.spec.alone ? this.spec.title : this.spec.alone);
     const counted = this.spec.key === "length" ? unit : this.spec.left;
-    fill(this.leftUnit, unitWords(shared && pair ? this.spec.shares : counted));
+    fill(this.leftUnit, unitWords(parts || (shared && pair) ? this.spec.shares : counted));
     show(this.rightUnit, two);
     show(this.apart, two && Boolean(this.spec.shares));
     const target = settings?.[this.spec.target];

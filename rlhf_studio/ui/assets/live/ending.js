@@ -13,8 +13,8 @@ const SMALL = "rs-button rs-small";
 const LARGE = "rs-button rs-primary rs-ending-large";
 const FOOLED = "exploiting the reward";
 
-function learnLink({ run, verdict, critic }) {
-  const href = lessonAddress(run, verdict, critic);
+function learnLink({ run, lesson, critic }) {
+  const href = lessonAddress(run, lesson, critic);
   return href && el("a", { class: SMALL, href }, "Learn why");
 }
 
@@ -23,8 +23,8 @@ export class Ending {
    * @param host      where questions are asked
    * @param server    suggests and starts experiments
    * @param trigger   sends an event to the server: (name, data)
-   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict} of the
-   *                  run that is shown
+   * @param run       gives {run, name, state, total, checkpoints, kind, only_read, recording, critic, verdict, lesson}
+   *                  of the run that is shown
    * @param film      id of the recording of a judge that is fooled
    * @param vary      opens the form with the run's settings, at the setting that made it fail (`failed`) or at `field`
    * @param takeHome  opens the dialog that exports a run: ({run, name})
@@ -149,7 +149,7 @@ export class Ending {
     const told = el("p", { class: "rs-muted", role: "status" });
     const list = el("ul", {});
     each(list, moreIdeas, (other) => this.idea(other, told));
-    const goOn = longer && this.button("Go on with more steps", () => this.goOn());
+    const goOn = longer && this.button("Go on to another number of steps", () => this.goOn());
     const summary = el("summary", {}, "More experiments");
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
   }

@@ -132,9 +132,9 @@ class LivePage {
       "div",
       { class: "rs-main", hidden: true },
       this.header.node,
+      this.replay.node,
       this.scene,
       this.guide.offered,
-      this.replay.node,
       this.content,
     );
     this.empty = new Empty(this.trigger, film, (run) => (address.put("live", { run }, true), this.open(run, {})));
@@ -403,6 +403,7 @@ class LivePage {
     const first = status.state === "failed" ? this.banner.node : this.verdict.node;
     if (this.scene.firstChild !== first) this.scene.prepend(first);
     status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
+    status.lesson = this.verdict.verdict?.lesson;
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
     this.replay.offer(status, !isAhead(status.state));

@@ -1,4 +1,4 @@
-// The replay of a run that is over, above its charts: a button in the head opens it, and so does ?replay=RUN.
+// The replay of a run that is over, below its head: a button in the head opens it, and so does ?replay=RUN.
 import { debounce, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { microscopeAddress } from "../shared/handover.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
@@ -71,7 +71,7 @@ export class LiveReplay {
       actions: [pushButton("rs-button rs-small", "Close", () => this.close())],
     });
     if (!led) this.player.toggle.focus({ preventScroll: true });
-    this.node.scrollIntoView({ block: "nearest" });
+    this.node.scrollIntoView({ block: "start" });
   }
 
   /** The replay of a run, and what plays it, which is loaded when somebody wants to see it. */

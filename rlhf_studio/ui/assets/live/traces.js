@@ -9,13 +9,20 @@ const LONG = 1e5; // from here on a number at an axis is written short, such as 
 /** Whether both sides of a chart are numbers of one scale, so that all of its lines have the left axis. */
 export const isShared = (spec, settings) => Boolean(spec.shares && settings?.one_scale);
 
-/** Lines of a chart that have data now; reward components are added when there are at least two. */
+/** Whether two metrics have the same value at every step. */
+function isSame(store, one, other) {
+  const [mine, theirs] = [one, other].map((metric) => (store.has(metric) ? store.get(metric).y : []));
+  return mine.length === theirs.length && mine.every((value, index) => value === theirs[index]);
+}
+
+/** Lines of a chart that have data now; with reward components, where they say more than the score does. */
 export function linesOf(spec, store, settings) {
   const shared = isShared(spec, settings) ? { axis: "left" } : {};
   const lines = spec.lines.filter((line) => store.has(line.metric)).map((line) => ({ ...line, ...shared }));
   if (!spec.extras) return lines;
   const parts = store.names().filter((name) => name.startsWith(spec.extras) && store.has(name));
-  if (parts.length < 2) return lines;
+  if (parts.length < (settings?.fewest_parts ?? 2)) return lines;
+  if (parts.length === 1 && isSame(store, parts[0], spec.lines[0].metric)) return lines;
   const added = parts.map((metric, index) => ({
     metric,
     axis: "left",
@@ -175,7 +182,7 @@ export function layoutOf(spec, store, traces, options) {
   };
   const whole = !path && mode === "step" && store.lastStep <= 6; // no half steps
   return layout(colour, {
-    margin: { r: right.length ? 44 : 16 },
+    margin: { r: path || mode === "step" ? 44 : 64 }, // for the second axis, and for the word beside the last step
     datarevision, // the series' arrays grow in place, which Plotly would not notice
     uirevision: `${revision}:${path ? "path" : mode}`,
     xaxis: whole ? { dtick: 1 } : {},

@@ -4,6 +4,7 @@ import { asOf, counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 
 const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
+const NOT_CHECKED = "not-checked";
 
 export class Verdict {
   /**
@@ -149,7 +150,7 @@ export class Verdict {
 
   fill({ verdict, findings }) {
     const open = new Set([...this.body.querySelectorAll("details[open]")].map((node) => node.dataset.check));
-    const first = !this.body.querySelector("details");
+    const first = !this.body.querySelector(".rs-level");
     fill(
       this.body,
       this.verdict?.in_counts ? el("p", {}, readable(verdict.sentence, 600)) : null,
@@ -159,6 +160,7 @@ export class Verdict {
         .map((note) => el("p", { class: "rs-muted" }, readable(note, 1500))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
       findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
+      notChecked(verdict.not_checked, open.has(NOT_CHECKED)),
     );
   }
 
@@ -238,3 +240,30 @@ const said = (value) =>
         ? "on"
         : "off"
       : readable(typeof value === "string" ? value : JSON.stringify(value), 60);
+
+/** What could not be looked at, by its cause, folded: it says nothing of the run. */
+function notChecked(groups, open) {
+  const count = groups.reduce((sum, { titles }) => sum + titles.length, 0);
+  if (!count) return null;
+  return el(
+    "details",
+    { class: "rs-finding", open, data: { check: NOT_CHECKED } },
+    el("summary", {}, `${counted(count, "check")} could not be made`),
+    el(
+      "dl",
+      {},
+      groups.flatMap(({ cause, titles }) => [
+        el("dt", {}, cause),
+        el(
+          "dd",
+          {},
+          el(
+            "ul",
+            {},
+            titles.map((title) => el("li", {}, title)),
+          ),
+        ),
+      ]),
+    ),
+  );
+}

@@ -2,6 +2,7 @@
 import { frame, pathOf, text, tone } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { svg } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 
 const DOT = 5;
 const HEAD = 5; // of an arrow
@@ -35,7 +36,12 @@ function inside({ box }, ...children) {
 }
 
 export function line(picture, width, word) {
-  const place = frame(picture, width, word, `${named(picture.series, word)}; ${word(picture.y)} by ${word(picture.x)}`);
+  const place = frame(
+    picture,
+    width,
+    word,
+    t("{series}; {y} by {x}", { series: named(picture.series, word), y: word(picture.y), x: word(picture.x) }),
+  );
   const { node, x, y, box } = place;
   const levels = Object.entries(picture.levels).flatMap(([label, level]) => [
     svg("line", { x1: box.left, x2: box.right, y1: y(level), y2: y(level), class: "rs-picture-level" }),
@@ -79,7 +85,12 @@ function zone({ x: [left, right], y: [low, high], label, tone: colour }, { x, y 
 }
 
 export function plane(picture, width, word) {
-  const place = frame(picture, width, word, `${named(picture.points, word)}; ${word(picture.y)} by ${word(picture.x)}`);
+  const place = frame(
+    picture,
+    width,
+    word,
+    t("{points}; {y} by {x}", { points: named(picture.points, word), y: word(picture.y), x: word(picture.x) }),
+  );
   const zones = picture.zones.flatMap((one) => zone(one, place, word));
   const arrows = picture.arrows.flatMap((one) => arrow(one, place, word));
   place.node.append(...inside(place, ...zones, ...arrows, ...picture.points.flatMap((series) => dots(series, place))));

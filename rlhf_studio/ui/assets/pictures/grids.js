@@ -2,6 +2,7 @@
 import { el } from "../shared/dom.js";
 import { fixed, NONE } from "../shared/format.js";
 import { shade } from "./tokens.js";
+import { t } from "../shared/language.js";
 
 const MOST_NAMES = 12; // of the columns of a compact picture
 
@@ -30,7 +31,7 @@ export function ledger(picture, width, word) {
     ),
   );
   return wide(
-    "Ledger",
+    t("Ledger"),
     el("table", { class: "rs-picture-ledger" }, head(picture.columns, word, picture.at), el("tbody", {}, rows)),
   );
 }

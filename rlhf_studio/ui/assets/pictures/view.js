@@ -6,6 +6,7 @@ import { flow } from "./flow.js";
 import { heat, ledger, wide } from "./grids.js";
 import { numbersOf } from "./numbers.js";
 import { tokens } from "./tokens.js";
+import { t } from "../shared/language.js";
 
 const DRAW = { bars, flow, heat, ledger, line, plane, tokens };
 const NARROWEST = 220;
@@ -15,8 +16,8 @@ export class PictureView {
   constructor(caption, word) {
     this.word = word;
     this.place = el("div", { class: "rs-learn-drawing" });
-    this.table = wide("Numbers");
-    this.more = el("details", {}, el("summary", {}, "Numbers"), this.table);
+    this.table = wide(t("Numbers"));
+    this.more = el("details", {}, el("summary", {}, t("Numbers")), this.table);
     this.more.addEventListener("toggle", () => this.list());
     this.node = el("figure", { class: "rs-learn-picture" }, this.place, el("figcaption", {}, caption), this.more);
     new ResizeObserver(() => this.place.clientWidth !== this.width && this.redraw()).observe(this.place);

@@ -144,11 +144,6 @@ class ReplayPlayer {
       oninput: () => this.jump(Number(this.range.value)),
     });
     const left = (place) => ({ style: { left: `${((100 * place) / clock.last).toFixed(2)}%` } });
-    const small = (payload.marks || [])
-      .filter(({ kind }) => kind === "checkpoint")
-      .map(({ step, sentence }) =>
-        el("i", { class: "rs-replay-small", title: readable(sentence, 300), ...left(placeOf(payload.steps, step)) }),
-      );
     this.diamonds = this.places.map((place, index) => {
       const { step, sentence } = payload.moments[index];
       const words = `Step ${step}: ${readable(sentence, 300)}`;
@@ -156,7 +151,7 @@ class ReplayPlayer {
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
     });
-    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, small, this.diamonds));
+    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds));
   }
 
   /** A moment in the list: its step, and what it says once it is reached. */
@@ -179,10 +174,6 @@ class ReplayPlayer {
     this.node.classList.toggle("rs-narrow", narrow);
     this.curves.draw();
     this.answer?.reserve();
-    this.scrolls = this.moments.scrollHeight > this.moments.clientHeight + 1;
-    this.tops = [...this.moments.children].map((/** @type {HTMLElement} */ node) => {
-      return node.offsetTop - (this.moments.clientHeight - node.offsetHeight) / 2;
-    });
     this.shown = -1;
     this.moment = NaN;
     this.draw();
@@ -320,7 +311,8 @@ class ReplayPlayer {
       node.classList.toggle("rs-now", index === now);
       this.diamonds[index].classList.toggle("rs-reached", index <= now);
     });
-    if (this.scrolls) this.moments.scrollTop = this.tops[Math.max(0, now)];
+    const shown = items[Math.max(0, now)];
+    if (shown) this.moments.scrollTop = shown.offsetTop - (this.moments.clientHeight - shown.offsetHeight) / 2;
   }
 
   /** The link to what explains this step's update; none where the run kept nothing for it. */

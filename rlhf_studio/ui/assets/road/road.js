@@ -44,6 +44,11 @@ const NEEDS = {
 
 const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
 const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
+const FIRST = "The first prompts that were held back from training.";
+const SPREAD =
+  "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
+  "one that gained least. The number behind Start and End is the judge\u2019s score of the answer.";
+const GAINED = { most: "Gained most", "the middle": "In the middle", least: "Gained least" };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
 const OVER = ["done", "skipped"]; // of one that nothing is left to do of
 
@@ -372,11 +377,12 @@ class RoadPage {
     fill(
       this.examples,
       el("h3", {}, "Before and after"),
-      el("p", { class: "rs-help" }, "The first held-out prompts, not chosen, with the score of what judges."),
+      el("p", { class: "rs-help" }, examples[0].gained ? SPREAD : FIRST),
       examples.map((one) =>
         el(
           "article",
           { class: "rs-road-example" },
+          one.gained && el("p", { class: "rs-label" }, GAINED[one.gained]),
           el("p", { class: "rs-road-prompt" }, readable(one.prompt)),
           said("Start", one.before, one.score_before),
           said("End", one.after, one.score_after),

@@ -165,7 +165,7 @@ export const COLUMNS = [
     cell: (row) =>
       row.unreadable
         ? NONE
-        : figure(row.total ? `${integer(row.step)}\u2009/\u2009${integer(row.total)}` : integer(row.step)),
+        : figure(row.total ? `${integer(row.step)}\u202f/\u202f${integer(row.total)}` : integer(row.step)),
   },
   {
     key: "score",

@@ -1,13 +1,13 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, number, readable } from "../shared/format.js";
+import { counted, integer, readable } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { compared, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
+import { compared, countOf, figures, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
 
 const DIFFER = "Settings that differ";
 const GIVEN = "Known of some runs only";
@@ -258,8 +258,14 @@ export class CompareView {
   drawSummary({ runs, titles }) {
     const names = Object.keys(runs[0].last).filter((name) => runs.some((run) => run.last[name] !== null));
     const ppo = runs.every((run) => run.stage === "ppo");
-    const cells = (name) =>
-      runs.map((run) => el("td", { class: "rs-figure" }, fromTo(run.first[name], run.last[name])));
+    const cells = (name) => {
+      const figure = figures(name, runs);
+      return runs.map((run) => {
+        const [first, last] = [run.first[name], run.last[name]];
+        const told = last === null ? "\u2013" : `${figure(first)} \u2192 ${figure(last)}${countOf(name, run)}`;
+        return el("td", { class: "rs-figure" }, told);
+      });
+    };
     const body = names.length
       ? compared(
           [
@@ -273,8 +279,6 @@ export class CompareView {
     fill(this.summary, el("h3", {}, "Figures"), body);
   }
 }
-
-const fromTo = (first, last) => (last === null ? "\u2013" : `${number(first)} \u2192 ${number(last)}`);
 
 /** What the line with a band is the mean of. */
 function meanOf({ runs: own }, runs, groups) {

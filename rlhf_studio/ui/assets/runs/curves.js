@@ -1,9 +1,9 @@
 // The curves of several runs in small charts, one for each metric. Seeds of the same settings become mean and band.
 import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeChanges } from "../charts/plot.js";
 import { each, el, fill, setText, show } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
-import { colourName, dashOf, runHead, severalRuns } from "./values.js";
+import { colourName, countOf, dashOf, figures, runHead, severalRuns } from "./values.js";
 
 const AT_END = "at the end";
 const MEAN = "The mean of the last tenth of the steps.";
@@ -148,7 +148,8 @@ class Chart {
     const finger = ({ pointerType }) => pointerType === "touch";
     this.plot.node.addEventListener("pointermove", (event) => !finger(event) && this.point(event));
     this.plot.node.addEventListener("pointerup", (event) => finger(event) && this.point(event));
-    this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && this.rest());
+    const keys = () => this.plot.node.matches(":focus-visible"); // what they read stays where a pointer goes away
+    this.plot.node.addEventListener("pointerleave", (event) => !finger(event) && !keys() && this.rest());
     this.plot.node.addEventListener("keydown", (event) => this.key(event));
     this.plot.node.addEventListener("blur", () => this.rest());
   }
@@ -160,12 +161,17 @@ class Chart {
 
   draw(curve, runs, groups, colour, single) {
     this.curve = curve;
+    this.figure = figures(
+      curve.metric,
+      runs,
+      curve.lines.flatMap(({ values }) => values),
+    );
     this.steps = [...new Set(curve.lines.flatMap(({ steps }) => steps))].sort((one, other) => one - other);
     this.runs = runs;
     this.groups = groups;
     const ends = curve.lines
       .filter((line) => line.values.length)
-      .map((line) => `${runs[line.run].label} ends at ${number(this.ending(line))}`);
+      .map((line) => `${runs[line.run].label} ends at ${this.written(runs[line.run], this.ending(line))}`);
     const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
@@ -207,10 +213,14 @@ class Chart {
       x: scales.x(step),
       y: scales.y(value, "yaxis"),
       colour: `var(--q-${colourName(run.place)})`,
-      text: known.length <= MOST_WORDS ? number(value) : "",
+      text: known.length <= MOST_WORDS ? this.figure(value) : "",
     }));
     this.reading.show(scales, points, scales.x(step));
     this.tell(`step ${step}`, rows);
+  }
+
+  written(run, value) {
+    return `${this.figure(value)}${countOf(this.curve.metric, run)}`;
   }
 
   /** How a line ended: as the figures say it, where they do. */
@@ -240,7 +250,7 @@ class Chart {
   /** Where the arrow keys have led, for who cannot see it. */
   say(when, rows) {
     const { steps } = this;
-    const words = rows.map(({ run, value }) => `${readable(run.label, 80)} ${number(value)}`).join(", ");
+    const words = rows.map(({ run, value }) => `${readable(run.label, 80)} ${this.written(run, value)}`).join(", ");
     const said = { valuemin: steps[0], valuemax: steps.at(-1), valuenow: this.step ?? steps.at(-1) };
     for (const [name, value] of Object.entries({ ...said, valuetext: `${when}: ${words}` }))
       this.plot.node.setAttribute(`aria-${name}`, value);
@@ -250,7 +260,7 @@ class Chart {
 
   tell(when, rows, tip = "") {
     if (this.steps.length) this.say(when, rows);
-    const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, number(value))));
+    const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, this.written(run, value))));
     const words = tip ? el("span", { class: "rs-word", tabindex: "0", "data-tip": tip }, when) : when;
     fill(this.readout, el("li", {}, words), items);
   }

@@ -129,9 +129,9 @@ class RunsPage {
         this.log,
         this.viewer,
       ),
-      this.bar,
       this.table.node,
       this.none,
+      this.bar,
     );
     this.listView = el("div", {}, this.empty, this.list);
     fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
@@ -194,13 +194,11 @@ class RunsPage {
 
   ticked(ids, told) {
     show(this.bar, ids.length > 0);
-    setText(
-      this.tickedText,
-      told || `${counted(ids.length, "run")} ticked${ids.length < 2 ? "; tick another, or compare it with" : ""}`,
-    );
+    const found = ids.length === 1 ? partners(this.table.rows, ids) : [];
+    const more = found.length ? "; tick another, or compare it with" : "";
+    setText(this.tickedText, told || `${counted(ids.length, "run")} ticked${more}`);
     setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
     if (!ids.length) return;
-    const found = ids.length < 2 ? partners(this.table.rows, ids) : [];
     fill(
       this.offers,
       offers(found, (id) => (this.table.setTicks([...ids, id]), this.compare())),
@@ -288,7 +286,10 @@ class RunsPage {
         item("Move down", () => this.move(row, row.queue_position + 1), "move"),
         item("Cancel", () => this.act("cancel", row), "cancel"),
         own && !this.operator && row.state === "queued" && item("Take out of the queue", stop),
-        own && row.alive && row.may_stop && item(row.kind === "watched" ? "Stop" : "Stop and save", stop),
+        own &&
+          row.alive &&
+          row.may_stop &&
+          item(["watched", "log"].includes(row.kind) ? "Stop" : "Stop and save", stop),
         item("Force stop", () => this.forceStop(row), "force_stop"),
       ],
       [

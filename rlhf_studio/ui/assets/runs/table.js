@@ -347,12 +347,11 @@ export class RunTable {
     const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
     const parent = this.rows.get(row.parent);
     if (row.parent) {
-      const how = row.parent_step === null ? (row.sweep ? "follows from " : "varied from ") : "forked from ";
       const at = row.parent_step === null ? "" : `, step ${row.parent_step}`;
       const link = parent
         ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
         : "a run that is gone";
-      parts.push(el("span", { class: "rs-lineage" }, how, link, at));
+      parts.push(el("span", { class: "rs-lineage" }, `${row.made} `, link, at));
     }
     if (row.sweep) parts.push(pushButton("rs-link", "sweep", () => this.tickSweep(row.sweep)));
     if (row.starter)

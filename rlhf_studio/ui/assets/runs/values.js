@@ -1,6 +1,6 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
 import { el } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { decimals, number, readable } from "../shared/format.js";
 import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
@@ -11,6 +11,19 @@ export function written(value) {
   if (typeof value === "number") return String(Number(value.toPrecision(6)));
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
+
+/**
+ * Writes a metric's numbers with as many decimals as the sentence above has (`_digits` in analysis/compare/verdict.py):
+ * as the ends of these runs need, or else the `others` that are given.
+ */
+export function figures(metric, runs, others = []) {
+  const ends = runs.flatMap((run) => [run.first[metric], run.last[metric]]).filter(Number.isFinite);
+  const size = (ends.length ? ends : others).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+  return (value) => number(value, decimals(size));
+}
+
+/** What the lengths of a run count, behind them: those of another run may count something else. */
+export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${run.unit}` : "");
 
 const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];

@@ -2,6 +2,7 @@
 import { el, memory, show } from "./dom.js";
 import { number, signed } from "./format.js";
 import { Segments } from "./segments.js";
+import { t } from "./language.js";
 
 const NOTHING = { name: "", label: "", scale: "sequential", noise: 0 };
 
@@ -112,8 +113,8 @@ export function promptTurns(turn, place = null) {
   return el(
     "span",
     { class: "rs-turns" },
-    button(-1, "Previous prompt", "\u2039"),
+    button(-1, t("Previous prompt"), "\u2039"),
     place,
-    button(1, "Next prompt", "next prompt \u203a"),
+    button(1, t("Next prompt"), t("next prompt \u203a")),
   );
 }

@@ -3,6 +3,7 @@ import { el, elEach, fill } from "./dom.js";
 import { chance, fixed, number } from "./format.js";
 import { term, word } from "./tips.js";
 import { isKnown, tokenContent, valuesOf } from "./tokens.js";
+import { t, tx } from "./language.js";
 
 const DIGITS = 4;
 
@@ -35,11 +36,15 @@ export class TokenCard {
       el(
         "span",
         { class: "rs-card-title" },
-        `${unit === "words" ? "Word" : "Token"} ${index + 1} of ${tokens.response_ids.length}`,
+        t("{unit} {index} of {length}", {
+          unit: unit === "words" ? t("Word") : t("Token"),
+          index: index + 1,
+          length: tokens.response_ids.length,
+        }),
       ),
       el("span", { class: "rs-card-token" }, tokenContent(tokens.response_pieces[index])),
       tokens.response_ids[index] >= 0 ? el("span", { class: "rs-muted" }, `id ${tokens.response_ids[index]}`) : null,
-      at("clipped") > 0 ? el("span", { class: "rs-chip rs-chip-clip", "data-term": "clipped" }, "clipped") : null,
+      at("clipped") > 0 ? el("span", { class: "rs-chip rs-chip-clip", "data-term": "clipped" }, t("clipped")) : null,
       auto ? el("span", { class: "rs-muted rs-auto" }, auto) : null,
     );
     const left = [ppo && advantageBlock(sample, index, last, this.forms), alternativesBlock(tokens, index, ppo)];
@@ -104,15 +109,16 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
   return el(
     "section",
     { class: "rs-card-block rs-formulas rs-column" },
-    el("h4", {}, "Where the advantage comes from"),
+    el("h4", {}, t("Where the advantage comes from")),
     shown.length ? null : say(card.missing),
     shown.length && card.compared
       ? el(
           "p",
           { class: "rs-compared", "data-term": "advantages" },
-          "There is no critic: every token of this response has the same advantage, ",
-          own("advantages"),
-          `: ${sentences[card.compared]}`,
+          tx("There is no critic: every token of this response has the same advantage, {advantage}: {sentence}", {
+            advantage: own("advantages"),
+            sentence: sentences[card.compared],
+          }),
         )
       : null,
     equations,
@@ -121,9 +127,9 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
       ? el(
           "p",
           { class: "rs-whitened", tabindex: "0", "data-term": "whitened_advantages" },
-          "The loss used ",
-          own("whitened_advantages"),
-          ": this advantage, whitened over the batch (mean 0, variance 1).",
+          tx("The loss used {advantage}: this advantage, whitened over the batch (mean 0, variance 1).", {
+            advantage: own("whitened_advantages"),
+          }),
         )
       : null,
   );
@@ -136,7 +142,7 @@ function numbersBlock(at, chanceAt, edges, settings, waiting) {
     ["ref_logprobs", number(at("ref_logprobs"), 4), chanceAt("ref_logprobs")],
     ["kl", number(at("kl"), 4), settings?.kl_estimator ? word("kl_estimator", settings.kl_estimator) : ""],
     ["new_logprobs", number(at("new_logprobs"), 4), chanceAt("new_logprobs")],
-    ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? "clipped" : at("ratio") === null ? "" : range],
+    ["ratio", number(at("ratio"), 4), at("clipped") > 0 ? t("clipped") : at("ratio") === null ? "" : range],
     ["log_ratio", number(at("log_ratio"), 4), ""],
     ["entropy", number(at("entropy"), 4), ""],
     ["rewards", number(at("rewards"), 4), ""],
@@ -151,7 +157,7 @@ function numbersBlock(at, chanceAt, edges, settings, waiting) {
     el("dd", {}, value),
     el("dd", { class: "rs-note" }, note),
   ]);
-  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
+  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, t("All numbers")), el("dl", {}, cells));
 }
 
 /** The numbers of a token of an example: only those that its stage has. */
@@ -168,7 +174,7 @@ function exampleBlock(at, chanceAt) {
     el("dd", {}, value === null ? note : number(value, 4)),
     el("dd", { class: "rs-note" }, value === null ? "" : note),
   ]);
-  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, "All numbers"), el("dl", {}, cells));
+  return el("section", { class: "rs-card-block rs-numbers" }, el("h4", {}, t("All numbers")), el("dl", {}, cells));
 }
 
 function alternativesBlock(tokens, index, ppo) {
@@ -191,14 +197,14 @@ function alternativesBlock(tokens, index, ppo) {
   const { chances } = tokens;
   const reference = ppo || tokens.ref_top_ids?.[index]?.length > 0;
   const tables = [
-    table(ppo ? "Policy, when sampled" : "The model", tokens.top_ids, chances.top, chances.logprobs?.[index]),
-    reference && table("Reference", tokens.ref_top_ids, chances.ref_top, chances.ref_logprobs?.[index]),
+    table(ppo ? t("Policy, when sampled") : t("The model"), tokens.top_ids, chances.top, chances.logprobs?.[index]),
+    reference && table(t("Reference"), tokens.ref_top_ids, chances.ref_top, chances.ref_logprobs?.[index]),
   ].filter(Boolean);
   if (!tables.length) return null;
   return el(
     "section",
     { class: "rs-card-block" },
-    el("h4", { "data-term": "probability" }, "What else could have come here"),
+    el("h4", { "data-term": "probability" }, t("What else could have come here")),
     el("div", { class: "rs-alternatives-pair" }, tables),
   );
 }

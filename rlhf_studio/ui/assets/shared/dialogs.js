@@ -1,6 +1,7 @@
 // Questions and forms in a native dialog: it keeps the focus inside, closes with Escape, and gives the focus back.
 import { el, pushButton, setText, show } from "./dom.js";
 import { NO_ANSWER } from "./visit.js";
+import { t } from "./language.js";
 
 /**
  * A dialog with a form: it stays open while something is wrong, and says what.
@@ -25,7 +26,7 @@ export function form(
     const problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     const look = danger ? "rs-button rs-danger" : "rs-button rs-primary";
     const yes = confirm ? el("button", { type: "submit", class: look }, confirm) : null;
-    const back = pushButton("rs-button", confirm ? "Go back" : "Close", () => dialog.close());
+    const back = pushButton("rs-button", confirm ? t("Go back") : t("Close"), () => dialog.close());
     const node = el(
       "form",
       {
@@ -85,8 +86,9 @@ export async function ask(host, { title, text = "", confirm, danger = false, inp
 
 /** Whether to end a run's engine by force; the same question wherever it is offered. */
 export function forceStop(host, name) {
-  const text =
+  const text = t(
     "It was asked to stop and has not. Its processes are ended now, and no checkpoint is written: " +
-    "a resume goes on from the last one there is, or begins again where there is none.";
-  return ask(host, { title: `End ${name} by force?`, text, confirm: "Force stop", danger: true });
+      "a resume goes on from the last one there is, or begins again where there is none.",
+  );
+  return ask(host, { title: t("End {name} by force?", { name }), text, confirm: t("Force stop"), danger: true });
 }

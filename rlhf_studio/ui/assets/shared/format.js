@@ -1,4 +1,5 @@
 // Numbers and model text as people read them. Pure functions: no document in here.
+import { t, tp } from "./language.js";
 
 const MINUS = "\u2212";
 export const NONE = "\u2013"; // what stands for a number that is not there
@@ -41,7 +42,24 @@ export const chance = (share) => (Number.isFinite(share) ? percent(share, share 
 export const integer = (value) => (Number.isFinite(value) ? grouped(String(Math.round(value))) : NONE);
 
 /** "1 run", "3 runs"; the plural is `one` with an s. */
-export const counted = (value, one) => `${integer(value)} ${value === 1 ? one : `${one}s`}`;
+export const counted = (value, one) => {
+  const word = tp("count", one);
+  return `${integer(value)} ${word !== one || value === 1 ? word : `${one}s`}`;
+};
+
+const STATES = {
+  queued: t("queued"),
+  loading: t("loading"),
+  running: t("running"),
+  paused: t("paused"),
+  finished: t("finished"),
+  stopped: t("stopped"),
+  failed: t("failed"),
+  interrupted: t("interrupted"),
+};
+
+/** What the state of a run is called. */
+export const stateWord = (state) => STATES[state] ?? state;
 
 /** 75 -> "1:15", 3700 -> "1:01:40". */
 export function duration(seconds) {
@@ -98,7 +116,7 @@ function nameOf(code) {
 }
 
 /** What is said beside something that was made of fewer steps than are shown now; empty where it is of the newest. */
-export const asOf = (step, newest) => (step > 0 && step < newest ? `as of step ${step}` : "");
+export const asOf = (step, newest) => (step > 0 && step < newest ? t("as of step {step}", { step }) : "");
 
 /**
  * A token's text as parts for display: [{text, kind}], where kind is "text", "space", "break" or "code" (an invisible
@@ -135,8 +153,12 @@ export function readable(text, limit = 4000) {
   const shown = parts.map((part) =>
     part.kind === "text" ? part.text : part.kind === "code" ? `⟨${part.text}⟩` : SPACES[part.text],
   );
-  return shown.join("") + (rest > 0 ? `… (+${rest} characters)` : "");
+  return shown.join("") + (rest > 0 ? t("… (+{rest} characters)", { rest }) : "");
 }
+
+/** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
+export const policyName = (name) =>
+  readable(name.replace(/@(\d+)$/, ", step $1").replace(/@start$/, ", at its start"), 60);
 
 /** A token as one line of plain text, for labels read aloud. */
 export function spoken(text) {

@@ -32,15 +32,11 @@ export function rewardAddress(run) {
   return `?${new URLSearchParams({ tab: "talk", reward: run, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }
 
-/** Verdict -> the lesson, and its part, that explains it. The others are explained by a response of the run itself. */
-const EXPLAINED = {
-  "exploiting the reward": { lesson: "what_goes_wrong", scene: "two_curves" },
-  collapsed: { lesson: "what_goes_wrong" },
-};
-
-/** The address of the lesson that explains a verdict; null where there is none: responses need a critic's numbers. */
-export function lessonAddress(run, verdict, critic) {
-  const place = EXPLAINED[verdict];
+/**
+ * The address of the lesson, and its part, that is about what a run came to; where there is none, of a response of the
+ * run itself, which needs a critic's numbers; else null.
+ */
+export function lessonAddress(run, place, critic) {
   if (!place) return critic ? microscopeAddress(run) : null;
   return `?${new URLSearchParams({ tab: "learn", ...place, ...(onlyWatches() ? { view: "1" } : {}) })}`;
 }

@@ -7,6 +7,7 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
+import { t } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
@@ -14,7 +15,9 @@ const KEYS = [
   [["[", "]"], "step"],
 ];
 
-const HOLD = "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.";
+const HOLD = t(
+  "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.",
+);
 
 export class Inspector {
   /**
@@ -40,7 +43,7 @@ export class Inspector {
     this.choice = new ColourChoice({
       key: "quantity",
       first: "advantages",
-      label: "Colour tokens by",
+      label: t("Colour tokens by"),
       onchoice,
       keyed: true,
     });
@@ -80,7 +83,7 @@ export class Inspector {
     this.card = new TokenCard(this.forms);
     this.numbers = el("input", { type: "checkbox", onchange: () => this.setNumbers(this.numbers.checked) });
     this.numbers.checked = memory.get("numbers", false);
-    const switchNumbers = el("label", { class: "rs-check" }, this.numbers, "Show numbers");
+    const switchNumbers = el("label", { class: "rs-check" }, this.numbers, t("Show numbers"));
     this.held = null;
     this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
     this.switchScale = el(
@@ -90,7 +93,7 @@ export class Inspector {
         "data-tip": HOLD,
       },
       this.hold,
-      "One scale for the run",
+      t("One scale for the run"),
     );
     this.scaleRow = el(
       "div",
@@ -101,7 +104,7 @@ export class Inspector {
     this.unknown = el("p", { class: "rs-help" });
     this.unitKey = el("span", {});
     this.quantityKeys = el("kbd", {});
-    this.quantityKey = el("span", {}, this.quantityKeys, " quantity");
+    this.quantityKey = el("span", {}, this.quantityKeys, " ", t("quantity"));
     this.body = el(
       "div",
       { class: "rs-inspector-body rs-column" },
@@ -120,10 +123,10 @@ export class Inspector {
       ),
     );
     this.note = el("p", { class: "rs-hint", hidden: true });
-    this.title = el("h3", {}, "Token inspector");
+    this.title = el("h3", {}, t("Token inspector"));
     this.node = el(
       "section",
-      { class: "rs-panel rs-inspector rs-box", "aria-label": "Token inspector" },
+      { class: "rs-panel rs-inspector rs-box", "aria-label": t("Token inspector") },
       el("div", { class: "rs-panel-head rs-wrap" }, this.title, this.facts),
       this.choice.node,
       this.note,
@@ -151,12 +154,12 @@ export class Inspector {
 
   /** Of this response no token's numbers were recorded one by one; a lesson may compute them. */
   sayWithout(sample) {
-    const link = sample.kept ? this.further(sample, "Open it under the microscope") : null;
-    this.say("Token numbers were not recorded for this response.");
+    const link = sample.kept ? this.further(sample, t("Open it under the microscope")) : null;
+    this.say(t("Token numbers were not recorded for this response."));
     const text = el("span", { class: "rs-muted" }, sample.prompt);
     this.note.prepend(el("span", { class: "rs-plain-text" }, text, sample.response));
     show(this.choice.node, false);
-    if (link) this.note.append(" A lesson computes them from what was recorded. ", link);
+    if (link) this.note.append(" ", t("A lesson computes them from what was recorded."), " ", link);
   }
 
   /**
@@ -192,11 +195,11 @@ export class Inspector {
     this.choice.offer(there);
     for (const part of [this.choice.node, this.scaleRow, this.strip.node, this.readout, this.quantityKey])
       show(part, there.length > 0);
-    setText(this.unitKey, this.one);
+    setText(this.unitKey, t(this.one));
     setText(this.quantityKeys, there.length > 1 ? `1–${there.length}` : "1");
     const names = missing.map(({ label }) => lower(label)).join(", ");
-    const single = `The run records no numbers of single ${this.unit}.`;
-    setText(this.unknown, there.length ? `The run does not record: ${names}.` : single);
+    const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.unit) });
+    setText(this.unknown, there.length ? t("The run does not record: {names}.", { names }) : single);
     show(this.unknown, missing.length > 0);
   }
 
@@ -208,7 +211,7 @@ export class Inspector {
     const parts = sample.parts.length > 1 ? sample.parts.map(([name, value]) => fact(`reward/${name}`, value)) : [];
     fill(
       this.facts,
-      el("span", {}, `Step ${sample.step}, response ${sample.sample + 1}`),
+      el("span", {}, t("Step {step}, response {sample}", { step: sample.step, sample: sample.sample + 1 })),
       fact("score", sample.score),
       parts,
       sample.gold === null ? null : fact("gold", sample.gold),
@@ -216,12 +219,15 @@ export class Inspector {
       said("length", integer(sample.tokens.response_ids.length)),
       sample.stopped === null
         ? null
-        : el("span", { "data-term": "stopped" }, sample.stopped ? "ended by itself" : "cut at the limit"),
+        : el("span", { "data-term": "stopped" }, sample.stopped ? t("ended by itself") : t("cut at the limit")),
       sample.cut
         ? el(
             "span",
             { "data-term": "tokens/reward_cut" },
-            `the reward read only the last ${integer(sample.cut[0])} of ${integer(sample.cut[1])} tokens`,
+            t("the reward read only the last {read} of {count} tokens", {
+              read: integer(sample.cut[0]),
+              count: integer(sample.cut[1]),
+            }),
           )
         : null,
       this.more,
@@ -246,7 +252,11 @@ export class Inspector {
     if (asked !== this.asked) return;
     this.held = found?.scales || null;
     this.hold.checked = Boolean(this.held);
-    this.switchScale.dataset.tip = this.held ? heldBy(found) : on ? `The app gave no such scale. ${HOLD}` : HOLD;
+    this.switchScale.dataset.tip = this.held
+      ? heldBy(found)
+      : on
+        ? `${t("The app gave no such scale.")} ${HOLD}`
+        : HOLD;
     this.recolour();
   }
 
@@ -273,14 +283,15 @@ export class Inspector {
 
   /** Why the page points at a token by itself; where others have the same value, how many. */
   whyThis() {
-    const click = `click any ${this.one}`;
+    const click = t("click any {token}", { token: t(this.one) });
     const values = valuesOf(this.sample.tokens, this.telling).filter(Number.isFinite);
     if (!values.length) return click;
     const name = lower(term(this.telling).title);
     const largest = Math.max(...values.map(Math.abs));
     const same = values.filter((value) => Math.abs(value) === largest).length;
-    if (same === values.length && same > 1) return `all have the same ${name}; ${click}`;
-    return `${same > 1 ? `one of ${same} with the ` : ""}largest ${name}; ${click}`;
+    if (same === values.length && same > 1) return t("all have the same {name}; {click}", { name, click });
+    if (same > 1) return t("one of {same} with the largest {name}; {click}", { same, name, click });
+    return t("largest {name}; {click}", { name, click });
   }
 
   pin(index, focus) {
@@ -288,10 +299,10 @@ export class Inspector {
     const count = this.sample.tokens.response_ids.length;
     const chosen = index !== null && index < count;
     this.index = chosen ? index : this.decisive();
-    fill(this.more, this.further(this.sample, "Under the microscope"));
+    fill(this.more, this.further(this.sample, t("Under the microscope")));
     this.view.pin(this.index, !chosen, focus);
     this.strip.pin(this.index);
-    if (this.index === null) this.card.empty("This response has no tokens.");
+    if (this.index === null) this.card.empty(t("This response has no tokens."));
     else {
       const { settings, ppo, waiting, unit } = this;
       this.card.update(this.sample, this.index, { settings, auto: chosen ? "" : this.whyThis(), ppo, waiting, unit });
@@ -333,10 +344,10 @@ export class InspectorPlace {
   constructor(inspector, onclose) {
     this.inspector = inspector.node;
     this.wide = window.matchMedia(ROOM);
-    const close = pushButton("rs-button rs-small", "Close", () => this.sheet.close());
+    const close = pushButton("rs-button rs-small", t("Close"), () => this.sheet.close());
     this.sheet = el(
       "dialog",
-      { class: "rs-sheet", "aria-label": "Token inspector" },
+      { class: "rs-sheet", "aria-label": t("Token inspector") },
       el("div", { class: "rs-sheet-bar" }, close),
     );
     this.node = el("div", { class: "rs-inspector-place" });
@@ -371,11 +382,14 @@ export class InspectorPlace {
 }
 
 function heldBy({ used, of, step }) {
-  const whence = used < of ? `${used} of the ${of} steps with samples` : `all steps with samples`;
-  return `This scale comes from ${whence} up to step ${step}. A value beyond it has the strongest colour.`;
+  const whence = used < of ? t("{used} of the {of} steps with samples", { used, of }) : t("all steps with samples");
+  return t("This scale comes from {whence} up to step {step}. A value beyond it has the strongest colour.", {
+    whence,
+    step,
+  });
 }
 
 function unitOf(quantity, one) {
   const { unit } = term(quantity.name);
-  return unit ? `${unit} per ${one}` : "";
+  return unit ? t("{unit} per {token}", { unit: t(unit), token: t(one) }) : "";
 }

@@ -3,6 +3,7 @@ import { el, pushButton, setText, show } from "./dom.js";
 import { clock } from "./format.js";
 import { Poll } from "./poll.js";
 import { isOnScreen, whenShown } from "./visit.js";
+import { t } from "./language.js";
 
 /** "Connection lost" with the time of the last news and of the next try. */
 class LostNotice {
@@ -17,17 +18,17 @@ class LostNotice {
       el("i", { "aria-hidden": "true" }),
       this.text,
       this.wait,
-      pushButton("rs-button rs-small", "Try now", retry),
+      pushButton("rs-button rs-small", t("Try now"), retry),
     );
   }
 
   update(lost) {
     show(this.node, Boolean(lost));
     if (!lost) return setText(this.text, "");
-    const seen = `Connection to the app lost. What you see is from ${clock(lost.since / 1000)}.`;
+    const seen = t("Connection to the app lost. What you see is from {since}.", { since: clock(lost.since / 1000) });
     setText(this.text, `${seen} ${this.meanwhile()}`.trim());
     const wait = lost.retryAt ? Math.ceil((lost.retryAt - Date.now()) / 1000) : 0;
-    return setText(this.wait, wait > 0 ? `Trying again in ${wait} s` : "Trying again…");
+    return setText(this.wait, wait > 0 ? t("Trying again in {wait} s", { wait }) : t("Trying again…"));
   }
 }
 

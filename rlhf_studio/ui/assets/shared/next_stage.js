@@ -3,6 +3,7 @@ import { el } from "./dom.js";
 import { readable } from "./format.js";
 import { handRecipe, recipeAddress } from "./handover.js";
 import { onPlainClick } from "./links.js";
+import { t } from "./language.js";
 
 /** A link to the Train page, with its form filled in; `open` is called when that page is to be shown. */
 export function stageLink({ title, recipe, values }, open, look = "rs-link") {
@@ -21,5 +22,5 @@ export function nextStages(next, open) {
   const links = next.map((stage) =>
     el("li", {}, stageLink(stage, open), " ", el("span", { class: "rs-muted" }, readable(stage.why, 300))),
   );
-  return links.length ? el("ul", { class: "rs-next-stages", "aria-label": "Use the result" }, links) : null;
+  return links.length ? el("ul", { class: "rs-next-stages", "aria-label": t("Use the result") }, links) : null;
 }

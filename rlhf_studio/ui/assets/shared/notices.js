@@ -1,5 +1,7 @@
 // What a person sees without looking at the page: the tab's title, and, if wanted, notifications of ends and alarms.
+import { stateWord } from "./format.js";
 import { lasting } from "./lasting.js";
+import { t } from "./language.js";
 
 const PRODUCT = "RLHF Studio";
 const SIGNS = { loading: "\u25b7", running: "\u25b6", paused: "\u2016", queued: "\u2026", finished: "\u2713" };
@@ -33,10 +35,15 @@ class Notices {
   /** The state of the run that is watched: it becomes the tab's title, and its end a notification. */
   show({ run, name, state, step, total }) {
     const title = name || run;
-    const place = ALIVE.includes(state) && step > 0 ? ` ${step}/${total}` : ` ${state}`;
+    const place = ALIVE.includes(state) && step > 0 ? ` ${step}/${total}` : ` ${stateWord(state)}`;
     document.title = `${SIGNS[state] || "\u25a0"}${place} \u00b7 ${title} \u00b7 ${PRODUCT}`;
     const ended = this.last?.run === run && ALIVE.includes(this.last.state) && !ALIVE.includes(state);
-    if (ended) this.tell({ key: `${run}:${state}`, title: `${title}: ${state}`, text: `Step ${step} of ${total}` });
+    if (ended)
+      this.tell({
+        key: `${run}:${state}`,
+        title: `${title}: ${stateWord(state)}`,
+        text: t("Step {step} of {total}", { step, total }),
+      });
     this.last = { run, state };
   }
 

@@ -1,5 +1,6 @@
 // What a person takes along from a page: a text as a file, or in the clipboard.
 import { el, pushButton, setText } from "./dom.js";
+import { t } from "./language.js";
 
 const KEPT = 10000; // milliseconds for which a browser may take to begin with a file
 const TOLD = 2000; // milliseconds for which a button says what became of a click
@@ -21,14 +22,14 @@ export function copyButton(text, source = null, look = "rs-quiet") {
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text());
-      setText(button, "Copied");
+      setText(button, t("Copied"));
     } catch {
       if (source) selectAll(source);
-      setText(button, source ? "Press Ctrl+C" : "Copying is not allowed here");
+      setText(button, source ? t("Press Ctrl+C") : t("Copying is not allowed here"));
     }
-    setTimeout(() => setText(button, "Copy"), TOLD);
+    setTimeout(() => setText(button, t("Copy")), TOLD);
   };
-  const button = pushButton(look, "Copy", copy);
+  const button = pushButton(look, t("Copy"), copy);
   return button;
 }
 

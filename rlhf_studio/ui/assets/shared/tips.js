@@ -1,5 +1,6 @@
 // One tooltip for all pages: anything with data-term shows its glossary entry on hover, on focus and when it is tapped.
 import { el, fill } from "./dom.js";
+import { t } from "./language.js";
 
 let glossary = {};
 let inWords = {}; // what is said otherwise where lengths count words
@@ -42,6 +43,7 @@ export function mountTips(ask = null) {
   mounted = true;
   document.body.append(box);
   let owner = null;
+  let resting = ""; // where the pointer was when it moved last
   const hide = () => {
     if (owner) owner.removeAttribute("aria-describedby");
     owner = null;
@@ -69,8 +71,11 @@ export function mountTips(ask = null) {
     if (node) open(node);
     else hide();
   };
+  /** What comes under a pointer that rests, because the page has changed, shows no tip. */
+  const moved = (event) => (placeOf(event) === resting ? event.target !== owner && hide() : over(event));
   const bymouse = (action) => (event) => event.pointerType !== "touch" && action(event); // a finger taps
-  document.addEventListener("pointerover", bymouse(over));
+  document.addEventListener("pointerover", bymouse(moved));
+  document.addEventListener("pointermove", (event) => (resting = placeOf(event)));
   document.documentElement.addEventListener("pointerleave", bymouse(hide));
   document.addEventListener("click", over);
   document.addEventListener("focusin", over);
@@ -78,6 +83,8 @@ export function mountTips(ask = null) {
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("scroll", hide, true);
 }
+
+const placeOf = ({ clientX, clientY }) => `${clientX} ${clientY}`;
 
 const isWord = (name) => Object.hasOwn(glossary, name) || name.startsWith("reward/");
 
@@ -100,15 +107,15 @@ function entryOf(node) {
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
     /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,
-    entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, "Good: "), entry.good) : null,
-    range ? el("p", { class: "rs-tip-good" }, el("b", {}, "Usual range: "), range) : null,
+    entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Good:"), " "), entry.good) : null,
+    range ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Usual range:"), " "), range) : null,
   ].filter(Boolean);
 }
 
 function rangeOf({ healthy_low: low, healthy_high: high, unit }) {
   if (low === null || high === null) return "";
   const share = unit.startsWith("share of");
-  return share ? `${100 * low} to ${100 * high} %` : `${low} to ${high}`;
+  return share ? t("{low} to {high} %", { low: 100 * low, high: 100 * high }) : t("{low} to {high}", { low, high });
 }
 
 function place(node) {

@@ -2,6 +2,7 @@
 import { markPointed } from "../classroom/pointing.js";
 import { each, el, fill, show } from "./dom.js";
 import { lower, number, pieces, readable, spoken } from "./format.js";
+import { t } from "./language.js";
 
 const CHUNK = 400;
 const TOKEN_CHARACTERS = 160;
@@ -85,12 +86,12 @@ function colouredTokens(tokens, quantity, given, stopped) {
 /** What an answer says: coloured by a quantity where the numbers of its tokens are known. `scale` as in scaleOf(). */
 export function answerText({ tokens, response, stopped }, quantity, scale) {
   if (tokens) return colouredTokens(tokens, quantity, scale, stopped);
-  return response ? readable(response) : el("em", {}, "(empty)");
+  return response ? readable(response) : el("em", {}, t("(empty)"));
 }
 
 /** A token's value as a text: "advantage 0.512", "clipped". */
 export function inWords({ scale, label }, value, digits) {
-  if (scale === "flag") return value === null ? "not known" : value > 0 ? "clipped" : "not clipped";
+  if (scale === "flag") return value === null ? t("not known") : value > 0 ? t("clipped") : t("not clipped");
   return label && `${lower(label)} ${number(value, digits)}`;
 }
 
@@ -103,7 +104,7 @@ export function tokenContent(text) {
       ? part.text
       : el("span", { class: part.kind === "code" ? "rs-glyph rs-code" : "rs-glyph" }, part.text),
   );
-  if (rest > 0) nodes.push(el("span", { class: "rs-glyph rs-code" }, `+${rest} characters`));
+  if (rest > 0) nodes.push(el("span", { class: "rs-glyph rs-code" }, t("+{rest} characters", { rest })));
   return nodes;
 }
 
@@ -115,7 +116,7 @@ export class TokenView {
       class: "rs-tokens",
       role: "listbox",
       "aria-orientation": "horizontal",
-      "aria-label": "Tokens of the response",
+      "aria-label": t("Tokens of the response"),
     });
     this.node = el("div", { class: "rs-tokens-box" }, this.prompt, this.list);
     this.nodes = [];
@@ -133,7 +134,7 @@ export class TokenView {
   set(sample, one = "token") {
     const { tokens } = sample;
     this.sample = sample;
-    this.one = one[0].toUpperCase() + one.slice(1);
+    this.one = one === "word" ? t("Word") : t("Token");
     this.nodes = [];
     [this.pinned, this.pointed] = [null, null];
     const round = (this.round += 1);
@@ -180,11 +181,15 @@ export class TokenView {
             el(
               "span",
               { class: "rs-chip", "data-tip": "The response hit the length limit before its stop token." },
-              "cut at the limit",
+              t("cut at the limit"),
             ),
           ];
     const score = () =>
-      el("span", { class: "rs-chip rs-chip-score", "data-term": "score" }, `score ${number(sample.score)}`);
+      el(
+        "span",
+        { class: "rs-chip rs-chip-score", "data-term": "score" },
+        t("score {score}", { score: number(sample.score) }),
+      );
     return [...marks, ...(sample.score === null && !tokens.arrays.rewards ? [] : [score()])];
   }
 
@@ -259,7 +264,7 @@ export class Legend {
     this.scale = el("div", { class: "rs-scale-main" }, this.bar, this.ticks);
     this.node = el(
       "div",
-      { class: "rs-scale rs-middle", role: "note", "aria-label": "Colour scale" },
+      { class: "rs-scale rs-middle", role: "note", "aria-label": t("Colour scale") },
       this.scale,
       this.text,
     );
@@ -272,15 +277,15 @@ export class Legend {
     show(this.scale, quantity.scale !== "flag" && !plain);
     if (quantity.scale === "flag") {
       const count = values.filter((value) => value > 0).length;
-      fill(this.text, `${count} of ${values.length} tokens clipped`);
+      fill(this.text, t("{count} of {length} tokens clipped", { count, length: values.length }));
       return;
     }
     if (plain) {
       fill(
         this.text,
         values.every((value) => value === null)
-          ? "Not known yet, so no token is coloured."
-          : `All are ${number(scale.centre)} but for rounding, so no token is coloured.`,
+          ? t("Not known yet, so no token is coloured.")
+          : t("All are {centre} but for rounding, so no token is coloured.", { centre: number(scale.centre) }),
       );
       return;
     }

@@ -1,15 +1,16 @@
 // How a page is looked at: on screen or not, and by someone who only wants to watch. And how it asks for what a person
 // waits for.
 import { memory } from "./dom.js";
+import { t } from "./language.js";
 
 /** What is said when the server gives no answer to something a person waits for. */
-export const NO_ANSWER = "The app does not answer. Try again in a moment.";
+export const NO_ANSWER = t("The app does not answer. Try again in a moment.");
 
 /** What is said of a question that failed: why the server refused it, where it did, else that there was no answer. */
 export const whyNot = (error) => error.refused || NO_ANSWER;
 
 const REFUSED = [401, 403];
-const NOT_YOU = "The app did not allow this. Reload the page to see what you may do.";
+const NOT_YOU = t("The app did not allow this. Reload the page to see what you may do.");
 const TOO_MUCH = [429, 503];
 const COOL_DOWN = 5000; // milliseconds, where the server does not say how long
 const SESSION = crypto.getRandomValues(new Uint32Array(4)).join("-");

@@ -6,15 +6,16 @@ import { pageLink } from "../shared/links.js";
 import { notices } from "../shared/notices.js";
 import { Poll, REST } from "../shared/poll.js";
 import { Drop } from "./drop.js";
+import { t } from "../shared/language.js";
 
 const LOOK = 15000; // milliseconds between two looks, where somebody wants to be told
 const DAY = 86400; // seconds
 const BELL = "M8 2a4 4 0 0 0-4 4v3l-1.5 2.5h11L12 9V6a4 4 0 0 0-4-4zM6.5 13.5a1.5 1.5 0 0 0 3 0";
 const WHY = {
-  impossible: "This browser sends notifications only to pages on this machine (localhost) or with https.",
-  refused: "Your browser does not let this page send notifications. Its settings for this page can change that.",
+  impossible: t("This browser sends notifications only to pages on this machine (localhost) or with https."),
+  refused: t("Your browser does not let this page send notifications. Its settings for this page can change that."),
 };
-const WAIT = "None yet: no run has ended here.";
+const WAIT = t("None yet: no run has ended here.");
 
 export class Bell {
   /** @param server  whose `news` are told */
@@ -25,13 +26,13 @@ export class Bell {
     this.list = el("ul", { class: "rs-news" });
     this.drop = new Drop({
       id: "rs-bell",
-      name: "Notifications",
+      name: t("Notifications"),
       sign: svg("svg", { viewBox: "0 0 16 16", class: "rs-bell", "aria-hidden": "true" }, svg("path", { d: BELL })),
       content: [
-        el("label", { class: "rs-check" }, this.box, "Tell me when a run ends or raises an alarm"),
-        this.note,
-        el("h2", {}, "What happened last"),
+        el("h2", {}, t("What happened last")),
         this.list,
+        el("label", { class: "rs-check" }, this.box, t("Tell me when a run ends or raises an alarm")),
+        this.note,
       ],
       onopen: () => this.open(),
     });
@@ -57,11 +58,11 @@ export class Bell {
     const on = notices.wanted;
     const why = !notices.possible ? WHY.impossible : notices.refused ? WHY.refused : "";
     const said = on
-      ? "On, in this browser, while a page of RLHF Studio is open in some tab."
-      : "Off. The browser asks you once whether it may.";
+      ? t("On, in this browser, while a page of RLHF Studio is open in some tab.")
+      : t("Off. The browser asks you once whether it may.");
     setText(this.note, why || said);
     this.drop.button.classList.toggle("rs-on", on);
-    this.drop.say(on ? "on" : "off");
+    this.drop.say(on ? t("on") : t("off"));
   }
 
   open() {

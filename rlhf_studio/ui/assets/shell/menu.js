@@ -3,6 +3,8 @@ import { el, memory, pushButton, setText } from "../shared/dom.js";
 import { address } from "../shared/address.js";
 import { pageLink } from "../shared/links.js";
 import { Drop } from "./drop.js";
+import { t } from "../shared/language.js";
+import { languageChoice } from "./language.js";
 import { textSizeChoice } from "./text_size.js";
 import { themeChoice } from "./theme.js";
 
@@ -22,23 +24,24 @@ export class Menu {
       action();
     };
     const help = [
-      pushButton("rs-drop-item", "Show me around", closing(showAround)),
-      pageLink("Tour of the code of one step", "learn", { place: "tour" }, "rs-drop-item"),
-      pageLink("Help, and a search", "learn", { place: "help" }, "rs-drop-item"),
-      pushButton("rs-drop-item", ["Keyboard shortcuts", el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
+      pushButton("rs-drop-item", t("Show me around"), closing(showAround)),
+      pageLink(t("Tour of the code of one step"), "learn", { place: "tour" }, "rs-drop-item"),
+      pageLink(t("Help, and a search"), "learn", { place: "help" }, "rs-drop-item"),
+      pushButton("rs-drop-item", [t("Keyboard shortcuts"), el("kbd", { "aria-hidden": "true" }, "?")], closing(keys)),
       el(
         "a",
         { class: "rs-drop-item", href: "agents.md", target: "_blank", rel: "noopener" },
-        "For programs and agents",
+        t("For programs and agents"),
       ),
     ];
     this.drop = new Drop({
       id: "rs-page-menu",
-      name: "Menu",
+      name: t("Menu"),
       sign: el("span", { "aria-hidden": "true" }, "\u2630"),
       content: [
-        group("Theme", themeChoice()),
-        group("Text size", textSizeChoice()),
+        group(t("Theme"), themeChoice()),
+        group(t("Text size"), textSizeChoice()),
+        group(t("Language"), languageChoice()),
         el("div", { class: "rs-drop-list" }, help),
         this.version,
       ],

@@ -1,39 +1,40 @@
 // The sheet of keyboard shortcuts.
 import { el, elEach, pushButton } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 
 /** @type {[string, [string, string][]][]} */
 const KEYS = [
   [
-    "On every page",
+    t("On every page"),
     [
-      ["?", "this sheet"],
-      ["Tab, Shift Tab", "next, previous control"],
-      ["Esc", "close a dialog"],
+      ["?", t("this sheet")],
+      ["Tab, Shift Tab", t("next, previous control")],
+      ["Esc", t("close a dialog")],
     ],
   ],
   [
-    "Live: samples and tokens",
+    t("Live: samples and tokens"),
     [
-      ["\u2190 \u2192", "previous, next token"],
-      ["\u2191 \u2193", "previous, next response"],
-      ["[ ]", "previous, next step"],
-      ["1 to 8", "what colours the tokens"],
+      ["\u2190 \u2192", t("previous, next token")],
+      ["\u2191 \u2193", t("previous, next response")],
+      ["[ ]", t("previous, next step")],
+      [t("1 to 8"), t("what colours the tokens")],
     ],
   ],
   [
-    "Feedback",
+    t("Feedback"),
     [
-      ["A B", "this response is better"],
-      ["T, X", "equally good, both bad"],
-      ["1 to 9", "how sure; in a rating, the rating"],
-      ["S, U", "skip, take the last answer back"],
+      ["A B", t("this response is better")],
+      ["T, X", t("equally good, both bad")],
+      [t("1 to 9"), t("how sure; in a rating, the rating")],
+      ["S, U", t("skip, take the last answer back")],
     ],
   ],
-  ["Recipes, tabs and other groups of choices", [["\u2190 \u2192", "previous, next choice"]]],
+  [t("Recipes, tabs and other groups of choices"), [["\u2190 \u2192", t("previous, next choice")]]],
 ];
 
 export function openSheet(host) {
-  const close = pushButton("rs-button", "Close", () => dialog.close());
+  const close = pushButton("rs-button", t("Close"), () => dialog.close());
   const groups = KEYS.map(([title, rows]) =>
     el(
       "section",
@@ -45,7 +46,7 @@ export function openSheet(host) {
   const dialog = el(
     "dialog",
     { class: "rs-dialog rs-sheet", "aria-labelledby": "rs-sheet-title" },
-    el("h2", { id: "rs-sheet-title" }, "Keyboard shortcuts"),
+    el("h2", { id: "rs-sheet-title" }, t("Keyboard shortcuts")),
     groups,
     el("div", { class: "rs-dialog-buttons" }, close),
   );

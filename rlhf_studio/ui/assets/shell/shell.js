@@ -6,8 +6,10 @@ import { isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
 import { classTools } from "../classroom/classroom.js";
 import { mountTips } from "../shared/tips.js";
 import { Bell } from "./bell.js";
+import { keepTag } from "./language.js";
 import { Menu } from "./menu.js";
 import { openSheet } from "./sheet.js";
+import { t } from "../shared/language.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
 const LONGEST = 5000; // milliseconds until a tab that is not shown is selected again
@@ -18,9 +20,10 @@ const isTyping = (node) =>
 /** The button of a tab; on a narrow screen Gradio moves some into a menu, where they carry only their name. */
 function tabButton(page) {
   const named = [...document.querySelectorAll("#pages .overflow-dropdown button")];
+  const title = t(page[0].toUpperCase() + page.slice(1));
   return /** @type {HTMLElement} */ (
     document.querySelector(`#pages [role="tab"][data-tab-id="${page}"]`) ||
-      named.find((button) => button.textContent.trim().toLowerCase() === page)
+      named.find((button) => button.textContent.trim() === title)
   );
 }
 
@@ -88,7 +91,7 @@ function recordingLink(run) {
     address.lead("live", { run });
   };
   return run
-    ? el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, "Watch a recorded run")
+    ? el("a", { href: `?${new URLSearchParams({ tab: "live", run })}`, onclick: open }, t("Watch a recorded run"))
     : null;
 }
 
@@ -104,13 +107,13 @@ async function sayWhere(host, node, server, menu) {
   if (!told.line && !told.notice) return;
   const links = [
     recordingLink(told.recording),
-    newTab(told.duplicate, "Duplicate this Space"),
+    newTab(told.duplicate, t("Duplicate this Space")),
     newTab(told.login, told.login_word),
   ];
   fill(node, el("b", {}, told.title), " ", told.line, " ", links);
   if (told.notice) {
     node.append(
-      el("span", { class: "rs-where-notice" }, told.notice, " ", newTab(told.alone, "Open the Space by itself")),
+      el("span", { class: "rs-where-notice" }, told.notice, " ", newTab(told.alone, t("Open the Space by itself"))),
     );
   }
   show(node, true);
@@ -123,7 +126,7 @@ export async function mount({ host, server }) {
   const bell = new Bell(server).drop;
   fill(
     host,
-    el("a", { class: "rs-skip", href: "#pages", onclick: skip }, "Skip to the page"),
+    el("a", { class: "rs-skip", href: "#pages", onclick: skip }, t("Skip to the page")),
     el("h1", { class: "rs-brand" }, "RLHF Studio"),
     el("div", { class: "rs-shell-tools" }, bell.button, menu.drop.button),
     bell.panel,
@@ -135,6 +138,7 @@ export async function mount({ host, server }) {
     event.preventDefault();
     openSheet(host);
   });
+  keepTag();
   mountTips(() => server.words({}));
   const pages = await tabsThere();
   followTabs(pages);

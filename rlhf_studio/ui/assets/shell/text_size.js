@@ -5,6 +5,7 @@
 // the layout of a narrower window.
 import { TEXT_SIZES, keepTextSize, textSize } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
+import { t } from "../shared/language.js";
 
 const SIZES = ["small", "body", "large", "title", "display"].map((name) => `--rs-text-${name}`); // see tokens.css
 const PROPERTIES = ["font-size", "--body-text-size", "grid-template-columns", ...SIZES];
@@ -74,5 +75,5 @@ export function textSizeChoice() {
   if (textSize() !== 1) enlargeAll(textSize());
   watchNewRules();
   const look = { radio: true, framed: true };
-  return new Segments({ "aria-label": "Text size" }, sizes, String(textSize()), choose, look).node;
+  return new Segments({ "aria-label": t("Text size") }, sizes, String(textSize()), choose, look).node;
 }

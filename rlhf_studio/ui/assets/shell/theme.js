@@ -1,11 +1,12 @@
 // Light, dark, or as the system has it: chosen in the menu and remembered on this machine.
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
+import { t } from "../shared/language.js";
 
 const THEMES = [
-  { value: "light", label: "Light" },
-  { value: "dark", label: "Dark" },
-  { value: "system", label: "As the system" },
+  { value: "light", label: t("Light") },
+  { value: "dark", label: t("Dark") },
+  { value: "system", label: t("As the system") },
 ];
 const system = matchMedia("(prefers-color-scheme: dark)");
 
@@ -25,5 +26,5 @@ export function themeChoice() {
   system.addEventListener("change", () => apply(theme));
   // an address may ask for a theme (?__theme=dark, Gradio's own parameter): then it stays until another is chosen
   if (!new URLSearchParams(location.search).has("__theme")) apply(theme);
-  return new Segments({ "aria-label": "Theme" }, THEMES, theme, choose, { radio: true, framed: true }).node;
+  return new Segments({ "aria-label": t("Theme") }, THEMES, theme, choose, { radio: true, framed: true }).node;
 }

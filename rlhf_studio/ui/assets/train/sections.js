@@ -278,8 +278,7 @@ export class Sections {
     section.node.open = true;
     const field = this.find(name);
     const target = field ? field.node : section.node;
-    const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-    target.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
+    target.scrollIntoView({ block: "center" }); // at once: a slow way ends beside it where something above still grows
     field?.focus();
   }
 }

@@ -39,7 +39,7 @@ export class Trial {
     this.onuse = onuse;
     this.button = pushButton("rs-button rs-trial-button", LABEL, () => this.start());
     this.status = el("span", { role: "status" });
-    this.bar = el("progress", { "aria-label": "The trial", max: 1 });
+    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": "The trial", max: 1 });
     this.stop = pushButton("rs-quiet", "Stop", () => this.end("stop"));
     this.working = el("div", { class: "rs-trial-working", hidden: true }, this.status, this.bar, this.stop);
     this.until = el("input", {

@@ -2,6 +2,7 @@
 import { el, elEach, setText, show } from "../../shared/dom.js";
 import { spoken } from "../../shared/format.js";
 import { Segments } from "../../shared/segments.js";
+import { t } from "../../shared/language.js";
 
 let count = 0;
 const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not fit on a phone
@@ -13,7 +14,7 @@ const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not f
  */
 export function control(description, label, word, { changed, touched }) {
   const kinds = { slider, choice, toggle };
-  const own = description.own ? el("span", { class: "rs-learn-own" }, "as on record") : null;
+  const own = description.own ? el("span", { class: "rs-learn-own" }, t("as on record")) : null;
   const mark = (value) => own && show(own, value === description.start);
   const told = (value) => {
     mark(value);
@@ -75,7 +76,7 @@ function slider({ values, start, digits, unit }, label, word, changed, touched) 
     "div",
     { class: "rs-learn-control" },
     el("div", { class: "rs-learn-label" }, el("label", { for: id }, label), output),
-    el("div", { class: "rs-learn-range" }, step(-1, "Less"), range, step(1, "More")),
+    el("div", { class: "rs-learn-range" }, step(-1, t("Less")), range, step(1, t("More"))),
   );
   return { node, put };
 }

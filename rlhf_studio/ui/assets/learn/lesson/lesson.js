@@ -5,10 +5,11 @@ import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks, leadOf } from "./text.js";
+import { t } from "../../shared/language.js";
 
 const PATIENT = 700; // milliseconds before a reader is told that numbers are on their way
-const LOADING = "The numbers are on their way. The first time this takes some seconds.";
-const PREPARED = "These numbers came with the lesson. The app is computing its own: then you can move the controls.";
+const LOADING = t("The numbers are on their way. The first time this takes some seconds.");
+const PREPARED = t("These numbers came with the lesson. The app is computing its own: then you can move the controls.");
 
 export class Lesson {
   /**
@@ -57,7 +58,7 @@ export class Lesson {
       () => !gone(),
     );
     if (gone()) return;
-    const problem = described?.problem || (run && !described ? "The run cannot be shown." : "");
+    const problem = described?.problem || (run && !described ? t("The run cannot be shown.") : "");
     picker?.tell(described?.problem || "");
     if (problem) {
       for (const scene of this.scenes) scene.node.remove();
@@ -108,7 +109,12 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
-      el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(place - 1, "Previous"), this.turn(place + 1, "Next")),
+      el(
+        "div",
+        { class: "rs-learn-turn rs-wrap" },
+        this.turn(place - 1, t("Previous")),
+        this.turn(place + 1, t("Next")),
+      ),
     );
     this.page.tell("");
   }

@@ -2,6 +2,7 @@
 import { el, pushButton } from "../../shared/dom.js";
 import { Opening } from "../teaching/quiz.js";
 import { Slides } from "./slides.js";
+import { t } from "../../shared/language.js";
 
 export class LessonTools {
   /**
@@ -15,8 +16,8 @@ export class LessonTools {
     this.node = el(
       "div",
       { class: "rs-learn-tools" },
-      button("Slides", () => this.slides.start()),
-      button("Print", () => print()),
+      button(t("Slides"), () => this.slides.start()),
+      button(t("Print"), () => print()),
     );
     mountPrinting(lesson);
   }

@@ -1,6 +1,7 @@
 // A question before the result: an answer, or "Show me", reveals what follows. All answers are explained.
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { inline } from "./text.js";
+import { t } from "../../shared/language.js";
 
 const YES_OR_NO = ["yes", "no"];
 const OPTIONS = ["first", "second", "third"];
@@ -51,13 +52,13 @@ export class Prediction {
         answerName(key, word),
       ),
     );
-    this.skip = pushButton("rs-quiet", "Show me", () => this.answer(""));
+    this.skip = pushButton("rs-quiet", t("Show me"), () => this.answer(""));
     this.verdict = el("div", { class: "rs-learn-verdict", role: "status", hidden: true });
     const ask = { type: "button", class: "rs-button rs-small rs-learn-again", hidden: true, onclick: again };
-    this.again = again ? el("button", ask, "Another one") : null;
+    this.again = again ? el("button", ask, t("Another one")) : null;
     this.node = el(
       "div",
-      { class: "rs-learn-question", role: "group", "aria-label": "Question" },
+      { class: "rs-learn-question", role: "group", "aria-label": t("Question") },
       el("p", { class: "rs-learn-asked" }, inline(block.question, reading)),
       el("div", { class: "rs-learn-answers rs-flow" }, this.buttons, this.skip, this.again),
       this.verdict,
@@ -97,7 +98,7 @@ export class Prediction {
   leaveATry(given) {
     this.tried = given;
     for (const button of this.buttons) if (button.dataset.answer === given) mark(button, "wrong", true);
-    fill(this.verdict, el("p", {}, el("strong", {}, "Not this one."), " You have one more try."));
+    fill(this.verdict, el("p", {}, el("strong", {}, t("Not this one.")), " ", t("You have one more try.")));
     show(this.verdict, true);
   }
 
@@ -109,7 +110,7 @@ export class Prediction {
       button.setAttribute("aria-disabled", "true");
     }
     const [, explanation] = this.answers.find(([key]) => key === known) || [known, []];
-    const lead = given === "" ? "" : given === known ? "Right. " : "Not here. ";
+    const lead = given === "" ? "" : given === known ? `${t("Right.")} ` : `${t("Not here.")} `;
     const filled = { ...this.reading, slot: (key, node) => setText(node, this.word(this.shown[key] ?? "")) };
     fill(this.verdict, el("p", {}, lead ? el("strong", {}, lead) : "", inline(explanation, filled)));
     show(this.verdict, true);

@@ -2,8 +2,9 @@
 import { each, el, setText, show } from "../../shared/dom.js";
 import { counted, readable } from "../../shared/format.js";
 import { NO_ANSWER } from "../../shared/visit.js";
+import { t } from "../../shared/language.js";
 
-const BUNDLED = "The bundled run";
+const BUNDLED = t("The bundled run");
 let count = 0;
 
 export class RunPicker {
@@ -21,7 +22,7 @@ export class RunPicker {
     this.node = el(
       "div",
       { class: "rs-learn-run" },
-      el("div", { class: "rs-learn-pick rs-middle" }, el("label", { for: id }, "Run"), this.list),
+      el("div", { class: "rs-learn-pick rs-middle" }, el("label", { for: id }, t("Run")), this.list),
       this.note,
       this.problem,
     );
@@ -44,7 +45,7 @@ export class RunPicker {
     each(this.list, shown, ({ run, label }) => el("option", { value: run }, label));
     this.list.value = this.run;
     const alive = runs.some(({ run, alive }) => run === this.run && alive);
-    setText(this.note, alive ? "This run still trains. Load the page again to see its later steps." : "");
+    setText(this.note, alive ? t("This run still trains. Load the page again to see its later steps.") : "");
     show(this.note, alive);
   }
 

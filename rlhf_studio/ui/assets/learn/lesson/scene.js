@@ -5,10 +5,11 @@ import { control } from "./controls.js";
 import { PictureView } from "../../pictures/view.js";
 import { Prediction } from "./prediction.js";
 import { blocks, inline } from "./text.js";
+import { t } from "../../shared/language.js";
 
 const SAY_AFTER = 700; // milliseconds without a change, before a screen reader is told the numbers
 const KEPT_SWEEPS = 12;
-const PROMISE = "Not measured yet. Press “Measure”: then this picture is drawn, and a question follows.";
+const PROMISE = t("Not measured yet. Press “Measure”: then this picture is drawn, and a question follows.");
 
 export class Scene {
   /**
@@ -292,10 +293,10 @@ export class Scene {
   offerMeasuring() {
     for (const view of this.pictures.values()) view.promise(PROMISE);
     const state = el("span", { class: "rs-muted", role: "status" });
-    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, "Measure");
+    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, t("Measure"));
     button.addEventListener("click", async () => {
       button.disabled = true;
-      setText(state, "Measuring. This takes some seconds.");
+      setText(state, t("Measuring. This takes some seconds."));
       this.show(await this.lead.ask({ op: "compute", scene: this.name, values: this.values, slow: true }));
       setText(state, "");
       button.disabled = false;

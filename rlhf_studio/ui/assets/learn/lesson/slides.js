@@ -3,6 +3,7 @@
 import { address } from "../../shared/address.js";
 import { el, elEach, setText, show } from "../../shared/dom.js";
 import { slidesOf } from "./packing.js";
+import { t } from "../../shared/language.js";
 
 const OFF = "rs-learn-off";
 const FORWARD = ["ArrowRight", "ArrowDown", "PageDown", " "];
@@ -25,12 +26,12 @@ export class Slides {
     this.place = el("span", { class: "rs-learn-place", role: "status" });
     this.bar = el(
       "div",
-      { class: "rs-learn-bar rs-flow", role: "group", "aria-label": "Slides", hidden: true },
-      button("\u2190", "Previous slide", () => this.back()),
+      { class: "rs-learn-bar rs-flow", role: "group", "aria-label": t("Slides"), hidden: true },
+      button("\u2190", t("Previous slide"), () => this.back()),
       this.place,
-      button("\u2192", "Next slide", () => this.forward()),
-      button("Full screen", "Full screen", () => this.fill(), "rs-learn-fill"),
-      button("Leave", "Leave the slides", () => this.leave()),
+      button("\u2192", t("Next slide"), () => this.forward()),
+      button(t("Full screen"), t("Full screen"), () => this.fill(), "rs-learn-fill"),
+      button(t("Leave"), t("Leave the slides"), () => this.leave()),
     );
     this.keys = (event) => this.key(event);
     document.addEventListener("fullscreenchange", () => !document.fullscreenElement && this.filled && this.leave());
@@ -109,7 +110,7 @@ export class Slides {
       await document.documentElement.requestFullscreen();
       this.filled = true;
     } catch {
-      setText(this.place, "This browser does not let a page fill the screen. Its own key may: F11."); // slides go on
+      setText(this.place, t("This browser does not let a page fill the screen. Its own key may: F11.")); // slides go on
     }
   }
 
@@ -165,7 +166,7 @@ export class Slides {
       scene.node.classList.toggle("rs-learn-whole", Boolean(wide));
       scene.node.classList.toggle("rs-learn-crowded", Boolean(crowded));
     }
-    setText(this.place, `${at + 1} of ${this.slides.length}`);
+    setText(this.place, t("{at} of {length}", { at: at + 1, length: this.slides.length }));
     this.article.scrollTop = 0;
     const held = /** @type {HTMLElement} */ (document.activeElement);
     if (!this.bar.contains(held) && !(this.article.contains(held) && held.offsetParent)) this.article.focus();

@@ -2,6 +2,7 @@
 import { onPlainClick } from "../../shared/links.js";
 import { address } from "../../shared/address.js";
 import { el } from "../../shared/dom.js";
+import { t } from "../../shared/language.js";
 
 const MATH = "http://www.w3.org/1998/Math/MathML";
 const WAITING = "…";
@@ -80,14 +81,18 @@ const KINDS = {
     ),
   listing: ({ lines }) => el("div", { class: "rs-learn-code" }, coloured(lines)),
   formula: (block) =>
-    el("div", { class: "rs-learn-formula", tabindex: "0", role: "group", "aria-label": "Formula" }, math(block.tree)),
+    el(
+      "div",
+      { class: "rs-learn-formula", tabindex: "0", role: "group", "aria-label": t("Formula") },
+      math(block.tree),
+    ),
   bullet_list: (block, lead) => el("ul", {}, items(block, lead)),
   ordered_list: (block, lead) => el("ol", {}, items(block, lead)),
   list_item: (block, lead) => el("li", {}, items(block, lead)),
   table: (block, lead) =>
     el(
       "div",
-      { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": "Table" },
+      { class: "rs-learn-wide", tabindex: "0", role: "group", "aria-label": t("Table") },
       el("table", {}, items(block, lead)),
     ),
   row: (block, lead) => el("tr", {}, items(block, lead)),
@@ -129,7 +134,7 @@ function code({ symbol, path, lines }) {
     el(
       "figcaption",
       {},
-      path.startsWith(OURS) ? "In our code: " : `In ${path.split("/")[0]}: `,
+      path.startsWith(OURS) ? t("In our code:") + " " : `${t("In {project}:", { project: path.split("/")[0] })} `,
       el("code", {}, symbol),
       el("span", { class: "rs-muted" }, path),
     ),

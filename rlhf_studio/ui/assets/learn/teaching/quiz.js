@@ -4,9 +4,15 @@ import { el, fill, memory, pushButton, setText, show } from "../../shared/dom.js
 import { Prediction } from "../lesson/prediction.js";
 import { contextOf, readingOf } from "./sheet.js";
 import { leadOf } from "../lesson/text.js";
+import { t, tp } from "../../shared/language.js";
 
 const SEEDS = 1_000_000;
-const SAID = { first: "Right at the first try", second: "Right at the second try", not: "Not right", open: "Open" };
+const SAID = {
+  first: t("Right at the first try"),
+  second: t("Right at the second try"),
+  not: t("Not right"),
+  open: tp("quiz", "Open"),
+};
 
 /** One question. "Another one" asks it with other numbers. */
 class PosedQuestion {
@@ -61,11 +67,11 @@ export class Quiz {
     this.body = el("div", {});
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go(this.at + 1) });
     const finish = { type: "button", class: "rs-quiet", onclick: () => this.go(this.questions.length) };
-    this.finish = el("button", finish, "Finish now");
+    this.finish = el("button", finish, t("Finish now"));
     this.node = el(
       "div",
       { class: "rs-learn-quiz" },
-      el("h2", { class: "rs-learn-title" }, `Quiz ${choice.seed}`),
+      el("h2", { class: "rs-learn-title" }, t("Quiz {seed}", { seed: choice.seed })),
       this.place,
       this.body,
       el("div", { class: "rs-learn-turn rs-wrap" }, this.finish, this.next),
@@ -84,8 +90,11 @@ export class Quiz {
       return;
     }
     const question = this.questions[at];
-    setText(this.place, `Question ${at + 1} of ${count}, from \u201c${question.title}\u201d`);
-    setText(this.next, at + 1 < count ? "Next question" : "To the result");
+    setText(
+      this.place,
+      t("Question {at} of {count}, from \u201c{title}\u201d", { at: at + 1, count, title: question.title }),
+    );
+    setText(this.next, at + 1 < count ? t("Next question") : t("To the result"));
     show(this.next, this.outcomes[at] !== "open");
     const posed = new PosedQuestion(question, this.page, (outcome) => this.answered(at, outcome));
     fill(this.body, posed.node);
@@ -107,14 +116,20 @@ export class Quiz {
       el(
         "div",
         { class: "rs-learn-text" },
-        el("p", {}, el("strong", {}, `${right} of ${this.questions.length} right at the first try.`)),
-        el("p", {}, "This is your result code. Copy it, and give it to your teacher together with your name."),
+        el(
+          "p",
+          {},
+          el("strong", {}, t("{right} of {length} right at the first try.", { right, length: this.questions.length })),
+        ),
+        el("p", {}, t("This is your result code. Copy it, and give it to your teacher together with your name.")),
         codeToCopy(found.code),
         el(
           "p",
           { class: "rs-muted" },
-          "It says which questions these were, and how each one went. It holds no name and is no secret: nothing " +
-            "stops anyone from making one up. The app keeps nothing of it.",
+          t(
+            "It says which questions these were, and how each one went. It holds no name and is no secret: nothing " +
+              "stops anyone from making one up. The app keeps nothing of it.",
+          ),
         ),
         el("ol", { class: "rs-learn-outcomes" }, this.questions.map(this.line, this)),
       ),
@@ -124,7 +139,7 @@ export class Quiz {
   line({ title, lesson, scene }, place) {
     const outcome = this.outcomes[place];
     const choose = () => this.page.choose({ lesson, scene });
-    const link = pushButton("rs-quiet", "Read about it", choose);
+    const link = pushButton("rs-quiet", t("Read about it"), choose);
     return el("li", { "data-outcome": outcome }, el("b", {}, SAID[outcome]), ` \u00b7 ${title}`, link);
   }
 }
@@ -156,10 +171,10 @@ export class Opening {
     this.asked = false;
     this.ready = false;
     show(this.node, false);
-    setText(this.body, "The question comes after the numbers of this lesson.");
+    setText(this.body, t("The question comes after the numbers of this lesson."));
     const found = await this.page.teach({ what: "before", lesson, seed });
     if (!found || this.lesson !== lesson) return;
-    setText(this.summary, `Still there? One question from \u201c${found.title}\u201d`);
+    setText(this.summary, t("Still there? One question from \u201c{title}\u201d", { title: found.title }));
     show(this.node, true);
     this.node.open = false; // open, it would push the lesson off the screen
   }
@@ -182,8 +197,8 @@ export class Opening {
     }
     const { question } = found;
     const there = () => this.page.choose({ lesson: question.lesson, scene: question.scene });
-    const link = pushButton("rs-quiet", `Go to \u201c${question.title}\u201d`, there);
-    const skip = pushButton("rs-quiet", "Skip it", () => (this.node.open = false));
+    const link = pushButton("rs-quiet", t("Go to \u201c{title}\u201d", { title: question.title }), there);
+    const skip = pushButton("rs-quiet", t("Skip it"), () => (this.node.open = false));
     fill(
       this.body,
       new PosedQuestion(question, this.page).node,

@@ -3,6 +3,7 @@ import { el, elEach, setText } from "../../shared/dom.js";
 import { PictureView } from "../../pictures/view.js";
 import { answerName } from "../lesson/prediction.js";
 import { blocks, inline } from "../lesson/text.js";
+import { t } from "../../shared/language.js";
 
 const LETTERS = "ABCDEFGH";
 
@@ -34,7 +35,7 @@ export function contextOf(question, { word, reading }) {
 
 /** A whole sheet. */
 export function sheetNode(sheet) {
-  const name = sheet.with_answers ? "Answers" : "Exercises";
+  const name = sheet.with_answers ? t("Answers") : t("Exercises");
   const line = (label) => el("span", { class: "rs-learn-line" }, label);
   return el(
     "div",
@@ -42,12 +43,12 @@ export function sheetNode(sheet) {
     el(
       "header",
       {},
-      el("h2", { class: "rs-learn-title" }, `${name}, sheet ${sheet.seed}`),
+      el("h2", { class: "rs-learn-title" }, t("{name}, sheet {seed}", { name, seed: sheet.seed })),
       el("p", { class: "rs-muted" }, sheet.titles.join(" · ")),
-      sheet.with_answers ? null : el("p", { class: "rs-learn-name" }, line("Name"), line("Date")),
+      sheet.with_answers ? null : el("p", { class: "rs-learn-name" }, line(t("Name")), line(t("Date"))),
     ),
     sheet.questions.map((question, place) => task(question, place + 1, sheet.with_answers)),
-    el("footer", {}, "The same sheet again: ", el("code", {}, commandOf(sheet))),
+    el("footer", {}, t("The same sheet again:"), " ", el("code", {}, commandOf(sheet))),
   );
 }
 
@@ -76,8 +77,8 @@ function task(question, number, withAnswers) {
 function choice(key, letter, question, word) {
   const right = key === question.answer;
   const box = el("span", { class: "rs-learn-box", "aria-hidden": "true" }, right ? "\u2713" : "");
-  const attributes = right ? { "data-right": true, "aria-label": "right" } : {};
+  const attributes = right ? { "data-right": true, "aria-label": t("right") } : {};
   return el("li", attributes, box, el("span", {}, `${letter}\u2002${answerName(key, word)}`));
 }
 
-const space = () => el("div", { class: "rs-learn-space" }, "Because");
+const space = () => el("div", { class: "rs-learn-space" }, t("Because"));

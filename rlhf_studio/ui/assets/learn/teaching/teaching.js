@@ -7,10 +7,11 @@ import { figure, numberHead, rowHead, table } from "../../shared/table.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
 import { blocks, leadOf } from "../lesson/text.js";
+import { t } from "../../shared/language.js";
 
 const KEPT = "teach.choice";
-const MARKS = { first: "\u2713", second: "2nd", not: "\u2717", open: "\u2013" };
-const MEANING = "\u2713 right at the first try, 2nd at the second, \u2717 not right, \u2013 not answered";
+const MARKS = { first: "\u2713", second: t("2nd"), not: "\u2717", open: "\u2013" };
+const MEANING = t("\u2713 right at the first try, 2nd at the second, \u2717 not right, \u2013 not answered");
 const SHEETS = ["sheet", "answers", "quiz"];
 
 export class Teaching {
@@ -32,15 +33,15 @@ export class Teaching {
     const { plans } = this.texts;
     const views = [
       ...plans.map(({ name, title }) => [name, title, () => this.plan(name)]),
-      ["sheets", "Sheets and quiz", () => this.choosing()],
-      ["check", "Results", () => this.checking()],
+      ["sheets", t("Sheets and quiz"), () => this.choosing()],
+      ["check", t("Results"), () => this.checking()],
     ];
     const [name, , draw] = views.find(([one]) => one === params.show) || views[0];
     const options = views.map(([value, label]) => ({ value, label }));
-    const segments = new Segments({ "aria-label": "For teachers" }, options, name, (show) => this.show(show));
+    const segments = new Segments({ "aria-label": t("For teachers") }, options, name, (show) => this.show(show));
     fill(
       this.page.article,
-      this.heading("For teachers"),
+      this.heading(t("For teachers")),
       el("div", { class: "rs-learn-views" }, segments.node),
       draw(),
     );
@@ -69,7 +70,7 @@ export class Teaching {
       "div",
       { class: "rs-learn-text rs-learn-plan" },
       blocks(tree, lead),
-      el("div", {}, el("button", print, "Print")),
+      el("div", {}, el("button", print, t(t("Print")))),
     );
   }
 
@@ -80,8 +81,8 @@ export class Teaching {
       const box = el("input", { type: "checkbox", value: name, checked: (kept.lessons || []).includes(name) });
       return el("label", {}, box, el("span", {}, `${number} ${title}`));
     });
-    const seed = field("number", "Seed", kept.seed ?? 7, { min: 0, max: 999_999, step: 1 });
-    const each = field("number", "Questions of each lesson", kept.each ?? 3, {
+    const seed = field("number", t("Seed"), kept.seed ?? 7, { min: 0, max: 999_999, step: 1 });
+    const each = field("number", t("Questions of each lesson"), kept.each ?? 3, {
       min: 1,
       max: this.texts.most_each,
       step: 1,
@@ -95,7 +96,7 @@ export class Teaching {
         seed: seed.input.valueAsNumber,
       };
       const wrong = !choice.lessons.length || [seed, each].some(({ input }) => !input.value || !input.checkValidity());
-      setText(problem, wrong ? "Choose at least one lesson, a seed from 0 to 999,999, and how many questions." : "");
+      setText(problem, wrong ? t("Choose at least one lesson, a seed from 0 to 999,999, and how many questions.") : "");
       if (wrong) return;
       memory.set(KEPT, choice);
       this.page.choose(addressOf(show, choice));
@@ -107,19 +108,19 @@ export class Teaching {
       el(
         "p",
         {},
-        "A seed picks the questions and draws their numbers. The same seed gives the same sheet on every machine.",
+        t("A seed picks the questions and draws their numbers. The same seed gives the same sheet on every machine."),
       ),
-      el("fieldset", { class: "rs-learn-choosing" }, el("legend", {}, "Lessons"), boxes),
+      el("fieldset", { class: "rs-learn-choosing" }, el("legend", {}, t("Lessons")), boxes),
       el("div", { class: "rs-learn-fields" }, seed.node, each.node),
       problem,
       el(
         "div",
         { class: "rs-learn-answers rs-flow" },
-        button("Exercise sheet", "sheet"),
-        button("Answer sheet", "answers"),
-        button("Quiz on this page", "quiz"),
+        button(t("Exercise sheet"), "sheet"),
+        button(t("Answer sheet"), "answers"),
+        button(t("Quiz on this page"), "quiz"),
       ),
-      el("p", { class: "rs-muted" }, "Send students the address of the quiz: it holds the lessons and the seed."),
+      el("p", { class: "rs-muted" }, t("Send students the address of the quiz: it holds the lessons and the seed.")),
     );
   }
 
@@ -128,7 +129,7 @@ export class Teaching {
     const choice = choiceOf(params);
     fill(
       this.page.article,
-      el("p", { class: "rs-muted", role: "status" }, "Drawing the numbers. This may take some seconds."),
+      el("p", { class: "rs-muted", role: "status" }, t("Drawing the numbers. This may take some seconds.")),
     );
     const sheet = await this.page.teach({ what: "sheet", ...choice, with_answers: params.show !== "sheet" });
     if (this.params !== params) return;
@@ -140,12 +141,12 @@ export class Teaching {
       fill(this.page.article, new Quiz(this.page, choice, sheet).node);
       return;
     }
-    const other = params.show === "sheet" ? ["Answer sheet", "answers"] : ["Exercise sheet", "sheet"];
+    const other = params.show === "sheet" ? [t("Answer sheet"), "answers"] : [t("Exercise sheet"), "sheet"];
     const button = (name, onclick) => pushButton("rs-button rs-small", name, onclick);
     const tools = el(
       "div",
       { class: "rs-learn-tools" },
-      button("Print", () => print()),
+      button(t("Print"), () => print()),
       button(other[0], () => this.page.choose(addressOf(other[1], choice))),
       this.back(),
     );
@@ -154,14 +155,14 @@ export class Teaching {
 
   back() {
     const leave = () => this.page.choose({ place: "teach", show: "sheets" });
-    return pushButton("rs-quiet", "Choose others", leave);
+    return pushButton("rs-quiet", t("Choose others"), leave);
   }
 
   checking() {
     const lines = el("textarea", {
       class: "rs-input rs-learn-lines",
       rows: 6,
-      "aria-label": "Result codes",
+      "aria-label": t("Result codes"),
       spellcheck: "false",
     });
     const found = el("div", { class: "rs-learn-found", role: "status" });
@@ -172,14 +173,14 @@ export class Teaching {
     return el(
       "div",
       { class: "rs-learn-text" },
-      el("p", {}, "Paste result codes, one in each line. A name may stand before the code. Nothing is stored."),
+      el("p", {}, t("Paste result codes, one in each line. A name may stand before the code. Nothing is stored.")),
       lines,
-      el("div", {}, pushButton("rs-button rs-small rs-primary", "Check", check)),
+      el("div", {}, pushButton("rs-button rs-small rs-primary", t("Check"), check)),
       found,
       el(
         "p",
         { class: "rs-muted" },
-        "A code is no proof: anyone can invent one, or answer twice. It shows what a class has understood.",
+        t("A code is no proof: anyone can invent one, or answer twice. It shows what a class has understood."),
       ),
     );
   }
@@ -212,7 +213,7 @@ function resultsOf(rows) {
     const key = JSON.stringify([row.lessons, row.each, row.seed]);
     quizzes.set(key, [...(quizzes.get(key) || []), row]);
   }
-  if (!rows.length) return [el("p", {}, "There is no code here.")];
+  if (!rows.length) return [el("p", {}, t("There is no code here."))];
   return [
     problems.map(({ who, problem }) => el("p", { class: "rs-problem" }, who ? `${who}: ${problem}` : problem)),
     [...quizzes.values()].map(quizTable),
@@ -230,18 +231,24 @@ function quizTable(rows) {
   );
   const lines = rows.map(({ who, code, outcomes }) => [
     rowHead(who || code),
-    ...figures([`${right(outcomes)} of ${outcomes.length}`, ...outcomes.map((one) => MARKS[one])]),
+    ...figures([
+      t("{right} of {length}", { right: right(outcomes), length: outcomes.length }),
+      ...outcomes.map((one) => MARKS[one]),
+    ]),
   ]);
-  const last = [rowHead("Right at the first try"), ...figures(["", ...questions.map((_, place) => of(place))])];
+  const last = [rowHead(t("Right at the first try")), ...figures(["", ...questions.map((_, place) => of(place))])];
   const link = (show) => `?${new URLSearchParams(addressOf(show, rows[0]))}`;
   return el(
     "section",
     {},
-    el("h3", {}, `Seed ${seed}: ${lessons.join(", ")}`),
-    wide("Results", table(["Who", numberHead("First try"), ...heads], [...lines, last], { class: "rs-learn-results" })),
+    el("h3", {}, t("Seed {seed}: {lessons}", { seed, lessons: lessons.join(", ") })),
+    wide(
+      t("Results"),
+      table([t("Who"), numberHead(t("First try")), ...heads], [...lines, last], { class: "rs-learn-results" }),
+    ),
     elEach("ol", { class: "rs-learn-asked-list" }, questions, ({ title, scene }) =>
       el("li", {}, `${title} (${scene})`),
     ),
-    el("p", {}, el("a", { href: link("answers") }, "The answer sheet of this quiz")),
+    el("p", {}, el("a", { href: link("answers") }, t("The answer sheet of this quiz"))),
   );
 }
