@@ -60,7 +60,7 @@ def expectation(expected: Outlook) -> str:
         night = "a night of " if not expected.planned and 0.9 * NIGHT < time < 1.1 * NIGHT else ""
         at += f" ({night}{duration(time)} at {duration(expected.pace)} a step)"
     kl = f", with a KL of up to {figure(expected.kl, 2)} nats" if np.isfinite(expected.kl) else ""
-    limits = "from no further gain to the trend carried on, by no more than it gained so far and not above the best answer yet"
+    limits = "the lower if it gains nothing more, the higher if it goes on at most as it did so far"
     return f"Expect a score of {score_text(expected.low)} to {score_text(expected.high)} after {at}{kl}: {limits}."
 
 

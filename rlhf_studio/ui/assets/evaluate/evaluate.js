@@ -21,7 +21,7 @@ const VIEWS = [
   { value: "arena", label: "Blind arena" },
 ];
 
-const COMES = "Here come who wins how often, score and gold against the distance, and all answers side by side.";
+const COMES = "What comes here: who wins how often, score and gold against the distance, and all answers side by side.";
 const PROMPTS = 64; // of the evaluation that one click makes
 
 class EvaluatePage {
@@ -56,8 +56,9 @@ class EvaluatePage {
       "div",
       { hidden: true },
       recorded(
-        "A run of the tiny world without a KL coefficient: the policy of every sixth step answered the same 64 " +
-          "prompts. Your own evaluation will look like this.",
+        "A run of the tiny world with a KL coefficient of 0, so that nothing held it near its start. Its policy, " +
+          "the model that writes, answered the same 64 prompts after every sixth step. Your own evaluation will look " +
+          "like this.",
       ),
     );
     this.parts = {
@@ -172,8 +173,8 @@ class EvaluatePage {
       this.about,
       ends
         ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
-            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. Its own reward scores the ` +
-            "answers, and its gold score where it has one."
+            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. The gold score judges ` +
+            "the answers; a run without one is judged by its own reward."
         : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
     );
   }

@@ -12,7 +12,7 @@ const NARROWEST = 240;
 const HELP =
   "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as the square root of " +
   "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
-  "falls: the reward is being fooled.";
+  "falls: the judge is being fooled.";
 
 export class Frontier {
   constructor() {

@@ -23,8 +23,10 @@ const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.h
 const HELP =
   "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
   "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.";
+/** Who judges, by the measure that decides. */
+const BY = { gold: "the gold score", judge: "the judge" };
 const MEANINGS = {
-  gold: "Gold: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it.",
+  gold: "Gold score: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it.",
   score: "Score: what the reward says of an answer; the policies were trained on it.",
   judge: "Judge: a second opinion that was not used in training.",
 };
@@ -165,15 +167,16 @@ const rowOf = ({ policy, rate, wins, ties, losses }) => ({
 });
 
 /** The last policy against the one that all are compared with, in a sentence; empty where nothing was compared. */
-function headlineOf({ wins, first, decides, measures }) {
+function headlineOf({ wins, first, decides }) {
   const last = (wins[decides] || []).at(-1);
   if (!last) return "";
   const { value, low, high } = last.rate;
   const sure = low > 0.5 ? "better" : high < 0.5 ? "worse" : "";
-  const known = sure ? `${policyName(last.policy)} is ${sure} than ${policyName(first)}` : "No sure difference";
-  const by = measures.find(({ name }) => name === decides)?.title.toLowerCase();
+  const who = policyName(last.policy);
+  const known = sure ? `${who} is ${sure} than ${policyName(first)}: it` : `No sure difference: ${who}`;
   const range = between(low, high);
-  return `${known}: it wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
+  const by = BY[decides] || "the score";
+  return `${known} wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
 }
 
 /** What became of votes on answers that the evaluation has written anew since. */

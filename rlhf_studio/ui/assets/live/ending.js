@@ -11,9 +11,13 @@ import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
 const SMALL = "rs-button rs-small";
 const LARGE = "rs-button rs-primary rs-ending-large";
+const MORE = "more steps"; // a person says how many
 const FOOLED = "exploiting the reward";
 
-function learnLink({ run, lesson, critic }) {
+const UNTOLD = ["too early", "not known", "cannot tell yet"]; // there is nothing to explain yet
+
+function learnLink({ run, lesson, critic, verdict }) {
+  if (!lesson && UNTOLD.includes(verdict)) return null;
   const href = lessonAddress(run, lesson, critic);
   return href && el("a", { class: SMALL, href }, "Learn why");
 }
@@ -144,12 +148,13 @@ export class Ending {
     } else if (next.length) fill(large, stageLink(next[0], toTrain, LARGE), why, said);
     fill(why, el("p", {}, readable((idea || next[0])?.why || "", 300)));
     this.watch(idea || next.length ? why : large, "rs-link");
-    const longer = state === "finished" && stage === "ppo";
+    // where it is none of the ideas
+    const longer = state === "finished" && stage === "ppo" && !ideas.some(({ how }) => how === MORE);
     if (!moreIdeas.length && !stages.length && !longer) return;
     const told = el("p", { class: "rs-muted", role: "status" });
     const list = el("ul", {});
     each(list, moreIdeas, (other) => this.idea(other, told));
-    const goOn = longer && this.button("Go on to another number of steps", () => this.goOn());
+    const goOn = longer && this.button("Go on with more steps", () => this.goOn());
     const summary = el("summary", {}, "More experiments");
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
   }
@@ -189,14 +194,14 @@ export class Ending {
     return reply.problem ? null : reply;
   }
 
-  /** The large button: one click starts it, and shows it. */
+  /** The large button: one click starts it, and shows it; for more steps it asks how many. */
   large(idea, said) {
     const { run } = this.run();
     const click = async () => {
+      if (idea.how === MORE) return void this.goOn();
       const reply = await this.begin(idea, button, said);
       if (!reply || run !== this.run()?.run) return; // the person has gone on to another run
-      if (idea.how === "more steps") this.queued();
-      else this.open(reply.runs[0]);
+      this.open(reply.runs[0]);
     };
     const words = [el("span", {}, idea.title), idea.takes && el("small", {}, idea.takes)].filter(Boolean);
     const button = this.button(words, click, LARGE);
@@ -205,6 +210,7 @@ export class Ending {
 
   idea(idea, said) {
     const start = async () => {
+      if (idea.how === MORE) return void this.goOn();
       const reply = await this.begin(idea, button, said);
       if (!reply) return;
       const links = reply.runs.map((run, place) => {
@@ -249,7 +255,7 @@ export class Ending {
       return;
     }
     this.tell("");
-    const longer = { how: "more steps", changes: { "ppo.steps": total + more } };
+    const longer = { how: MORE, changes: { "ppo.steps": total + more } };
     const reply = await this.start(longer);
     if (run !== this.run()?.run) return; // the person has gone on to another run
     if (reply.problem) this.tell(readable(reply.problem, 600));

@@ -138,7 +138,7 @@ export class LearnedPanel {
     return el(
       "p",
       { class: "rs-gap" },
-      el("span", {}, "Widest gap: "),
+      el("span", {}, "Where score and gold disagree most: "),
       el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
       " ",
       pushButton("rs-link", `open it (step ${step})`, () => this.go({ step, sample })),

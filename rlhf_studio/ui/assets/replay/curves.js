@@ -21,7 +21,7 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl" };
 
-const NEVER_SEEN = " \u00b7 gold is a score that it never sees";
+const NEVER_SEEN = " \u00b7 gold is a second score, which it never sees";
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
@@ -48,8 +48,15 @@ export class ReplayCurves {
       this.charts.push(chart({ lines: [one], title: "Score", height: TALL.apart, axis: false }));
       this.charts.push(chart({ lines: [two], title: "Gold", height: TALL.apart, axis: last }));
     } else this.charts.push(chart({ lines: [one], title: "Score", height: tall, axis: last }));
-    const level = Number.isFinite(target) ? { value: target, label: "target" } : { value: usual, label: "usual to" };
-    const about = { title: "KL from the start, nats per response", levels: [level], digits: 1, diamonds: false };
+    const level = Number.isFinite(target)
+      ? { value: target, label: "target" }
+      : { value: usual, label: "usual: up to" };
+    const about = {
+      title: "KL: how far its answers have moved from the start",
+      levels: [level],
+      digits: 1,
+      diamonds: false,
+    };
     if (known(kl))
       this.charts.push(chart({ lines: [line("kl", "KL", kl)], height: compact ? TALL.small : TALL.kl, ...about }));
     const note = known(gold) && !together ? el("p", { class: "rs-replay-note" }, APART) : null;

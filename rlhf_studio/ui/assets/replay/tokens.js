@@ -72,6 +72,8 @@ export class ReplayTokens {
 /** A word with a tip, on pages that have tips (shared/tips.js). */
 export const explained = (name, ...words) => el("span", { class: "rs-word", "data-term": name }, words);
 
+const LIKELIER = ": orange becomes likelier, blue rarer";
+
 export function legendOf(scale, hero = false) {
   const { centre, limit, label, quantity } = scale;
   const marks = [-limit, -limit / 4, 0, limit / 4, limit].map((side) => centre + side);
@@ -84,6 +86,12 @@ export function legendOf(scale, hero = false) {
       el("div", { class: "rs-replay-scale" }),
       elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) => el("span", {}, number(mark, digitsOf(scale)))),
     ),
-    el("span", {}, hero ? explained(quantity, lower(label)) : lower(label), " of each token"),
+    el(
+      "span",
+      {},
+      hero ? explained(quantity, lower(label)) : lower(label),
+      " of each token",
+      hero && quantity === "advantages" ? LIKELIER : null,
+    ),
   );
 }

@@ -22,8 +22,8 @@ const STATES = {
 /** What each stage does, and what its number says. */
 const WHAT = {
   sft:
-    "A network with random weights imitates reviews. Loss: how much an unseen review surprises it, in nats per " +
-    "token; lower is better.",
+    "A network with random weights learns to imitate reviews; it is the policy, the model that writes. Loss: how " +
+    "much an unseen review surprises it; lower is better.",
   pairs: "It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better.",
   reward_model:
     "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
@@ -47,7 +47,16 @@ const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
 const FIRST = "The first prompts that were held back from training.";
 const SPREAD =
   "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
-  "one that gained least. The number behind Start and End is the judge\u2019s score of the answer.";
+  "one that gained least or lost most.";
+/** What the numbers beside the answers are, by the measure that decides. */
+const SCORED = {
+  gold:
+    "The number behind Start and End is the gold score, from \u22121 to 1: how friendly the answer is by the tiny " +
+    "world\u2019s own rule, which nothing learns from.",
+  judge:
+    "The number behind Start and End is the judge\u2019s score of the answer; nothing has learned from this judge.",
+  score: "The number behind Start and End is the reward\u2019s score of the answer.",
+};
 const GAINED = { most: "Gained most", "the middle": "In the middle", least: "Gained least" };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
 const OVER = ["done", "skipped"]; // of one that nothing is left to do of
@@ -362,11 +371,15 @@ class RoadPage {
     if (run !== this.shownExamples) return;
     if (!reply)
       this.shownExamples = ""; // with the next news it is asked again
-    else this.drawExamples(reply.examples);
+    else this.drawExamples(reply);
   }
 
-  drawExamples(examples) {
+  drawExamples({ examples, decides, better, worse, of, phrase }) {
     if (!examples.length) return;
+    const spread = Boolean(examples[0].gained);
+    const many = `${better} of ${counted(of, "answer")} ${better === 1 ? "is" : "are"}`;
+    const counts = `${many} better at the end than at the start, ${worse} worse.`;
+    const lost = (one) => one.gained === "least" && one.score_after < one.score_before;
     const said = (name, text, score) =>
       el(
         "div",
@@ -377,12 +390,13 @@ class RoadPage {
     fill(
       this.examples,
       el("h3", {}, "Before and after"),
-      el("p", { class: "rs-help" }, examples[0].gained ? SPREAD : FIRST),
+      of > 0 && el("p", {}, counts, phrase && ` ${readable(phrase, 300)}`),
+      el("p", { class: "rs-help" }, `${spread ? SPREAD : FIRST} ${SCORED[decides] || ""}`),
       examples.map((one) =>
         el(
           "article",
           { class: "rs-road-example" },
-          one.gained && el("p", { class: "rs-label" }, GAINED[one.gained]),
+          one.gained && el("p", { class: "rs-label" }, lost(one) ? "Lost most" : GAINED[one.gained]),
           el("p", { class: "rs-road-prompt" }, readable(one.prompt)),
           said("Start", one.before, one.score_before),
           said("End", one.after, one.score_after),
