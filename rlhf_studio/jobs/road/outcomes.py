@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
-from rlhf_studio.analysis.doctor.in_counts import VERBS
 from rlhf_studio.analysis.doctor.phrases import counted_response, rising
 from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
@@ -22,6 +21,8 @@ from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
 from rlhf_studio.runs.reader import RunReader
+
+VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
 
 
 @dataclass(frozen=True)
