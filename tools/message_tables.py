@@ -24,6 +24,7 @@ def tables() -> Iterator[tuple[str, str]]:
 
 
 def _units() -> Iterator[tuple[str, str]]:
+    yield "ui/assets/replay/tokens.js", "advantage"
     for unit in ("token", "tokens", "word", "words"):
         yield "ui/assets/shared/tokens.js", unit
     for term in (*GLOSSARY.values(), *IN_WORDS.values()):

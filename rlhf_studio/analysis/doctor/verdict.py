@@ -116,4 +116,7 @@ def failure(run: RecordedRun) -> list[str]:
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
     """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
     risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
-    return [f"{finding.title}." if finding.until is None else f"{finding.title} ({finding.when})." for finding in risky]
+    return [
+        (_("{title}.") if finding.until is None else _("{title} ({when}).")).format(title=finding.title, when=finding.when)
+        for finding in risky
+    ]
