@@ -11,16 +11,17 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 from babel.messages.catalog import Catalog
-from babel.messages.extract import extract_javascript, extract_python
+from babel.messages.extract import extract_python
 from babel.messages.pofile import read_po, write_po
 
 from rlhf_studio.language import ENGLISH, LANGUAGES, po_file
+from tools.message_scripts import of_script
 from tools.message_tables import tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,22 +51,23 @@ def said() -> Iterator[Said]:
     """Every sentence of the source."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if "rlhf_studio.language import" in path.read_text(encoding="utf-8"):
-            yield from _from(path, extract_python, {})
+            calls = extract_python(BytesIO(path.read_bytes()), FUNCTIONS, [], {})
+            yield from _from(path, ((function, words) for _line, function, words, _comments in calls))
     for path in sorted((PACKAGE / "ui" / "assets").rglob("*.js")):
         if re.search(r'language\.js"|counted\(', path.read_text(encoding="utf-8")):
-            yield from _from(path, extract_javascript, {"parse_template_string": True})
+            yield from _from(path, of_script(path.read_text(encoding="utf-8")))
     yield from (Said("", text, "", f"rlhf_studio/{place}") for place, text in tables())
 
 
-def _from(path: Path, extract: Callable[..., Iterator[tuple[int, str, object, list[str]]]], options: dict[str, bool]) -> Iterator[Said]:
+def _from(path: Path, calls: Iterable[tuple[str, object]]) -> Iterator[Said]:
     place = path.relative_to(ROOT).as_posix()
-    for _line, function, words, _comments in extract(BytesIO(path.read_bytes()), FUNCTIONS, [], options):
+    for function, words in calls:
         texts = [words] if isinstance(words, str | None) else list(words)  # type: ignore[call-overload]
         if function in PLURALS + IN_CONTEXT:
-            if len(texts) > 1 and isinstance(texts[0], str) and isinstance(texts[1], str):
+            if len(texts) > 1 and texts[0] and texts[1] and isinstance(texts[0], str) and isinstance(texts[1], str):
                 yield Said(*(("", texts[0], texts[1]) if function in PLURALS else (texts[0], texts[1], "")), place)
         elif function == "counted":
-            if len(texts) > 1 and isinstance(texts[1], str):
+            if len(texts) > 1 and texts[1] and isinstance(texts[1], str):
                 yield Said(COUNT, texts[1], "", place)
         elif texts and isinstance(texts[0], str) and texts[0]:
             yield Said("", texts[0], "", place)
