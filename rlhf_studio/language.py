@@ -57,7 +57,7 @@ def speaking(name: str) -> Iterator[None]:
 
 
 def _(sentence: str) -> str:
-    """The sentence in the language that is spoken now."""
+    """The sentence in the language that is spoken now; an empty one stays empty."""
     return _words(_language.get()).get(sentence, sentence)
 
 

@@ -2,6 +2,7 @@
 import { el, elEach } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { endOf, strengthOf } from "./sums.js";
+import { t, tx } from "../shared/language.js";
 
 const LONGEST = 160; // characters of one token
 
@@ -77,13 +78,17 @@ export function legendOf(scale, hero = false) {
   const marks = [-limit, -limit / 4, 0, limit / 4, limit].map((side) => centre + side);
   return el(
     "div",
-    { class: "rs-replay-legend", role: "note", "aria-label": "Colour scale" },
+    { class: "rs-replay-legend", role: "note", "aria-label": t("Colour scale") },
     el(
       "div",
       {},
       el("div", { class: "rs-replay-scale" }),
       elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) => el("span", {}, number(mark, digitsOf(scale)))),
     ),
-    el("span", {}, hero ? explained(quantity, lower(label)) : lower(label), " of each token"),
+    el(
+      "span",
+      {},
+      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(label)) : lower(label) }),
+    ),
   );
 }
