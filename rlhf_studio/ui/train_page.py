@@ -42,6 +42,7 @@ from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.inputs.settings_file import over_recipe, recipe_under
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
@@ -102,7 +103,7 @@ class TrainPage:
         """What the first screen needs: the recipes as cards, and whether this person may start."""
         stages = [stage for stage in STAGES if any(recipe.stage == stage for recipe in self._recipes.values())]
         return {
-            "stages": [{"name": stage, "title": STAGE_TITLES[stage]} for stage in stages],
+            "stages": [{"name": stage, "title": _(STAGE_TITLES[stage])} for stage in stages],
             "recipes": [self._card(recipe) for recipe in self._recipes.values()],
             "own": [_own(recipe) for recipe in self._recipes.values() if recipe.asks],
             **offered(self._access, data, request),
@@ -122,7 +123,7 @@ class TrainPage:
         }
 
     def _card(self, recipe: Recipe) -> Json:
-        about = {"name": recipe.name, "stage": recipe.stage, "title": recipe.title, "summary": recipe.summary}
+        about = {"name": recipe.name, "stage": recipe.stage, "title": _(recipe.title), "summary": _(recipe.summary)}
         return {**about, "bundled": not recipe.download, "tags": outlook.tags(recipe, self._minutes(recipe))}
 
     @callable_by(Role.VIEWER)
@@ -404,8 +405,8 @@ def _chosen(recipe: Recipe, data: Any) -> frozenset[str]:
 def _own(recipe: Recipe) -> Json:
     """The card of a person's own model and data."""
     blank = {name: [] if name == "reward.components" else "" for name in recipe.asks}
-    keeps = [name for name, _ in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
-    card = {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary}
+    keeps = [name for name, _info in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
+    card = {"stage": recipe.stage, "name": recipe.name, "title": _(recipe.title), "summary": _(recipe.summary)}
     return {**card, "blank": blank, "keeps": keeps}
 
 

@@ -50,7 +50,7 @@ export class Field {
       { class: `rs-field rs-kind-${spec.kind}`, data: { setting: spec.name, level: spec.level } },
       el("div", { class: "rs-label-row" }, label, this.dot),
       spec.unit
-        ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, spec.unit))
+        ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, t(spec.unit)))
         : this.control,
       this.problem,
       this.why,
