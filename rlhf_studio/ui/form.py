@@ -86,7 +86,7 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "pp
     kind = STAGES[stage]
     fields: dict[str, list[dict[str, Any]]] = {section: [] for section in kind.sections}
     for name, info in walk_fields(kind):
-        section, _, rest = name.partition(".")
+        section, _dot, rest = name.partition(".")
         if rest and uses(stage, name):
             fields[section].append(describe_field(name, info, stage))
     sections = [
@@ -215,5 +215,5 @@ def settings_of(reader: RunReader) -> dict[str, Any]:
 def nested(values: Any) -> dict[str, Any]:
     """What the form sent, as the mapping that the configuration is parsed from. Raises :class:`ConfigError` for another shape."""
     if not isinstance(values, Mapping) or len(values) > 500:
-        raise ConfigError([Problem("", "the form sent something that is not a list of settings; reload the page")])
+        raise ConfigError([Problem("", _("the form sent something that is not a list of settings; reload the page"))])
     return io.nested(values)

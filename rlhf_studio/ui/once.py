@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from rlhf_studio.language import _
 from rlhf_studio.ui.sent import member
 
 REMEMBERED = 200  # answers
@@ -50,7 +51,11 @@ class Once:
                 wish, answer = self._answers[nonce]
                 if wish != member(data, "wish"):
                     started = answer.get("run_id") or "".join(answer.get("runs", [])[:1])
-                    raise ValueError(f"The request_id {nonce!r} has started the run {started} with other settings. Take a new one.")
+                    raise ValueError(
+                        _("The request_id {nonce!r} has started the run {started} with other settings. Take a new one.").format(
+                            nonce=nonce, started=started
+                        )
+                    )
                 return answer
             answer = make()
             if self._started(answer):
