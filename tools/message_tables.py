@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from pydantic.fields import FieldInfo
 
+from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES
 from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.io import section_model, walk_fields
@@ -29,6 +31,8 @@ def _units() -> Iterator[tuple[str, str]]:
         yield "ui/assets/shared/tokens.js", unit
     for term in (*GLOSSARY.values(), *IN_WORDS.values()):
         yield UNITS, term.unit
+    for kind in get_args(VerdictKind):
+        yield "ui/assets/runs/columns.js", kind
     for chart in CHARTS:
         yield from ((UNITS, unit) for unit in (chart.left, chart.right, chart.shares))
 

@@ -21,7 +21,7 @@ from babel.messages.extract import extract_python
 from babel.messages.pofile import read_po, write_po
 
 from rlhf_studio.language import ENGLISH, LANGUAGES, po_file
-from tools.message_scripts import of_script
+from tools.message_scripts import Call, calls
 from tools.message_tables import tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,26 +51,27 @@ def said() -> Iterator[Said]:
     """Every sentence of the source."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if "rlhf_studio.language import" in path.read_text(encoding="utf-8"):
-            calls = extract_python(BytesIO(path.read_bytes()), FUNCTIONS, [], {})
-            yield from _from(path, ((function, words) for _line, function, words, _comments in calls))
+            found = extract_python(BytesIO(path.read_bytes()), FUNCTIONS, [], {})
+            yield from _sentences(path, ((name, [texts] if isinstance(texts, str | None) else list(texts)) for _, name, texts, _ in found))
     for path in sorted((PACKAGE / "ui" / "assets").rglob("*.js")):
-        if re.search(r'language\.js"|counted\(', path.read_text(encoding="utf-8")):
-            yield from _from(path, of_script(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        if re.search(r'language\.js"|counted\(', text):
+            yield from _sentences(path, calls(text, FUNCTIONS))
     yield from (Said("", text, "", f"rlhf_studio/{place}") for place, text in tables())
 
 
-def _from(path: Path, calls: Iterable[tuple[str, object]]) -> Iterator[Said]:
+def _sentences(path: Path, found: Iterable[Call]) -> Iterator[Said]:
     place = path.relative_to(ROOT).as_posix()
-    for function, words in calls:
-        texts = [words] if isinstance(words, str | None) else list(words)  # type: ignore[call-overload]
-        if function in PLURALS + IN_CONTEXT:
-            if len(texts) > 1 and texts[0] and texts[1] and isinstance(texts[0], str) and isinstance(texts[1], str):
-                yield Said(*(("", texts[0], texts[1]) if function in PLURALS else (texts[0], texts[1], "")), place)
-        elif function == "counted":
-            if len(texts) > 1 and texts[1] and isinstance(texts[1], str):
-                yield Said(COUNT, texts[1], "", place)
-        elif texts and isinstance(texts[0], str) and texts[0]:
-            yield Said("", texts[0], "", place)
+    for function, texts in found:
+        first, second = (*texts, None, None)[:2]
+        if function in PLURALS and first and second:
+            yield Said("", first, second, place)
+        elif function in IN_CONTEXT and first and second:
+            yield Said(first, second, "", place)
+        elif function == "counted" and second:
+            yield Said(COUNT, second, "", place)
+        elif function not in (*PLURALS, *IN_CONTEXT, "counted") and first:
+            yield Said("", first, "", place)
 
 
 def catalog_of(language: str) -> Catalog:

@@ -29,8 +29,8 @@ POLICY_HELP = (
     "that was no random weights. The folder of a finished evaluation shows its table again."
 )
 REWARD_HELP = (
-    "what scores the answers: a rule such as lexicon, FILE.py, or a reward model (default: the first run's rewards; without any, answers "
-    "have no score)"
+    "what scores the answers: a rule such as lexicon, refusal (whether an answer refuses), FILE.py, or a reward model (default: the first "
+    "run's rewards; without any, answers have no score)"
 )
 JUDGE_HELP = "a second opinion, named as for --reward, that no policy learned from; for win rates"
 REFERENCE_HELP = "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"

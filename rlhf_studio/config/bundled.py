@@ -19,6 +19,9 @@ BUNDLED = {
     "bundled/sums-policy": "sums/policy",
     "bundled/sums-prompts": "sums/prompts.jsonl",
     "bundled/sums-prompts-heldout": "sums/prompts_heldout.jsonl",
+    "bundled/unsafe-prompts": "safety/unsafe.jsonl",
+    "bundled/harmless-prompts": "safety/safe.jsonl",
+    "bundled/swap-pairs": "safety/swaps.jsonl",
 }
 LESSON_RUN = ASSETS / "lessons" / "run.zip"
 """The recorded run that lessons ask; ``python -m rlhf_studio world lesson-run`` makes it."""
@@ -87,6 +90,8 @@ REPLAYED = RECORDINGS[1].run_id
 """The recording that plays where there is nothing of one's own to see yet: what can go wrong is told best by a run in which it does."""
 HELD_OUT = ("bundled/world-prompts-heldout", "bundled/sums-prompts-heldout")
 """Prompts that nothing which ships with the project learned from."""
+PAIR_FILES = ("bundled/swap-pairs",)
+"""Of :data:`BUNDLED`, those that are pairs."""
 WRITTEN = {
     "demonstrations": ("bundled/world-reviews", "bundled/world-reviews-heldout"),
     "pairs": ("bundled/world-pairs", "bundled/world-pairs-heldout"),

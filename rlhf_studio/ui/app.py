@@ -51,6 +51,7 @@ from rlhf_studio.ui.hosted.ending import say_goodbye, stops_runs, told_to_end
 from rlhf_studio.ui.hosted.launching import Pages, web_app
 from rlhf_studio.ui.hosted.space import duplicate_link, own_address
 from rlhf_studio.ui.hosts import cookie_path, hosts_of, is_loopback
+from rlhf_studio.ui.learn.added import AddedQuestions
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.news import News
@@ -99,7 +100,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
         first = RUNS if access.read_only else TRAIN  # where nothing can be started, there are runs to look at
         with gr.Tabs(selected=first, elem_id="pages") as tabs:
             with gr.Tab("Learn", id=LEARN):
-                services.learn_page.build(class_page.breaking.functions())
+                services.learn_page.build([*class_page.breaking.functions(), *AddedQuestions(workspace, access).functions()])
             with gr.Tab("Train", id=TRAIN):
                 picker = Picker(workspace, access, context.roots, context.permissions)
                 trials = Trials(train_page, workspace, access, wake)

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from rlhf_studio.language import _
 from rlhf_studio.ui.sent import member
 
 REMEMBERED = 200  # answers
@@ -51,11 +50,7 @@ class Once:
                 wish, answer = self._answers[nonce]
                 if wish != member(data, "wish"):
                     started = answer.get("run_id") or "".join(answer.get("runs", [])[:1])
-                    raise ValueError(
-                        _("The request_id {nonce!r} has started the run {started} with other settings. Take a new one.").format(
-                            nonce=nonce, started=started
-                        )
-                    )
+                    raise ValueError(f"The request_id {nonce!r} has started the run {started} with other settings. Take a new one.")
                 return answer
             answer = make()
             if self._started(answer):

@@ -59,9 +59,9 @@ def _causes(problems: Sequence[Problem], values: Any) -> Iterator[Problem]:
 
 def _named(problem: Problem) -> str:
     """The message; a file of prompts that does not exist is named as such."""
-    start = _("there is no file ")
+    start = "there is no file "
     if problem.field in _FILES and problem.message.startswith(start):
-        return _("{files} is not there: {message}").format(files=_FILES[problem.field], message=problem.message[len(start) :])
+        return _("{files} is not there: {message}").format(files=_(_FILES[problem.field]), message=problem.message[len(start) :])
     return problem.message
 
 

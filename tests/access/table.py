@@ -33,7 +33,7 @@ WATCH = words(
     feedback: boot example
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot
-    learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news help_shelf help_text
+    learn: learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news help_shelf help_text added_here
     evaluate: boot answers file
     programs: list_recipes check_settings list_runs run_status wait_for_run run_metrics run_samples run_diagnosis
     buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
@@ -44,7 +44,7 @@ WATCH = words(
 VOTE = words("feedback: join turn vote undo begin_again")
 """For raters, students, visitors and operators."""
 
-ANSWER = words("shell: class_answer class_name\n talk: student_ask student_news student_halt")
+ANSWER = words("shell: class_answer class_name\n talk: student_ask student_news student_halt\n learn: added_ask")
 """For students: what the teacher asks, and what they ask a model where the teacher lets them."""
 
 OWN_RUNS = words(
@@ -66,7 +66,7 @@ OPERATE = words(
     road: road_look road_start road_go road_stop
     feedback: results rating_link add_items from_run manage export train_on
     talk: ask news halt playground_model playground_ask playground_news playground_halt
-    learn: break_start
+    learn: break_start added_change
     evaluate: begin duel vote
     programs: fork_run score_text
     """

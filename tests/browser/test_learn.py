@@ -32,7 +32,7 @@ def scene_of(page: Any, name: str) -> Any:
 def test_a_first_lesson_asks_answers_follows_a_control_and_prints(open_page: Callable[..., Any]) -> None:
     page = open_page("?lesson=clip")
     opening = page.locator(".rs-learn-opening")
-    expect(opening).to_contain_text("One score, and a KL price on every token")
+    expect(opening).to_contain_text("Which token gets the credit?")
     expect(opening.locator(".rs-learn-asked")).to_be_hidden()
     opening.locator("summary").click()
     expect(opening.locator(".rs-learn-asked")).to_be_visible()
@@ -75,6 +75,26 @@ def test_a_first_lesson_asks_answers_follows_a_control_and_prints(open_page: Cal
     expect(page.locator(".rs-learn-title")).to_have_text(shelf.text_of("clip").title)
     expect(page).to_have_url(re.compile("lesson=clip&scene=dead_zones"))
     expect(scene).to_be_in_viewport()
+
+    # numbers of one's own hold in all scenes; what a person adds below a lesson is text, and comes back when it was deleted
+    go(page, "?lesson=policy_gradient")
+    logits = scene_of(page, "objective").get_by_label("Logits")
+    logits.fill("0, 0")
+    expect(scene_of(page, "objective").get_by_text("3 numbers from −6")).to_be_visible()
+    logits.fill("0, 0, 1")
+    expect(scene_of(page, "clipping").get_by_label("Logits")).to_have_value("0 0 1")
+    added = page.locator(".rs-learn-added")
+    page.locator(".rs-learn-turn").scroll_into_view_if_needed()
+    added.get_by_text("Add a question and its answer").click()
+    added.get_by_label("Question").fill("Why <b>three</b> words?")
+    added.get_by_label("Answer").fill("They can be summed.")
+    added.get_by_role("button", name="Keep").click()
+    expect(added.get_by_role("heading", name="Why <b>three</b> words?")).to_be_visible()
+    added.get_by_role("button", name="Delete").click()
+    expect(added.get_by_role("article")).to_have_count(0)
+    added.get_by_role("button", name="Undo").click()
+    expect(added.get_by_role("article")).to_contain_text("by an operator")
+    assert violations(page, ".rs-learn-added") == []
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from rlhf_studio.ui.help.page import help_shelf, help_text
 from tests.ui.train_helpers import VIEWER
 
 ROOT = Path(__file__).parents[2]
-MOST_WORDS = 1_200
+MOST_WORDS = 2_100
 DRAWN = {"paragraph", "heading", "listing", "bullet_list", "ordered_list", "list_item", "table", "row", "header", "cell"}
 INLINE = {"code", "strong", "em", "link"}
 

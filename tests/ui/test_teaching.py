@@ -37,7 +37,7 @@ def teach(page: Teaching, **question: Any) -> Any:
 
 def test_everyone_may_read_what_is_for_teachers(page: Teaching) -> None:
     assert [plan["name"] for plan in teach(page, what="plans")["plans"]] == ["hour", "double", "in_class"]
-    assert teach(page, what="before", lesson="clip", seed=1)["lesson"] == "rewards"
+    assert teach(page, what="before", lesson="clip", seed=1)["lesson"] == "gae"
     assert teach(page, what="before", lesson="rlhf", seed=1) is None
 
 

@@ -138,7 +138,9 @@ _DEFAULT_HUB = Hub()
 def find_model(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFiles:
     """The files behind a folder, a bundled name or a hub id. Raises :class:`ModelError` when there are none."""
     if name.startswith("bundled/") and name not in BUNDLED:
-        raise ModelError(f"there is no {name}; there are: {', '.join(bundled for bundled in BUNDLED if 'prompts' not in bundled)}")
+        raise ModelError(
+            f"there is no {name}; there are: {', '.join(bundled for bundled in BUNDLED if bundled.endswith(('-policy', '-reward')))}"
+        )
     path = Path(resolve(name))
     if os.path.isdir(path):
         try:

@@ -5,7 +5,7 @@ values to numbers, and pictures of those numbers. The text is Markdown, see :mod
 controls say (``tests/lessons/claims``).
 """
 
-from rlhf_studio.lessons.kit.controls import Choice, Control, FromRun, Listed, Slider, Toggle, around
+from rlhf_studio.lessons.kit.controls import Choice, Control, FromRun, Listed, Slider, Toggle, Typed, around, numbers_of
 from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.lessons.kit.pictures import (
     Arrow,
@@ -41,6 +41,7 @@ __all__ = [
     "Slider",
     "Toggle",
     "Token",
+    "Typed",
     "Word",
     "Zone",
     "around",
@@ -49,6 +50,7 @@ __all__ = [
     "heat",
     "ledger",
     "line",
+    "numbers_of",
     "options",
     "plane",
     "tokens",

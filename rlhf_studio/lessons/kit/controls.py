@@ -11,8 +11,11 @@ MOST_VALUES = 101
 """Of a control: a sweep over them all is sent to the page at once."""
 
 
+TYPED_DIGITS = 3
+
+
 class Control(Protocol):
-    """A slider, a choice or a toggle. ``name`` is the argument of the scene's function."""
+    """A slider, a choice, a toggle, or typed numbers. ``name`` is the argument of the scene's function."""
 
     @property
     def name(self) -> str: ...
@@ -120,6 +123,49 @@ class Toggle:
 
     def described(self) -> dict[str, Any]:
         return {"kind": "toggle", "name": self.name, "values": self.values(), "start": self.start}
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A few numbers that a reader types, one for each of some names; a text such as ``2 1.5 0.5``.
+
+    Whoever changes them in one scene finds them changed in all scenes of the lesson that have them. ``others`` are values that a question
+    may be asked with again.
+    """
+
+    name: str
+    start: str
+    others: Sequence[str]
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        for text in self.values():
+            if self.settled(text) != text:
+                raise ValueError(f"{self.name}: {text!r} is not as it is written here: {self.settled(text)!r}")
+
+    def values(self) -> list[str]:
+        return [self.start, *self.others]
+
+    def settled(self, value: Any) -> str:
+        """A text as it is written here. Raises ValueError for what is not as many numbers as at the start, or out of bounds."""
+        count = len(numbers_of(self.start))
+        try:
+            numbers = numbers_of(value if isinstance(value, str) else "")
+        except ValueError:
+            numbers = []
+        if len(numbers) != count or not all(self.low <= number <= self.high for number in numbers):
+            raise ValueError(f"{self.name}: {count} numbers from {self.low:g} to {self.high:g}, with spaces between them, please")
+        return " ".join(f"{round(number, TYPED_DIGITS):g}" for number in numbers)
+
+    def described(self) -> dict[str, Any]:
+        bounds = {"count": len(numbers_of(self.start)), "low": self.low, "high": self.high, "digits": TYPED_DIGITS}
+        return {"kind": "typed", "name": self.name, "values": self.values(), "start": self.start, "swept": False, "shared": True, **bounds}
+
+
+def numbers_of(text: str) -> list[float]:
+    """The numbers of a typed text. Raises ValueError for what is no number."""
+    return [float(part) for part in text.split()]
 
 
 def around(name: str, low: float, high: float, step: float, own: float, *, most_digits: int = 4) -> Listed:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlhf_studio.lessons.kit.controls import Control, FromRun
+from rlhf_studio.lessons.kit.controls import Control, FromRun, Typed
 from rlhf_studio.lessons.kit.pictures import Picture
 
 Numbers = dict[str, Any]
@@ -66,6 +66,8 @@ class Scene:
             if isinstance(declared, FromRun):
                 control = declared.make(needed, {control.name: chosen for control, chosen in settled})
                 settled.append((control, declared.settled(control, value)))
+            elif isinstance(declared, Typed):
+                settled.append((declared, declared.settled(value)))
             elif value not in declared.values():
                 raise ValueError(f"{declared.name}: {value!r} is none of its values")
             else:

@@ -13,7 +13,7 @@ from rlhf_studio.lessons.kit.options import options
 from rlhf_studio.ppo.advantages import estimate_advantages, grpo_advantages, rloo_advantages
 from rlhf_studio.ppo.rewards import shape_rewards
 
-NUMBER = 15
+NUMBER = 16
 
 TOKENS = ("The", "acting", "is", "superb", ".")
 VALUES = (0.4, 0.5, 0.6, 1.3, 1.4)

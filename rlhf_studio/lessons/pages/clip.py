@@ -11,7 +11,7 @@ from rlhf_studio.lessons.parts import microscope, whole_loss
 from rlhf_studio.ppo.logprobs import token_logprobs
 from rlhf_studio.ppo.losses import policy_loss
 
-NUMBER = 11
+NUMBER = 12
 
 RATIOS = [round(0.4 + 0.02 * index, 2) for index in range(61)]
 EDGE = 1e-6

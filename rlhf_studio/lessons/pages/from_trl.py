@@ -28,7 +28,7 @@ from rlhf_studio.ppo.masking import masked_mean, masked_select
 from rlhf_studio.ppo.rewards import RunningMoments, shape_rewards
 from rlhf_studio.trl.table import options as table_options
 
-NUMBER = 14
+NUMBER = 15
 
 
 # --- means of means ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from rlhf_studio.lessons.kit import Bar, Numbers, Picture, Scene, Word, bars
 from rlhf_studio.lessons.pages import clip, from_trl, gae, lora, policy_and_value, reward_model, rewards, sampling, what_goes_wrong
 
-NUMBER = 17
+NUMBER = 18
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.what_if import recompute
 from rlhf_studio.ppo.diagnostics import explained_variance
 
-NUMBER = 16
+NUMBER = 17
 ANY_RUN = True
 
 NEEDS = ("record",)

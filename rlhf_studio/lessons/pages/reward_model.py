@@ -26,7 +26,7 @@ from rlhf_studio.ppo.advantages import gae
 from rlhf_studio.ppo.masking import masked_mean
 from rlhf_studio.ppo.rewards import shape_rewards
 
-NUMBER = 12
+NUMBER = 13
 
 PROMPT = "The script of this romance"
 RESPONSES = {

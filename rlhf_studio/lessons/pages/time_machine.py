@@ -15,7 +15,7 @@ from rlhf_studio.lessons.parts import on_record as on
 from rlhf_studio.lessons.parts.histories import History
 from rlhf_studio.lessons.record import RecordedRun
 
-NUMBER = 18
+NUMBER = 19
 ANY_RUN = True
 
 NEEDS = ("record",)

@@ -18,7 +18,7 @@ from rlhf_studio.lessons.what_if import WhatIf, recompute
 from rlhf_studio.ppo.advantages import whiten
 from rlhf_studio.ppo.losses import policy_loss
 
-NUMBER = 13
+NUMBER = 14
 
 PARTED = 5
 """From this step on the policy without the penalty has the higher score and the higher KL; before, the two have hardly parted."""

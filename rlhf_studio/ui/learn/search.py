@@ -1,14 +1,12 @@
 """The one search of the app, on Learn and in Help: lessons, scenes, their texts and questions, terms, stations, code, documents, settings,
 the doctor's checks, and every name of TRL's PPO.
 
-SQLite's full-text index (FTS5) does the work, in memory: words by their stems (its tokenizer ``porter`` over ``unicode61``, which keeps
-the letters of every script), results by bm25. Chinese has no spaces: each of its characters is a word, and a query asks for pairs of them.
+What can be found is gathered here; :mod:`rlhf_studio.ui.learn.search_ranking` says what fits a query best.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,41 +22,31 @@ from rlhf_studio.lessons.kit.text import Block, SceneText
 from rlhf_studio.trl.names import NameAnswer, answers
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.learn.search_help import rows
-from rlhf_studio.ui.learn.search_places import GREEK, HAN, HAN_EMPTY, OTHER_WORDS, PAGES, plain
+from rlhf_studio.ui.learn.search_places import OTHER_WORDS, PAGES
+from rlhf_studio.ui.learn.search_ranking import Found, Ranking, Text
+from rlhf_studio.ui.learn.search_words import GREEK, HAN, IGNORED, plain
 from rlhf_studio.ui.roles import Role, callable_by
 
 LONGEST_QUERY, MOST, MOST_NAMES, EXTRACT = 80, 20, 6, 150
 FEWEST_LETTERS = 3  # of a query that may be a part of a name of TRL
 WEIGHTS = {
-    "lesson": 1.6,
-    "station": 1.2,
+    "lesson": 1.3,
+    "station": 1.0,
     "scene": 1.2,
-    "question": 1.0,
-    "term": 1.0,
-    "code": 0.6,
+    "question": 0.6,
+    "term": 0.85,
+    "code": 0.5,
     "page": 1.2,
     "document": 1.0,
+    "answer": 1.15,
     "setting": 0.9,
     "check": 0.9,
 }
 """How much a result of a kind counts beside the others."""
-IGNORED = frozenset(
-    re.findall(
-        r"\w+",
-        "a about all an and any are as at be by can did do does doing done for from get give go have here how i if in is it just let like "
-        "look make me my not of on or our out part put should so some take than that the their them then there these they this those to us "
-        "use used vs want was we what when where which who why will with would you your",
-    )
-)
-SHORTEST_STEM = 5
+NAMED = ("setting", "check", "term")
+"""Kinds whose texts begin or end with a name of the program."""
+_LIKE_NAME = re.compile(r"[_/.-]")
 _LIKE_CODE = re.compile(r"_|/|[a-z][A-Z]")
-_WORD = re.compile(r"\w+")
-_RUN = re.compile(rf"{HAN.pattern}+|(?:(?!{HAN.pattern}).)+", re.DOTALL)
-_QUOTED = re.compile(r'"([^"]+)"')
-_TABLE = (
-    "CREATE VIRTUAL TABLE places USING fts5(title, lesson, body, other, weight UNINDEXED, tokenize = 'porter unicode61', prefix = '2 3')"
-)
-_FIND = "SELECT rowid FROM places WHERE places MATCH ? ORDER BY bm25(places, 5.0, 1.5, 1.0, 4.0) * weight LIMIT ?"
 Json = dict[str, Any]
 
 
@@ -93,77 +81,47 @@ def results_of(query: str, language: str = "en") -> list[Json]:
     near = named(wanted)
     first = [name for name in near if name.name.lower() == wanted.strip().lower() or _LIKE_CODE.search(wanted)]
     last = [name for name in near if name not in first]
-    best: dict[str, Json] = {}
-    for expression in fts_queries(query):
-        for entry in index(language).find(expression):
-            address = "" if entry.kind == "code" else entry.to  # a symbol is shown once, however many lessons show it
-            best.setdefault(f"{entry.kind} {entry.title} {address}", _result(entry, expression))
-        if len(best) >= MOST:
-            break
-    ranked = sorted(best.values(), key=lambda result: _as_typed(result, query))
+    best: dict[str, tuple[int, Json]] = {}
+    for entry, found in index(language).find(query):
+        address = "" if entry.kind == "code" else entry.to  # a symbol is shown once, however many lessons show it
+        best.setdefault(f"{entry.kind} {entry.title} {address}", (_as_typed(entry, query), _result(entry, found)))
+    ranked = [result for _, result in sorted(best.values(), key=lambda ranked: ranked[0])]
     return [*map(_named, first), *ranked[: MOST - len(near)], *map(_named, last)]
 
 
-def _as_typed(result: Json, query: str) -> int:
-    """Which results come first: a title that is the query's words, if they are several, with a place and without; then one that begins
-    with them."""
-    typed, words = plain(query).split(), plain(result["title"]).split()
-    if len(typed) < 2 or words[: len(typed)] != typed:
+def _as_typed(entry: Findable, query: str) -> int:
+    """Which results come first: what has the query as its name; a title that is the query's words, if they are several, with a place and
+    without; then a title that begins with them."""
+    words = entry.text.split() or [""]
+    if entry.kind in NAMED and _LIKE_NAME.search(query) and query.strip() in (words[0], words[-1]):
+        return 0
+    typed, titled = plain(query).split(), plain(entry.title).split()
+    if len(typed) < 2 or titled[: len(typed)] != typed:
         return 3
-    return 2 if words != typed else int(not result["to"])
-
-
-def fts_queries(query: str) -> Iterator[str]:
-    """A person's query in the language of FTS5: first one for all words, then one for any of them. The last word may be unfinished.
-
-    Each word is a quoted string, so nothing that a person types is an operator.
-    """
-    words = list(_words(query))
-    telling = [word for word in words if word not in IGNORED and not word.isdigit()] or words
-    if not telling:
-        return
-    *finished, last = [f'"{word}"' for word in telling]
-    yield " ".join([*finished, f"{last}*"])
-    yield " OR ".join([*finished, f"{last}*"])
-    if not finished and len(telling[0]) > SHORTEST_STEM:  # an unfinished ending, as in "whiteni": its stem is shorter
-        yield " OR ".join(f'"{telling[0][:length]}"*' for length in range(SHORTEST_STEM, len(telling[0])))
-
-
-def _words(query: str) -> Iterator[str]:
-    """The words of a query; of Chinese each pair of characters that stand together, as a phrase."""
-    for piece in _RUN.findall(HAN_EMPTY.sub(" ", query)):
-        if HAN.match(piece):
-            yield from (" ".join(piece[at : at + 2]) for at in range(max(len(piece) - 1, 1)))
-        else:
-            yield from _WORD.findall(plain(piece))
+    return 2 if titled != typed else int(not entry.to)
 
 
 class Index:
-    """The full-text index of one language. May be used from several threads."""
+    """All entries of one language, and their ranking."""
 
     def __init__(self, entries: tuple[Findable, ...]) -> None:
         self.entries = entries
-        self._turn = threading.Lock()
-        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
-        self._connection.execute(_TABLE)
-        self._connection.executemany(
-            "INSERT INTO places (rowid, title, lesson, body, other, weight) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (number, *map(plain, (entry.title, entry.where, entry.text, entry.other)), _weight(entry))
-                for number, entry in enumerate(entries)
-            ),
-        )
+        self._ranking = Ranking([Text(entry.title, entry.where, entry.text, entry.other, _weight(entry)) for entry in entries])
 
-    def find(self, expression: str) -> list[Findable]:
+    def find(self, query: str) -> Iterator[tuple[Findable, Found]]:
         """What fits, best first."""
-        with self._turn:
-            return [self.entries[number] for (number,) in self._connection.execute(_FIND, (expression, 3 * MOST))]
+        for found in self._ranking.ranked(query, 3 * MOST):
+            yield self.entries[found.number], found
 
 
 def _weight(entry: Findable) -> float:
     """The weight of an entry among the others; code has the largest weight where the tour explains it."""
+    if entry.to.get("show") == "faq":
+        return WEIGHTS["answer"]
+    if entry.to.get("scene") == "check_yourself":
+        return WEIGHTS["question"]
     further = entry.kind == "setting" and "tab" not in entry.to  # of a stage beside PPO
-    return WEIGHTS[entry.kind] * (2 if entry.kind == "code" and "place" in entry.to else 0.6 if further else 1)
+    return WEIGHTS[entry.kind] * (1.6 if entry.kind == "code" and "place" in entry.to else 0.6 if further else 1)
 
 
 @cache
@@ -255,15 +213,16 @@ def _leaves(tree: Any) -> Iterator[str]:
             yield from _leaves(child)
 
 
-def _result(entry: Findable, expression: str) -> Json:
-    """A result for the page. The extract is the part of the text around the first word of the query."""
-    text = " ".join(entry.text.split())
-    words = [word.replace(" ", "") if HAN.match(word) else word for word in _QUOTED.findall(expression)]
+def _result(entry: Findable, found: Found) -> Json:
+    """A result for the page. The extract is the part of the passage around the first word of the query."""
+    whole, text = " ".join(entry.text.split()), found.passage
+    words = [phrase.replace(" ", "") if HAN.match(phrase) else phrase for phrase in found.phrases]
     at = min((position for word in words if (position := text.lower().find(word)) >= 0), default=0)
     first = text.rfind(" ", 0, max(at - EXTRACT // 2, 0)) + 1
     piece = text[first : first + EXTRACT]
-    reaches_end = first + EXTRACT >= len(text)
-    extract = ("… " if first else "") + (piece if reaches_end else piece.rsplit(" ", 1)[0] + " …")
+    if first + EXTRACT < len(text):
+        piece = piece.rsplit(" ", 1)[0]
+    extract = ("" if whole.startswith(piece) else "… ") + piece + ("" if whole.endswith(piece) else " …")
     return {"kind": entry.kind, "title": entry.title, "where": entry.where, "extract": extract, "to": entry.to}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlhf_studio.config import DemonstrationsConfig, PairsConfig
-from rlhf_studio.config.bundled import WRITTEN
+from rlhf_studio.config.bundled import PAIR_FILES, WRITTEN
 from rlhf_studio.inputs.examples.reading.shapes import (
     NEEDED,
     PAIRS,
@@ -254,7 +254,7 @@ def open_table_of(data: DemonstrationsConfig | PairsConfig, limit: int | None, s
     own, other = ("demonstrations", "pairs") if isinstance(data, DemonstrationsConfig) else ("pairs", "demonstrations")
     if data.source in WRITTEN[own]:
         return ExampleTable(data, open_world(request), limit=limit)
-    if data.source.startswith("bundled/"):
+    if data.source.startswith("bundled/") and not (own == "pairs" and data.source in PAIR_FILES):
         why = f"holds {other}" if data.source in WRITTEN[other] else "does not exist"
         raise PromptsError(SETTING, f"{data.source} {why}; bundled {own} are {' and '.join(WRITTEN[own])}")
     return ExampleTable(data, open_source(request, limit=limit, seconds=seconds, tick=tick), limit=limit)

@@ -1,6 +1,7 @@
 // The tour: our own code along the way of the data through a step. A map of the stations, and the station that is open.
 import { address } from "../shared/address.js";
 import { el, fill } from "../shared/dom.js";
+import { addedTo } from "./added.js";
 import { Scene } from "./lesson/scene.js";
 import { blocks } from "./lesson/text.js";
 import { t } from "../shared/language.js";
@@ -57,6 +58,7 @@ export class Tour {
       el("h2", { class: "rs-learn-title" }, text.title),
       el("div", { class: "rs-learn-text" }, blocks(text.introduction, lead)),
       el("div", { class: "rs-learn-station" }, this.scene.node),
+      addedTo(station.name, this.page.server),
       el("div", { class: "rs-learn-turn rs-wrap" }, this.turn(at - 1, t("Previous")), this.turn(at + 1, t("Next"))),
     );
     this.reach(article.querySelector("[aria-current=step]"));

@@ -13,7 +13,7 @@ const [MOST_LETTERS, SPACE] = [34, 3]; // of choices side by side: more do not f
  * One with `own` starts at what the run itself had, and says so while it stands there.
  */
 export function control(description, label, word, { changed, touched }) {
-  const kinds = { slider, choice, toggle };
+  const kinds = { slider, choice, toggle, typed };
   const own = description.own ? el("span", { class: "rs-learn-own" }, t("as on record")) : null;
   const mark = (value) => own && show(own, value === description.start);
   const told = (value) => {
@@ -104,4 +104,42 @@ function toggle({ start }, label, word, changed) {
   const box = el("input", { type: "checkbox", checked: start, onchange: () => changed(box.checked) });
   const node = el("label", { class: "rs-learn-control rs-learn-toggle rs-middle" }, box, el("span", {}, label));
   return { node, put: (value) => (box.checked = value) };
+}
+
+/** A few numbers in one field. What is not as many numbers within the bounds is marked, and changes nothing. */
+function typed({ start, count: many, low, high, digits }, label, word, changed) {
+  const id = `rs-learn-${(count += 1)}`;
+  const bounds = { count: many, low: minus(String(low)), high };
+  const wish = t("{count} numbers from {low} to {high}, with spaces between them", bounds);
+  const hint = el("p", { class: "rs-muted rs-learn-wish", id: `${id}-wish`, hidden: true, role: "status" }, wish);
+  const field = el("input", { type: "text", id, class: "rs-input", maxlength: 60, autocomplete: "off", value: start });
+  field.setAttribute("aria-describedby", hint.id);
+  let known = start;
+  const read = () => {
+    const numbers = field.value
+      .replaceAll("\u2212", "-")
+      .split(/[\s,;\uff0c\uff1b\u3001]+/)
+      .filter(Boolean)
+      .map(Number);
+    return numbers.length === many && numbers.every((number) => number >= low && number <= high)
+      ? numbers.map((number) => String(Number(number.toFixed(digits)))).join(" ")
+      : null;
+  };
+  field.addEventListener("input", () => {
+    const value = read();
+    field.setAttribute("aria-invalid", String(value === null));
+    show(hint, value === null);
+    if (value === null || value === known) return;
+    known = value;
+    changed(value);
+  });
+  const put = (value) => {
+    if (value === known) return; // what is being typed stays as it is
+    known = value;
+    field.value = value;
+    field.removeAttribute("aria-invalid");
+    show(hint, false);
+  };
+  const heading = el("div", { class: "rs-learn-label" }, el("label", { for: id }, label));
+  return { node: el("div", { class: "rs-learn-control" }, heading, field, hint), put };
 }

@@ -1,6 +1,7 @@
 // An open lesson: its text at once, its numbers as soon as they are there.
 import { address } from "../../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../../shared/dom.js";
+import { addedTo } from "../added.js";
 import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
@@ -70,7 +71,7 @@ export class Lesson {
       return;
     }
     const begun = this.scenes.map((scene) =>
-      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : {}),
+      scene.begin(described.scenes[scene.name], scene.name === params.scene ? params : { everywhere: params.set }),
     );
     await Promise.all(begun);
     clearTimeout(waits);
@@ -86,7 +87,7 @@ export class Lesson {
   }
 
   draw(name, text, run, picker) {
-    const { lessons, article } = this.page;
+    const { lessons, article, server } = this.page;
     const lead = { ...leadOf(this.page), words: text.words };
     this.scenes = text.scenes.map(
       (scene) =>
@@ -109,6 +110,7 @@ export class Lesson {
       picker?.node,
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
+      addedTo(name, server),
       el(
         "div",
         { class: "rs-learn-turn rs-wrap" },

@@ -118,14 +118,15 @@ export class Scene {
   }
 
   /** The app has described the scene: its controls, and what it shows. An address may name other values. */
-  async begin(description, { set = "", seed = undefined } = {}) {
+  async begin(description, { set = "", seed = undefined, everywhere = "" } = {}) {
     if (!description) return;
     this.slow = description.slow;
     this.take(description);
     if (this.panel) this.panel.inert = false;
     if (this.slow) this.offerMeasuring();
     if (!description.shown && !this.prepared) this.hold(true);
-    const named = valuesOf(set, this.described);
+    const typed = this.described.filter(({ kind }) => kind === "typed");
+    const named = valuesOf(set || everywhere, set ? this.described : typed);
     if (seed) await this.drawAgain(Number(seed));
     else if (named) await this.put({ ...this.values, ...named });
     else if (description.shown) this.show(description.shown);
@@ -314,8 +315,10 @@ const addressOf = (values) =>
 /** Values that an address names, those of the kinds that the controls have; null when there are none. */
 function valuesOf(set, controls) {
   const named = Object.fromEntries(set.split(",").map((part) => part.split(":")));
-  const found = controls.flatMap(({ name, values }) =>
-    values.filter((value) => String(value) === named[name]).map((value) => [name, value]),
+  const found = controls.flatMap(({ name, kind, values }) =>
+    (kind === "typed" && named[name] ? [named[name]] : values)
+      .filter((value) => String(value) === named[name])
+      .map((value) => [name, value]),
   );
   return found.length ? Object.fromEntries(found) : null;
 }

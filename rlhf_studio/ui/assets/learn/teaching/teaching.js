@@ -35,6 +35,7 @@ export class Teaching {
       ...plans.map(({ name, title }) => [name, title, () => this.plan(name)]),
       ["sheets", t("Sheets and quiz"), () => this.choosing()],
       ["check", t("Results"), () => this.checking()],
+      ["questions", t("Questions"), () => this.questions()],
     ];
     const [name, , draw] = views.find(([one]) => one === params.show) || views[0];
     const options = views.map(([value, label]) => ({ value, label }));
@@ -156,6 +157,28 @@ export class Teaching {
   back() {
     const leave = () => this.page.choose({ place: "teach", show: "sheets" });
     return pushButton("rs-quiet", t("Choose others"), leave);
+  }
+
+  /** All questions that people have added, and that students have asked; saved to a file, and taken from one. */
+  questions() {
+    const { server, lessons, stations } = this.page;
+    const list = el("div", { class: "rs-learn-added" });
+    const node = el(
+      "div",
+      { class: "rs-learn-text" },
+      el(
+        "p",
+        {},
+        t("Questions below lessons and stations, with those that wait for your answer. Add one below its lesson."),
+      ),
+      list,
+    );
+    const fillIt = async () => {
+      const { everything } = await import("../../added/all.js");
+      everything(list, server, [...lessons, ...stations]);
+    };
+    fillIt();
+    return node;
   }
 
   checking() {
