@@ -74,10 +74,6 @@ class RewardPlayground:
         """
         limits = {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}
         static = {"quantities": shown(QUANTITIES, ("label",)), "examples": EXAMPLES, "limits": limits}
-            "quantities": shown(QUANTITIES, ("label",)),
-            "examples": EXAMPLES,
-            "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES},
-        }
         why = self._access.rights(request, data)["why_not"]
         return {"why_not": why, "models": self._models(sent.member(data, "run")), **static}
 
