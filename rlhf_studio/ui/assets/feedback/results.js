@@ -5,7 +5,7 @@ import { t } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, NONE, number, percent, readable } from "../shared/format.js";
+import { counted, integer, NONE, number, percent, policyName, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
 import { figure, head, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -132,7 +132,7 @@ const panel = (title, ...content) =>
 function preferredOf(preferred) {
   if (preferred.length < 2) return null;
   const rows = preferred.map(({ source, share, interval, wins, count }) => ({
-    name: readable(source, 60),
+    name: policyName(source),
     share,
     low: interval?.[0],
     high: interval?.[1],
@@ -352,7 +352,7 @@ const disagreements = (found) =>
       sideBySide(
         item.responses.map((text, place) => {
           const name = item.responses.length > 1 ? t("Response {place} ", { place: place + 1 }) : t("Response ");
-          const source = el("small", {}, readable(item.sources[place] || "", 80));
+          const source = el("small", {}, policyName(item.sources[place] || ""));
           return answerCard([name, source], readable(text, 4000));
         }),
       ),
