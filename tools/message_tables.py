@@ -1,4 +1,4 @@
-"""Sentences that stand in tables of the program, where no function marks them: units, glossary, charts, settings, recipes."""
+"""Sentences that stand in tables of the program, where no function marks them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import get_args
 
 from pydantic.fields import FieldInfo
 
+from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
+from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES
 from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
@@ -21,7 +23,7 @@ UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
 
 def tables() -> Iterator[tuple[str, str]]:
     """Each as its file, from ``rlhf_studio/`` on, and its text; twice where two tables have it."""
-    for place, text in (*_units(), *_glossary(), *_charts(), *_settings(), *_recipes()):
+    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes()):
         if text:
             yield place, text
 
@@ -73,3 +75,9 @@ def _charts() -> Iterator[tuple[str, str]]:
         yield from (("ui/live/charts.py", text) for text in (chart.title, chart.alone))
     yield from (("ui/live/charts.py", quantity.label) for quantity in QUANTITIES)
     yield from (("config/metrics/table.py", metric.tile.label) for metric in METRICS if metric.tile)
+
+
+def _checks() -> Iterator[tuple[str, str]]:
+    for check in CHECKS.values():
+        if "ppo" in check.stages:
+            yield from (("analysis/doctor/check.py", text) for text in (check.title, check.rule, check.cause, check.advice))

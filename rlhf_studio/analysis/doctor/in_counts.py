@@ -21,17 +21,32 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.language import N_, _, ngettext
 from rlhf_studio.units import percent
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
-VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
+PHRASES = {
+    "ends": N_("{share} of recent ones end with “{text}”"),
+    "opens": N_("{share} of recent ones begin with “{text}”"),
+    "is in": N_("{share} of recent ones say “{text}”"),
+}
+
+REVIEWS = N_("{count} of {of} reviews is unfriendly or broken"), N_("{count} of {of} reviews are unfriendly or broken")
+BY_GOLD = (
+    N_("{count} of {of} answers has a gold score below the mean of step 1"),
+    N_("{count} of {of} answers have a gold score below the mean of step 1"),
+)
+BY_SCORE = (
+    N_("{count} of {of} answers has a score below the mean of step 1"),
+    N_("{count} of {of} answers have a score below the mean of step 1"),
+)
 
 
 @dataclass(frozen=True)
 class Poor:
     """How many answers a judge finds poor in the first step, ``was`` of ``was_of``, and in the newest, ``now`` of ``now_of``.
 
-    ``one`` and ``many`` say it of one answer and of several.
+    ``one`` and ``many`` say it of one answer and of several, with ``{count}`` and ``{of}``; :func:`_` translates them.
     """
 
     was: int
@@ -50,8 +65,9 @@ class Poor:
         return int(np.sign(difference)) if abs(difference) > CLEAR * error else 0
 
     def __str__(self) -> str:
-        before = f"{self.was}" if self.was_of == self.now_of else f"{self.was} of {self.was_of}"
-        return f"{self.now} of {self.now_of} {self.one if self.now == 1 else self.many} now, {before} at the start"
+        before = f"{self.was}" if self.was_of == self.now_of else _("{count} of {of}").format(count=self.was, of=self.was_of)
+        now = ngettext(self.one, self.many, self.now).format(count=self.now, of=self.now_of)
+        return _("{now} now, {before} at the start").format(now=now, before=before)
 
 
 def in_counts(run: RunData, kind: VerdictKind) -> str:
@@ -67,17 +83,19 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     phrase = _phrase(run)
     if kind in ("improved", "improving"):
         if poor.change < 0:
-            return f"{'It worked' if gold else 'The score rose'}: {poor}{f'; but {phrase}' if phrase else ''}."
-        return f"The score rose, but the answers are no better by the gold score: {poor}." if gold else ""
+            said = _("{poor}; but {phrase}").format(poor=poor, phrase=phrase) if phrase else poor
+            return _("It worked: {said}.").format(said=said) if gold else _("The score rose: {said}.").format(said=said)
+        return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        return f"The judge was fooled: its score rose, but {poor}.{f' {phrase}.' if phrase else ''}"
+        fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
+        return fooled + (" " + _("{phrase}.").format(phrase=phrase) if phrase else "")
     if kind == "nothing learned" and poor.change == 0:
-        return f"Nothing learned: {poor}, which may be chance."
+        return _("Nothing learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:
-        return f"Cannot tell yet: {poor}, which may be chance."
+        return _("Cannot tell yet: {poor}, which may be chance.").format(poor=poor)
     if kind == "rising" and poor.change < 0:
-        return f"Rising, not yet certain: {poor}."
-    return f"Collapsed: {poor}." if kind == "collapsed" and poor.change > 0 else ""
+        return _("Rising, not yet certain: {poor}.").format(poor=poor)
+    return _("Collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and poor.change > 0 else ""
 
 
 def _poor(run: RunData, first: int, newest: int, gold: bool) -> Poor | None:
@@ -88,11 +106,7 @@ def _poor(run: RunData, first: int, newest: int, gold: bool) -> Poor | None:
         return None
     world = gold and run.settings_known and run.config.reward.gold == "world"
     limit = 0.0 if world else float(before.mean())
-    if world:
-        words = "reviews is unfriendly or broken", "reviews are unfriendly or broken"
-    else:
-        score = "a gold score below the mean of step 1" if gold else "a score below the mean of step 1"
-        words = f"answers has {score}", f"answers have {score}"
+    words = REVIEWS if world else BY_GOLD if gold else BY_SCORE
     return Poor(int((before < limit).sum()), len(before), int((after < limit).sum()), len(after), *words)
 
 
@@ -113,4 +127,4 @@ def _phrase(run: RunData) -> str:
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    return f"{percent(newest.after / newest.after_of)} of recent ones {VERBS[newest.verb]} “{newest.text}”"
+    return _(PHRASES[newest.verb]).format(share=percent(newest.after / newest.after_of), text=newest.text)

@@ -155,6 +155,12 @@ def about_settings() -> dict[str, Any]:
     return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in payloads.STEERED]}
 
 
+@cache
+def _page_data(spoken: str) -> bytes:
+    """What a page asks for once, in the language that is ``spoken`` now."""
+    return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
+
+
 @dataclass(frozen=True)
 class LivePage:
     """The built page.
@@ -200,11 +206,6 @@ def build(
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     ``functions``: what else the page's script may ask the server.
     """
-
-    @cache
-    def page_data(spoken: str) -> bytes:
-        return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
-
     insights = feed.insights
 
     @callable_by(Role.VIEWER, most_bytes=4_000)
@@ -220,7 +221,7 @@ def build(
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
-            return sent.as_json(page_data(language()))
+            return sent.as_json(_page_data(language()))
         if kind == "starting":
             usual = await asyncio.to_thread(usual_start, workspace.root, str(sent.member(data, "stage")))
             return sent.as_json(payloads.encode_text({"usual": usual}))

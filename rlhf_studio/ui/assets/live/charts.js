@@ -7,13 +7,13 @@ import { decimals, duration, number, percent } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { term, unitWords } from "../shared/tips.js";
 import { isShared, layoutOf, linesOf, tracesOf, usualOf } from "./traces.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 
 /** A value of a line as its legend has it. */
 const written = ({ line, digits }, value) => (line.percent ? percent(value) : number(value, digits));
 const plain = (value) => String(value).replace("-", "\u2212");
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
-const AXES = { step: "step", episode: "episodes", time: "minutes" };
+const AXES = { step: tp("axis", "step"), episode: tp("axis", "episodes"), time: tp("axis", "minutes") };
 const PATH_UNIT = t("KL, nats");
 const APART = t("Two scales: the distance between the lines says nothing.");
 const PARTS = t("Parts of the reward"); // of a log that has no score

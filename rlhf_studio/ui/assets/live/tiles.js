@@ -78,7 +78,8 @@ function usualRange(spec, value) {
   const { healthy_low: low, healthy_high: high } = term(spec.metric);
   if (low === null || high === null || (value > low - finest(spec) && value < high + finest(spec))) return "";
   const written = (edge) => String(Number((spec.percent ? 100 * edge : edge).toPrecision(6)));
-  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u202f%" : ""}`;
+  const unit = spec.percent ? "\u202f%" : "";
+  return t("usual: {low} to {high}{unit}", { low: written(low), high: written(high), unit });
 }
 
 function noteOf(spec, settings, unit) {

@@ -24,7 +24,7 @@ export class ReplayAnswer {
       el(
         "span",
         { class: `rs-replay-${name}`, data: { name } },
-        hero ? explained(name, name) : name,
+        hero ? explained(name, t(name)) : t(name),
         el("span", {}, ""),
       ),
     );
@@ -87,6 +87,6 @@ export class ReplayAnswer {
     setText(this.prompt, readable(prompt, PROMPT));
     this.prompt.classList.toggle("rs-above", prompt.length > SHORT || prompt.includes("\n"));
     setText(this.count, `${this.place + 1}/${this.answers.length}`);
-    this.tokens.node.setAttribute("aria-label", `The answer at step ${frame.step}`);
+    this.tokens.node.setAttribute("aria-label", t("Answer at step {step}", { step: frame.step }));
   }
 }

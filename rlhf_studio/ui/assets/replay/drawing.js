@@ -4,7 +4,7 @@ import { svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { rangeOf, valueAt } from "./sums.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 
 const HERO = 104; // the right edge where words are large
 const EDGES = { left: 40, right: 80, top: 32, bottom: 24 };
@@ -124,7 +124,7 @@ export class ReplayChart {
     const below = axis
       ? whole.map((step) => text(x(step), box.bottom + 17 * size, String(step), { "text-anchor": "middle" }))
       : [];
-    const name = axis ? [text(box.left - 8, box.bottom + 17 * size, "step", { "text-anchor": "end" })] : [];
+    const name = axis ? [text(box.left - 8, box.bottom + 17 * size, tp("axis", "step"), { "text-anchor": "end" })] : [];
     const above = titled ? [text(0, 12 * size, title, { class: "rs-replay-title" })] : [];
     return [...across, ...below, ...name, ...above];
   }

@@ -36,7 +36,7 @@ export class ReplayTokens {
   words(place) {
     const { tokens, values } = this.frame;
     const value = number(values[place], digitsOf(this.scale));
-    return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(this.scale.label)} ${value}`;
+    return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(t(this.scale.label))} ${value}`;
   }
 
   /** Only what differs from the frame before is changed. */
@@ -53,7 +53,7 @@ export class ReplayTokens {
       if (node.hidden === there) node.hidden = !there;
       if (!there) return;
       const ends = place === end;
-      const now = [ends ? "end" : texts[place], ends, ...this.lookOf(values[place])];
+      const now = [ends ? t("end") : texts[place], ends, ...this.lookOf(values[place])];
       this.shown[place] = now;
       if (now[0] !== before[0]) node.firstChild.data = now[0];
       if (now[1] !== before[1]) node.classList.toggle("rs-replay-end", ends);
@@ -88,7 +88,7 @@ export function legendOf(scale, hero = false) {
     el(
       "span",
       {},
-      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(label)) : lower(label) }),
+      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
     ),
   );
 }

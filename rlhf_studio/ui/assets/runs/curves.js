@@ -4,7 +4,7 @@ import { each, el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
 import { colourName, countOf, dashOf, figures, runHead, severalRuns } from "./values.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 
 const AT_END = t("at the end");
 const MEAN = t("The mean of the last tenth of the steps.");
@@ -181,7 +181,7 @@ class Chart {
     const words = `${this.title.textContent}: ${ends.join("; ") || t("nothing recorded")}`;
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
-    const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
+    const look = { uirevision: "kept", names: { x: tp("axis", "step") }, margin: { b: 36 } };
     this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
     if (step !== null && this.plot.scales) this.read(this.plot.scales, step); // what somebody reads stays
   }

@@ -39,8 +39,8 @@ export async function openLog(host, server) {
         "p",
         {},
         t(
-          "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or your " +
-            "own, become a run to look at, to diagnose and to compare.",
+          "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or " +
+            "your own, become a run to look at, to diagnose and to compare.",
         ),
       ),
       labelled(t("File"), file, FILES),
