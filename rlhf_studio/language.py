@@ -71,6 +71,11 @@ def pgettext(context: str, sentence: str) -> str:
     return _words(_language.get()).get(context + CONTEXT_END + sentence, sentence)
 
 
+def together(*sentences: str) -> str:
+    """Sentences one after the other; Chinese has no space between them."""
+    return ("" if _language.get() == "zh" else " ").join(sentence for sentence in sentences if sentence)
+
+
 def N_(sentence: str) -> str:
     """The sentence as it is, marked for the translation that :func:`_` gives where it is shown."""
     return sentence

@@ -15,6 +15,7 @@ from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.io import section_model, walk_fields
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.runs.records import PHASES
 from rlhf_studio.ui.form import SECTION_TITLES, intro_of
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
 
@@ -23,7 +24,7 @@ UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
 
 def tables() -> Iterator[tuple[str, str]]:
     """Each as its file, from ``rlhf_studio/`` on, and its text; twice where two tables have it."""
-    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes()):
+    for place, text in (*_units(), *_glossary(), *_charts(), *_phases(), *_checks(), *_settings(), *_recipes()):
         if text:
             yield place, text
 
@@ -75,6 +76,10 @@ def _charts() -> Iterator[tuple[str, str]]:
         yield from (("ui/live/charts.py", text) for text in (chart.title, chart.alone))
     yield from (("ui/live/charts.py", quantity.label) for quantity in QUANTITIES)
     yield from (("config/metrics/table.py", metric.tile.label) for metric in METRICS if metric.tile)
+
+
+def _phases() -> Iterator[tuple[str, str]]:
+    yield from (("runs/records.py", phase.what) for phase in PHASES.values())
 
 
 def _checks() -> Iterator[tuple[str, str]]:

@@ -148,7 +148,7 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     events = page.locator("#rs-bell li")
     expect(events.filter(has_text="over-optimised").filter(has_text="finished: Step 2")).to_have_count(1)
     assert violations(page, "#rs-bell") == [] and page.evaluate("Notification.permission") == "default"
-    page.get_by_label("Tell me when a run ends").check()
+    page.get_by_role("button", name="Notify me when a run ends").click()
     expect(page.get_by_role("button", name="Notifications: on")).to_have_count(1)
     events.get_by_role("link", name="over-optimised").click()
     page.wait_for_url(f"**run={studio.runs['exploited']}")

@@ -116,12 +116,12 @@ def finding(run: RecordedRun, registered: Check, course: Course) -> Finding | No
     return Finding(
         check=registered.name,
         level=LEVELS[gravest - 1],
-        title=course.title or _(registered.title),
+        title=_(course.title or registered.title),
         since=int(run.steps[since]),
         threshold=_(registered.rule),
         evidence=course.evidence(since, last_gravest),
-        cause=course.cause or _(registered.cause),
-        advice=course.advice or _(registered.advice),
+        cause=_(course.cause or registered.cause),
+        advice=_(course.advice or registered.advice),
         changes=course.changes if run.settings_known else {},
         fork_step=fork_step,
         until=None if last == len(course.levels) - 1 else int(run.steps[last]),
@@ -165,5 +165,6 @@ def worst_token(run: RunData, step: int, quantity: str, words: str) -> list[Evid
     if tokens is None or values is None or not len(values):
         return []
     token = int(np.argmax(np.abs(values)))
-    text = f"{words.format(figure(float(values[token])))} at the token {tokens.response_pieces[token]!r}"
+    value = words.format(figure(float(values[token])))
+    text = _("{value} at the token {token!r}").format(value=value, token=tokens.response_pieces[token])
     return [Evidence(text, step=step, sample=sample, token=token)]

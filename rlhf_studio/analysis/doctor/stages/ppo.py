@@ -18,7 +18,7 @@ from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, 
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, lowered, risky_settings
 from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
-from rlhf_studio.language import N_, _, ngettext
+from rlhf_studio.language import N_, _, ngettext, together
 from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -136,10 +136,10 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     if kind == "cannot tell yet":
         about = {"change": change, "broke_off": run.broke_off}
         sentence = _("Cannot tell yet: it {broke_off}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
-        return sentence.format(**about), f"{_within(compared, interval(score))} {_capital(sure)}"
+        return sentence.format(**about), together(_within(compared, interval(score)), _capital(sure))
     change = lowered(change)
     if kind == "rising":
-        return _("Rising, not yet certain: {change}.").format(change=change), f"{_within(compared, interval(score))} {_capital(sure)}"
+        return _("Rising, not yet certain: {change}.").format(change=change), together(_within(compared, interval(score)), _capital(sure))
     word = _("Improved") if kind == "improved" else _("Improving")
     if kind != "improved" and run.broke_off:
         word = _("Improving when it {broke_off}").format(broke_off=run.broke_off)
@@ -150,7 +150,7 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     if np.isfinite(kl).any():
         distance = figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)
         change = _("{change}, KL {distance} nats").format(change=change, distance=distance)
-    return _("{word}: {change}.").format(word=word, change=change), f"{reason} {_capital(sure)}"
+    return _("{word}: {change}.").format(word=word, change=change), together(reason, _capital(sure))
 
 
 def _within(compared: str, sentence: str) -> str:
@@ -177,7 +177,7 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     trend = steps.format(count=count)
     trend = _("{steps} since then").format(steps=trend) if changed else trend
     then = looked.format(steps=trend, count=start)
-    return f"{since} {then}" if changed else then
+    return together(since, then) if changed else then
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
@@ -255,7 +255,7 @@ def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
         return _("all scores are the same, so there is no chance to compare with")
     change = _("the change is {times} times its standard error").format(times=f"{times:.1f}".replace("-", "−"))
     if score.by_steps:
-        change += " " + _("(estimated from how far the means of successive steps lie apart)")
+        change = together(change, _("(estimated from how far the means of successive steps lie apart)"))
     chance = _("from {enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there")
     return _("{change}, and {chance}").format(change=change, chance=chance.format(enough=enough))
 
@@ -339,7 +339,20 @@ def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
 
 
 def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
-    return in_counts(checked.run, kind)
+    return in_counts(checked.run, kind) or _outcome(checked.run, kind)
+
+
+def _outcome(run: RunData, kind: VerdictKind) -> str:
+    """The outcome of a run that has ended, where no counts of answers can be told; empty where the verdict's own sentence is as plain."""
+    score, gold = judges.score(run), judges.gold(run)
+    if not run.ended or run.state == "failed" or kind not in ("improved", "improving", "exploiting the reward"):
+        return ""
+    if gold is None:
+        return "" if kind != "exploiting the reward" else f"The judge may have been fooled: score {_change(run, score)}. Read the answers."
+    change = f"score {_change(run, score)}, gold {_change(run, gold)}"
+    if kind == "exploiting the reward":
+        return f"The judge was fooled: {change}."
+    return f"It worked: {change}." if sureness(gold)[0][-1] > LIKELY_RISE else ""
 
 
 VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})

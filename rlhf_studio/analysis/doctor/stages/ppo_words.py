@@ -76,7 +76,7 @@ def expectation(expected: Outlook) -> str:
         night = _("a night of ") if not expected.planned and 0.9 * NIGHT < time < 1.1 * NIGHT else ""
         at += _(" ({night}{time} at {pace} a step)").format(night=night, time=duration(time), pace=duration(expected.pace))
     kl = _(", with a KL of up to {kl} nats").format(kl=figure(expected.kl, 2)) if np.isfinite(expected.kl) else ""
-    limits = _("from no further gain to the trend carried on, by no more than it gained so far and not above the best answer yet")
+    limits = _("the lower if it gains nothing more, the higher if it goes on at most as it did so far")
     return _("Expect a score of {low} to {high} after {at}{kl}: {limits}.").format(
         low=score_text(expected.low), high=score_text(expected.high), at=at, kl=kl, limits=limits
     )

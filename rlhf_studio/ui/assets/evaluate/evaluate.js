@@ -2,8 +2,7 @@
 import { address } from "../shared/address.js";
 import { firstOne, recorded } from "../pictures/recorded.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, duration, readable } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { counted, duration, readable, stateWord } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
@@ -12,13 +11,8 @@ import { Arena } from "./arena.js";
 import { Form } from "./form.js";
 import { Matrix } from "./matrix.js";
 import { Results } from "./results.js";
+import { t, tn } from "../shared/language.js";
 
-const STATES = {
-  running: t("Running"),
-  paused: t("Paused"),
-  stopped: t("Stopped"),
-  interrupted: t("Interrupted"),
-};
 const WORKING = 1500; // milliseconds between two looks at an evaluation that goes on
 const RESTING = 8000;
 const ALIVE = ["queued", "loading", "running", "paused"];
@@ -186,13 +180,14 @@ class EvaluatePage {
       this.about,
       ends
         ? t(
-            "\u201c{name}\u201d: as it began against step {step}, the newest that was kept. Both answer " +
-              "{prompts} prompts that the run has not trained on. The gold score judges the answers; a run " +
-              "without one is judged by its own reward.",
-            { name: readable(ends.name, 60), step: ends.step, prompts: PROMPTS },
+            "\u201c{name}\u201d: as it began against step {step}, the newest that was kept. Both answer {count} " +
+              "prompts that the run has not trained on. The gold score judges the answers; a run without one is " +
+              "judged by its own reward.",
+            { name: readable(ends.name, 60), step: ends.step, count: PROMPTS },
           )
         : t(
-            "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
+            "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a " +
+              "minute.",
           ),
     );
   }
@@ -288,11 +283,9 @@ class EvaluatePage {
     const since = (performance.now() - at) / 1000;
     if (total) this.bar.value = step / total;
     else this.bar.removeAttribute("value");
-    const rest = left === null ? "" : t(", about {max} left", { max: duration(Math.max(0, left - since)) });
-    setText(
-      this.time,
-      t("{elapsed} so far{rest}. {comes}", { elapsed: duration(elapsed + since), rest, comes: COMES }),
-    );
+    const about = { elapsed: duration(elapsed + since), left: duration(Math.max(0, left - since)) };
+    const sofar = left === null ? t("{elapsed} so far.", about) : t("{elapsed} so far, about {left} left.", about);
+    setText(this.time, `${sofar} ${COMES}`);
   }
 
   async begin(data) {
@@ -320,16 +313,19 @@ function endsOf(runs) {
 /** The view of this name; the results for any other name, and for none. */
 const viewOf = (name) => (VIEWS.find(({ value }) => value === name) || VIEWS[0]).value;
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 function stateOf({ state, step, total, phase, cause, policies, prompts }) {
-  const who = `${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;
+  const who = tn("{count} policy", "{count} policies", policies.length);
   const done = t("{prompts} answered by {who}", { prompts: counted(prompts, "prompt"), who });
   if (state === "finished") return t("Finished: {done}.", { done });
   if (state === "failed") return t("Failed: {cause}", { cause });
   if (state === "queued") return t("Queued: it starts when the runs before it have ended.");
   if (state === "loading") return t("Loading: {phase}", { phase });
   const far = total ? t("step {step} of {total}", { step, total }) : t("step {step}", { step });
-  const on = ALIVE.includes(state) ? "" : t(" It can be resumed on the Runs page.");
-  return t("{state}, {far}: {done} so far.{on}", { state: STATES[state] || state, far, done, on });
+  const about = { state: stateWord(state), far, done };
+  if (ALIVE.includes(state)) return capital(t("{state}, {far}: {done} so far.", about));
+  return capital(t("{state}, {far}: {done} so far. It can be resumed on the Runs page.", about));
 }
 
 export function mount(parts) {

@@ -34,10 +34,10 @@ export class Form {
         step: 0.05,
         placeholder: t("the run's own"),
       }),
-      judge: text("none"),
+      judge: text(t("none")),
       reward: text(t("the first run's own rewards")),
-      text: text("none"),
-      name: text("evaluation"),
+      text: text(t("none")),
+      name: text(t("evaluation")),
     };
     this.greedy = el("input", { type: "checkbox" });
     this.problem = el("ul", { class: "rs-problem rs-evaluate-problems", role: "alert", hidden: true });
@@ -99,7 +99,7 @@ export class Form {
         labelled(t("Held-out text"), held, t("A file of texts: shows what training made a policy forget.")),
         labelled(t("Name"), name),
       ),
-      el("label", { class: "rs-check" }, this.greedy, t(" Greedy: always the likeliest token")),
+      el("label", { class: "rs-check" }, this.greedy, " ", t("Greedy: always the likeliest token")),
       this.problem,
       el("div", { class: "rs-evaluate-buttons" }, this.button),
     );
@@ -145,7 +145,7 @@ export class Form {
         ? t("as it began")
         : which === "all"
           ? t("the start and all that was kept")
-          : t("step {which}", { which });
+          : t("step {step}", { step: which });
     return `${run.name}, ${what}`;
   }
 

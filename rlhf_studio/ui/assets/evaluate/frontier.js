@@ -3,17 +3,17 @@ import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { number, policyName, readable } from "../shared/format.js";
-import { t, tx } from "../shared/language.js";
 import { word } from "../shared/tips.js";
+import { t, tx } from "../shared/language.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
 const MARK = 5; // pixels from the middle of a mark to its edge
 const HEIGHT = 300;
 const NARROWEST = 240;
 const HELP = t(
-  "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as " +
-    "the square root of the KL (0 is not at all). Up: the score it was trained on, and gold, which " +
-    "it never saw. Score up while gold falls: the judge is being fooled.",
+  "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as the square root of " +
+    "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
+    "falls: the judge is being fooled.",
 );
 
 export class Frontier {
@@ -71,9 +71,9 @@ function picture(points, named, width) {
     y: t("mean over answers"),
   };
   const titles = named.map(({ title }) => title).join(", ");
-  const said = t("{titles} against the distance from the reference: {length} policies, root of KL from 0 to {far}", {
+  const said = t("{titles} against the distance from the reference: {count} policies, root of KL from 0 to {far}", {
     titles,
-    length: points.length,
+    count: points.length,
     far: number(far),
   });
   const { node, x, y } = frame(axes, width, (word) => word, said, HEIGHT);
@@ -85,12 +85,7 @@ function picture(points, named, width) {
     for (const point of known) {
       const cell = point.measures[name];
       const middle = [x(point.root_kl), y(cell.value)];
-      const words = t("{policy}: {title} {value}, \u221aKL {root_kl}", {
-        policy: policyName(point.policy),
-        title,
-        value: number(cell.value),
-        root_kl: number(point.root_kl),
-      });
+      const words = `${policyName(point.policy)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
       const whisker = Number.isFinite(cell.low)
         ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
         : [];

@@ -1,10 +1,10 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
 import { answerNumbers } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { policyName, readable } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { counted, policyName, readable } from "../shared/format.js";
 import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const MOST = 8;
 const AT_FIRST = 3;
@@ -23,7 +23,7 @@ export class Matrix {
     });
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
-    this.drawn = el("label", { hidden: true }, el("span", {}, t("Answer ")), this.draws);
+    this.drawn = el("label", { hidden: true }, el("span", {}, t("Answer"), " "), this.draws);
     this.grid = scrolling("rs-evaluate-scroll", t("Answers side by side"));
     this.where = el("span", { class: "rs-help", role: "status" });
     const step = (label, by) => pushButton("rs-button rs-small", label, () => this.go(by));
@@ -40,9 +40,9 @@ export class Matrix {
       el(
         "div",
         { class: "rs-evaluate-row" },
-        el("label", {}, el("span", {}, t("Mark what differs from ")), this.against),
+        el("label", {}, el("span", {}, t("Mark what differs from"), " "), this.against),
         this.drawn,
-        el("label", { class: "rs-check" }, this.lost, t(" Show what was left out")),
+        el("label", { class: "rs-check" }, this.lost, " ", t("Show what was left out")),
       ),
       this.grid,
       el("div", { class: "rs-evaluate-row" }, this.before, this.after, this.where),
@@ -136,7 +136,7 @@ export class Matrix {
       return el("td", {}, answer ? answerOf(answer) : null);
     };
     const lines = rows.map((row) => [rowHead(readable(row.prompt, 600)), ...names.map((name) => cellOf(row, name))]);
-    return table([t("Prompt"), ...names.map((name) => policyName(name))], lines, { class: "rs-evaluate-matrix" });
+    return table(["Prompt", ...names.map((name) => policyName(name))], lines, { class: "rs-evaluate-matrix" });
   }
 }
 
@@ -149,6 +149,6 @@ function answerOf({ text, pieces, score, gold, judge, kl, length }) {
     const words = readable(piece.text);
     return el(TAGS[piece.change], {}, place > lead ? words : words.trimStart());
   });
-  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], t("{length} tokens", { length })];
+  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], counted(length, "token")];
   return [el("p", { class: "rs-evaluate-answer" }, said), answerNumbers(numbers)];
 }

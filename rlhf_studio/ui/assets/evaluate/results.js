@@ -1,6 +1,5 @@
 // What an evaluation found: the win rates and the frontier as pictures, the table below, and the files to take home.
 import { between, shares } from "../pictures/shares.js";
-import { t, tn } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, number, percent, policyName, readable } from "../shared/format.js";
@@ -8,10 +7,11 @@ import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/t
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Frontier } from "./frontier.js";
+import { t, tn } from "../shared/language.js";
 
 const FILES = [
   ["csv", "CSV"],
-  ["md", t("Markdown")],
+  ["md", "Markdown"],
   ["jsonl", t("Answers (JSON Lines)")],
 ];
 const TYPES = { csv: "text/csv", md: "text/markdown", jsonl: "application/jsonl" };
@@ -23,9 +23,8 @@ const written = (value, { percent, digits }) =>
 const ends = (cell, column) =>
   t("{low} to {high}", { low: written(cell.low, column), high: written(cell.high, column) });
 const HELP = t(
-  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the " +
-    "better one; a tie counts half. The thin line is the 95 % interval: above the mark at 50 % it is " +
-    "surely better, below surely worse.",
+  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
+    "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.",
 );
 /** Who judges, by the measure that decides. */
 const BY = { gold: t("the gold score"), judge: t("the judge") };
@@ -69,7 +68,7 @@ export class Results {
         "div",
         { class: "rs-evaluate-row" },
         el("h3", {}, word("win_rate", t("Win rate"))),
-        el("label", {}, el("span", {}, t("by ")), this.by),
+        el("label", {}, el("span", {}, t("by"), " "), this.by),
         this.against,
       ),
       this.bars,
@@ -181,23 +180,23 @@ function headlineOf({ wins, first, decides }) {
   if (!last) return "";
   const { value, low, high } = last.rate;
   const range = between(low, high);
-  const values = {
+  const rate = percent(value, 0);
+  const about = {
     who: policyName(last.policy),
     first: policyName(first),
-    value: percent(value, 0),
-    range: range && ` (${range})`,
+    rate: range ? `${rate} (${range})` : rate,
     by: BY[decides] || t("the score"),
   };
-  if (low > 0.5) return t("{who} is better than {first}: it wins {value} of comparisons{range}, by {by}.", values);
-  if (high < 0.5) return t("{who} is worse than {first}: it wins {value} of comparisons{range}, by {by}.", values);
-  return t("No sure difference: {who} wins {value} of comparisons{range}, by {by}.", values);
+  if (low > 0.5) return t("{who} is better than {first}: it wins {rate} of comparisons, by {by}.", about);
+  if (high < 0.5) return t("{who} is worse than {first}: it wins {rate} of comparisons, by {by}.", about);
+  return t("No sure difference: {who} wins {rate} of comparisons, by {by}.", about);
 }
 
 /** What became of votes on answers that the evaluation has written anew since. */
 export function leftOut({ votes_left_out: count }) {
   if (!count) return "";
   return tn(
-    "1 vote is left out: the answers that it was about are no longer there.",
+    "{count} vote is left out: the answers that it was about are no longer there.",
     "{count} votes are left out: the answers that they were about are no longer there.",
     count,
   );

@@ -1,9 +1,9 @@
 // The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
 import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
-import { t } from "../shared/language.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { t, tp } from "../shared/language.js";
 
 const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: t("Adapter"), merged: t("Whole model") };
@@ -53,7 +53,7 @@ export class TakeHome {
       id: "rs-take-name",
       type: "text",
       maxlength: 200,
-      placeholder: t("owner/name"),
+      placeholder: "owner/name",
       autocomplete: "off",
       spellcheck: "false",
     });
@@ -77,7 +77,7 @@ export class TakeHome {
         "div",
         { class: "rs-take-choice" },
         labelled(t("Checkpoint"), this.step),
-        labelled(t("As"), this.kind),
+        labelled(tp("weights", "As"), this.kind),
         this.make,
       ),
       el("p", { class: "rs-help" }, t("With tokenizer, generation settings and a model card filled from the run.")),

@@ -1,9 +1,9 @@
 // The form of a new road: one's own model and files, or the bundled world.
 import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { t } from "../shared/language.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const OWN = "own";
 const FIELDS = {
@@ -206,7 +206,7 @@ export class NewRoad {
           el(
             "summary",
             { class: "rs-help" },
-            t("{length} from your model and file", { length: counted(fitted.length, "setting") }),
+            t("{settings} from your model and file", { settings: counted(fitted.length, "setting") }),
           ),
           el(
             "ul",

@@ -4,18 +4,18 @@ import { between, shares } from "../pictures/shares.js";
 import { address } from "../shared/address.js";
 import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { counted, fixed, percent, readable } from "../shared/format.js";
-import { t, tn } from "../shared/language.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { NewRoad } from "./new.js";
+import { t, tn, tp } from "../shared/language.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
 const STATES = {
-  waiting: t("Waiting"),
+  waiting: "Waiting",
   running: t("Under way"),
-  done: t("Done"),
+  done: "Done",
   failed: t("Failed"),
   stopped: t("Stopped"),
   skipped: t("Left out"),
@@ -23,20 +23,20 @@ const STATES = {
 /** What each stage does, and what its number says. */
 const WHAT = {
   sft: t(
-    "A network with random weights learns to imitate reviews; it is the policy, the model that " +
-      "writes. Loss: how much an unseen review surprises it; lower is better.",
+    "A network with random weights learns to imitate reviews; it is the policy, the model that writes. Loss: how " +
+      "much an unseen review surprises it; lower is better.",
   ),
   pairs: t("It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better."),
   reward_model: t(
     "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
   ),
   ppo: t(
-    "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule " +
-      "says; nothing learns from it.",
+    "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule says; nothing " +
+      "learns from it.",
   ),
   evaluation: t(
-    "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is " +
-      "better; a tie counts half.",
+    "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is better; a tie " +
+      "counts half.",
   ),
 };
 const NEEDS = {
@@ -51,14 +51,14 @@ const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
 const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
 const FIRST = t("The first prompts that were held back from training.");
 const SPREAD = t(
-  "Of all prompts that were held back from training: the one whose answer gained most, one in the " +
-    "middle, and the one that gained least or lost most.",
+  "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
+    "one that gained least or lost most.",
 );
 /** What the numbers beside the answers are, by the measure that decides. */
 const SCORED = {
   gold: t(
-    "The number behind Start and End is the gold score, from \u22121 to 1: how friendly the answer " +
-      "is by the tiny world\u2019s own rule, which nothing learns from.",
+    "The number behind Start and End is the gold score, from \u22121 to 1: how friendly the answer is by the tiny " +
+      "world\u2019s own rule, which nothing learns from.",
   ),
   judge: t(
     "The number behind Start and End is the judge\u2019s score of the answer; nothing has learned from this judge.",
@@ -71,9 +71,7 @@ const OVER = ["done", "skipped"]; // of one that nothing is left to do of
 
 const dateOf = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 const minutes = (seconds) =>
-  seconds < 90
-    ? t("{seconds} s", { seconds: Math.round(seconds) })
-    : t("{seconds} min", { seconds: Math.round(seconds / 60) });
+  seconds < 90 ? `${Math.round(seconds)} s` : t("{seconds} min", { seconds: Math.round(seconds / 60) });
 
 /** The round that a part belongs to, from its key: `ppo` is of the first, `ppo-2` of the second. */
 const roundOf = (key) => Number(key.split("-")[1] || 1);
@@ -88,7 +86,7 @@ function standing({ parts, going, held_up: heldUp }) {
   if (going) return t("Under way, {part}", { part });
   if (heldUp) return t("Waits for you, {part}", { part });
   const failed = parts.some(({ state }) => state === "failed");
-  return `${failed ? t("Failed") : t("Stopped")}, ${part}`;
+  return failed ? t("Failed, {part}", { part }) : t("Stopped, {part}", { part });
 }
 
 /** What a card says in bold, and the rest of it. */
@@ -97,7 +95,7 @@ function inShort({ headline, comparison, state }) {
     const { rate, low, high } = comparison;
     const range = between(low ?? NaN, high ?? NaN);
     return [
-      t("Wins {rate}{range}", { rate: percent(rate, 0), range: range && ` (${range})` }),
+      t("Wins {rate}", { rate: range ? `${percent(rate, 0)} (${range})` : percent(rate, 0) }),
       t("on {prompts}", { prompts: counted(comparison.prompts, "prompt") }),
     ];
   }
@@ -179,8 +177,8 @@ class RoadPage {
         "p",
         { class: "rs-road-intro" },
         t(
-          "From a model that knows nothing to one whose answers are preferred: each stage hands its result to the " +
-            "next, unattended.",
+          "From a model that knows nothing to one whose answers are preferred: each stage hands its result to " +
+            "the next, unattended.",
         ),
       ),
       this.poll.notice,
@@ -403,10 +401,10 @@ class RoadPage {
     if (!examples.length) return;
     const spread = Boolean(examples[0].gained);
     const counts = tn(
-      "{count} of {of} is better at the end than at the start, {worse} worse.",
-      "{count} of {of} are better at the end than at the start, {worse} worse.",
+      "{count} of {answers} is better at the end than at the start, {worse} worse.",
+      "{count} of {answers} are better at the end than at the start, {worse} worse.",
       better,
-      { of: counted(of, "answer"), worse },
+      { answers: counted(of, "answer"), worse },
     );
     const lost = (one) => one.gained === "least" && one.score_after < one.score_before;
     const said = (name, text, score) =>
@@ -427,8 +425,8 @@ class RoadPage {
           { class: "rs-road-example" },
           one.gained && el("p", { class: "rs-label" }, lost(one) ? t("Lost most") : GAINED[one.gained]),
           el("p", { class: "rs-road-prompt" }, readable(one.prompt)),
-          said(t("Start"), one.before, one.score_before),
-          said("End", one.after, one.score_after),
+          said(tp("road", "Start"), one.before, one.score_before),
+          said(tp("road", "End"), one.after, one.score_after),
         ),
       ),
     );

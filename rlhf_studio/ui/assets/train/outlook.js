@@ -139,6 +139,7 @@ export class Outlook {
     this.onuse = onuse;
     this.mendOf = mendOf;
     this.titleOf = titleOf;
+    this.trial = trial;
     this.risks = new Risks({ onuse, onfield: onproblem, onnone: () => this.focus() });
     this.origin = new Origin({ onresume, onforget });
     this.plan = new MemoryPlan();
@@ -276,7 +277,8 @@ export class Outlook {
     setText(this.command, answer.command);
     show(this.commandBox, Boolean(answer.command));
     setText(this.button, answer.waiting ? t("Add to queue") : t("Start run"));
-    this.button.classList.toggle("rs-blocked", wrong + missing.length > 0);
+    for (const button of [this.button, this.trial?.button])
+      button?.classList.toggle("rs-blocked", wrong + missing.length > 0);
     const others =
       answer.waiting === 1 ? t("One run comes first") : t("{waiting} runs come first", { waiting: answer.waiting });
     setText(this.queue, t("{others}; this one starts by itself after.", { others }));
