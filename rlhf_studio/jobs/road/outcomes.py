@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
-from rlhf_studio.analysis.doctor.in_counts import VERBS
 from rlhf_studio.analysis.doctor.phrases import counted_response, rising
 from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
@@ -21,7 +20,15 @@ from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.reader import RunReader
+
+PHRASES = {
+    "ends": N_("{count} of {of} answers end with “{text}” at the end, {before} at the start."),
+    "opens": N_("{count} of {of} answers begin with “{text}” at the end, {before} at the start."),
+    "is in": N_("{count} of {of} answers say “{text}” at the end, {before} at the start."),
+}
+"""What became common in the answers, by the verb of :mod:`rlhf_studio.analysis.doctor.phrases`."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,8 @@ def _phrase(examples: Sequence[Example]) -> str:
     found = rising(before, [counted_response(example.after, True) for example in examples])
     if found is None or not found.takes_over:
         return ""
-    return f"{found.after} of {found.after_of} answers {VERBS[found.verb]} “{found.text}” at the end, {found.before} at the start."
+    said = _(PHRASES[found.verb])
+    return said.format(count=found.after, of=found.after_of, text=found.text, before=found.before)
 
 
 def _spread(examples: list[Example], gains: Sequence[float], most: int) -> list[Example]:
