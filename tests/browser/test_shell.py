@@ -55,7 +55,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     page.get_by_role("link", name=RECORDED[2]).click()
     expect(name).to_have_text(RECORDED[2])
     expect(page.locator(".rs-head .rs-chip")).to_have_text("Recording")
-    expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
+    expect(page.locator(".rs-verdict")).to_contain_text("The model collapsed")
     expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
     buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
     assert buttons == ["Take it home", "Compare", "Train with its settings"]

@@ -61,11 +61,17 @@ class EvaluatePage {
       "div",
       { hidden: true },
       recorded(
+<<<<<<< HEAD
         t(
           "A run of the tiny world with a KL coefficient of 0, so that nothing held it near its start. Its " +
             "policy, the model that writes, answered the same 64 prompts after every sixth step. Your own " +
             "evaluation will look like this.",
         ),
+=======
+        "A run of the tiny world with a KL coefficient of 0, so that nothing held it near its start. Its policy, " +
+          "the model that writes, answered the same 64 prompts after every sixth step. Your own evaluation will look " +
+          "like this.",
+>>>>>>> main
       ),
     );
     this.parts = {

@@ -104,11 +104,18 @@ export class TaskList {
     const reply = await this.server.example({}).catch(() => null);
     this.asked = Boolean(reply?.task);
     if (!reply?.task) return;
+<<<<<<< HEAD
     const about = t(
       "40 pairs of the start and the end of a run with a KL coefficient of 0, so that nothing held it near its " +
         "start. The four raters are rules with some noise, in place of people. Your own task will look like this " +
         "when it is done.",
     );
+=======
+    const about =
+      "40 pairs of the start and the end of a run with a KL coefficient of 0, so that nothing held it near its " +
+      "start. The four raters are rules with some noise, in place of people. Your own task will look like this when it is " +
+      "done.";
+>>>>>>> main
     const title = el("h3", {}, readable(reply.task.name, 200));
     fill(this.example, recorded(about), title, pictured(reply.task, reply.results));
   }

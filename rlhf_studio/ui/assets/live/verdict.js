@@ -74,10 +74,17 @@ export class Verdict {
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
     // Of a run that is over, the outcome in a person's words, and the verdict's name beside it; the doctor's own
     // sentence is behind "why?" then.
+<<<<<<< HEAD
     setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : t("Reading the run\u2026"));
     setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
     const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-kind" }, t(verdict.kind)) : null;
+=======
+    setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : "Reading the run\u2026");
+    setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
+    this.sentence.classList.toggle("rs-muted", !verdict);
+    const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-name" }, verdict.kind) : null;
+>>>>>>> main
     const found = ["alarm", "warning", "note"].filter((level) => verdict?.[`${level}s`]);
     const levels = found.map((level) =>
       el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)),

@@ -400,12 +400,17 @@ class RoadPage {
   drawExamples({ examples, decides, better, worse, of, phrase }) {
     if (!examples.length) return;
     const spread = Boolean(examples[0].gained);
+<<<<<<< HEAD
     const counts = tn(
       "{count} of {answers} is better at the end than at the start, {worse} worse.",
       "{count} of {answers} are better at the end than at the start, {worse} worse.",
       better,
       { answers: counted(of, "answer"), worse },
     );
+=======
+    const many = `${better} of ${counted(of, "answer")} ${better === 1 ? "is" : "are"}`;
+    const counts = `${many} better at the end than at the start, ${worse} worse.`;
+>>>>>>> main
     const lost = (one) => one.gained === "least" && one.score_after < one.score_before;
     const said = (name, text, score) =>
       el(

@@ -68,6 +68,7 @@ export class Bell {
   open() {
     if (!this.list.childElementCount) each(this.list, [WAIT], (words) => el("li", { class: "rs-help" }, words));
     this.opened = true;
+    this.draw(); // the browser's own settings may have changed
     this.news.wake();
   }
 
