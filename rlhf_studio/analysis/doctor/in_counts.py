@@ -21,25 +21,24 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.language import _, ngettext
 from rlhf_studio.units import percent
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
-VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
 
 
 @dataclass(frozen=True)
 class Poor:
     """How many answers a judge finds poor in the first step, ``was`` of ``was_of``, and in the newest, ``now`` of ``now_of``.
 
-    ``one`` and ``many`` say it of one answer and of several.
+    ``by`` is the judge: ``world``, ``gold`` or ``score``.
     """
 
     was: int
     was_of: int
     now: int
     now_of: int
-    one: str
-    many: str
+    by: str
 
     @property
     def change(self) -> int:
@@ -50,8 +49,28 @@ class Poor:
         return int(np.sign(difference)) if abs(difference) > CLEAR * error else 0
 
     def __str__(self) -> str:
-        before = f"{self.was}" if self.was_of == self.now_of else f"{self.was} of {self.was_of}"
-        return f"{self.now} of {self.now_of} {self.one if self.now == 1 else self.many} now, {before} at the start"
+        before = str(self.was) if self.was_of == self.now_of else _("{was} of {was_of}").format(was=self.was, was_of=self.was_of)
+        return _of_poor(self.by, self.now).format(now=self.now, now_of=self.now_of, before=before)
+
+
+def _of_poor(by: str, now: int) -> str:
+    if by == "world":
+        return ngettext(
+            "{now} of {now_of} reviews is unfriendly or broken now, {before} at the start",
+            "{now} of {now_of} reviews are unfriendly or broken now, {before} at the start",
+            now,
+        )
+    if by == "gold":
+        return ngettext(
+            "{now} of {now_of} answers has a gold score below the mean of step 1 now, {before} at the start",
+            "{now} of {now_of} answers have a gold score below the mean of step 1 now, {before} at the start",
+            now,
+        )
+    return ngettext(
+        "{now} of {now_of} answers has a score below the mean of step 1 now, {before} at the start",
+        "{now} of {now_of} answers have a score below the mean of step 1 now, {before} at the start",
+        now,
+    )
 
 
 def in_counts(run: RunData, kind: VerdictKind) -> str:
@@ -67,17 +86,29 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     phrase = _phrase(run)
     if kind in ("improved", "improving"):
         if poor.change < 0:
-            return f"{'It worked' if gold else 'The score rose'}: {poor}{f'; but {phrase}' if phrase else ''}."
-        return f"The score rose, but the answers are no better by the gold score: {poor}." if gold else ""
+            return _worked(gold, bool(phrase)).format(poor=poor, phrase=phrase)
+        return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        return f"The judge was fooled: its score rose, but {poor}.{f' {phrase}.' if phrase else ''}"
+        fooled = (
+            _("The judge was fooled: its score rose, but {poor}. {phrase}.")
+            if phrase
+            else _("The judge was fooled: its score rose, but {poor}.")
+        )
+        return fooled.format(poor=poor, phrase=phrase)
     if kind == "nothing learned" and poor.change == 0:
-        return f"Nothing learned: {poor}, which may be chance."
+        return _("Nothing learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:
-        return f"Cannot tell yet: {poor}, which may be chance."
+        return _("Cannot tell yet: {poor}, which may be chance.").format(poor=poor)
     if kind == "rising" and poor.change < 0:
-        return f"Rising, not yet certain: {poor}."
-    return f"Collapsed: {poor}." if kind == "collapsed" and poor.change > 0 else ""
+        return _("Rising, not yet certain: {poor}.").format(poor=poor)
+    return _("Collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and poor.change > 0 else ""
+
+
+def _worked(gold: bool, phrase: bool) -> str:
+    """The sentence of a success; with ``phrase`` it has a slot for what a phrase takes away from it."""
+    if phrase:
+        return _("It worked: {poor}; but {phrase}.") if gold else _("The score rose: {poor}; but {phrase}.")
+    return _("It worked: {poor}.") if gold else _("The score rose: {poor}.")
 
 
 def _poor(run: RunData, first: int, newest: int, gold: bool) -> Poor | None:
@@ -88,12 +119,8 @@ def _poor(run: RunData, first: int, newest: int, gold: bool) -> Poor | None:
         return None
     world = gold and run.settings_known and run.config.reward.gold == "world"
     limit = 0.0 if world else float(before.mean())
-    if world:
-        words = "reviews is unfriendly or broken", "reviews are unfriendly or broken"
-    else:
-        score = "a gold score below the mean of step 1" if gold else "a score below the mean of step 1"
-        words = f"answers has {score}", f"answers have {score}"
-    return Poor(int((before < limit).sum()), len(before), int((after < limit).sum()), len(after), *words)
+    by = "world" if world else "gold" if gold else "score"
+    return Poor(int((before < limit).sum()), len(before), int((after < limit).sum()), len(after), by)
 
 
 def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
@@ -113,4 +140,9 @@ def _phrase(run: RunData) -> str:
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    return f"{percent(newest.after / newest.after_of)} of recent ones {VERBS[newest.verb]} “{newest.text}”"
+    words = {
+        "ends": _("{share} of recent ones end with “{text}”"),
+        "opens": _("{share} of recent ones begin with “{text}”"),
+        "is in": _("{share} of recent ones say “{text}”"),
+    }
+    return words[newest.verb].format(share=percent(newest.after / newest.after_of), text=newest.text)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.analysis.evaluation.report import Report
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
-
-_BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
 
 
 def in_words(report: Report) -> str:
@@ -21,6 +20,9 @@ def in_words(report: Report) -> str:
     rate = last.win_rates[report.decides].rate if report.decides in last.win_rates else None
     if rate is None or rate.value is None:
         return ""
-    sure = "" if rate.low is None or rate.high is None else f" ({percent(rate.low)} to {percent(rate.high)})"
-    by = _BY.get(report.decides, "by the score")
-    return f"The last policy wins {percent(rate.value)} of comparisons with the first{sure}, {by}."
+    by = {GOLD: _("by the gold score"), JUDGE: _("by the judge")}.get(report.decides, _("by the score"))
+    share = percent(rate.value)
+    if rate.low is None or rate.high is None:
+        return _("The last policy wins {share} of comparisons with the first, {by}.").format(share=share, by=by)
+    words = _("The last policy wins {share} of comparisons with the first ({low} to {high}), {by}.")
+    return words.format(share=share, low=percent(rate.low), high=percent(rate.high), by=by)
