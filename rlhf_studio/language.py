@@ -57,7 +57,7 @@ def speaking(name: str) -> Iterator[None]:
 
 
 def _(sentence: str) -> str:
-    """The sentence in the language that is spoken now."""
+    """The sentence in the language that is spoken now; an empty one stays empty."""
     return _words(_language.get()).get(sentence, sentence)
 
 
@@ -69,6 +69,11 @@ def ngettext(one: str, many: str, count: float) -> str:
 def pgettext(context: str, sentence: str) -> str:
     """The sentence, where the same English words mean two things: ``context`` says which one is meant."""
     return _words(_language.get()).get(context + CONTEXT_END + sentence, sentence)
+
+
+def together(*sentences: str) -> str:
+    """Sentences one after the other; Chinese has no space between them."""
+    return ("" if _language.get() == "zh" else " ").join(sentence for sentence in sentences if sentence)
 
 
 def N_(sentence: str) -> str:

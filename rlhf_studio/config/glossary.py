@@ -7,10 +7,13 @@ the quantities of one token or one response (``advantages``), which stand here: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from rlhf_studio.config.metrics.metric import Metric, Term
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import shown
 
 _TOKENS = {
     "logprobs": Term(
@@ -206,6 +209,11 @@ IN_WORDS = {
     "length": Term("Length", "words", "Words in the response: the run was recorded from texts, without their tokens.", ""),
 }
 """What is said otherwise of a run whose lengths count words (``Origin.unit``)."""
+
+
+def explained(terms: Mapping[str, Term]) -> dict[str, Any]:
+    """Terms as plain data, in the language that is spoken now. A unit stays English: pages translate it where they show it."""
+    return {name: shown(asdict(term), ("title", "meaning", "good")) for name, term in terms.items()}
 
 
 def glossary_of(unit: str) -> dict[str, Term]:

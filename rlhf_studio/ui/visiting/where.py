@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio import __version__
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
-from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY, explained
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.news import News
@@ -49,7 +48,7 @@ def heading_functions(
 @callable_by(Role.VIEWER, most_bytes=4_000)
 async def words(data: Any) -> Json:
     """The glossary, for tips on pages that have none of their own."""
-    return {name: asdict(term) for name, term in GLOSSARY.items()}
+    return explained(GLOSSARY)
 
 
 def where(
