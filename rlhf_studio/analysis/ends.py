@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,15 @@ from rlhf_studio.runs.rows import tenth
 Ends = dict[str, tuple[float | None, float | None]]
 FIRST_EVENTS = 50
 """The event ``start`` is among so many first ones of a run."""
+
+
+SCORE, PART = "objective/scores", "reward/"
+
+
+def parts_without_score(names: Iterable[str]) -> list[str]:
+    """The parts of the reward among a run's metrics where no score sums them up, as of a log that does not give the weights; else none."""
+    recorded = set(names)
+    return [] if SCORE in recorded else sorted(name for name in recorded if name.startswith(PART))
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     say(f"Following {options.file}; Ctrl-C ends it.")
+    if not options.file.exists():
+        say("Nothing is there yet; waiting.")
 
     def begun(run_dir: Path) -> None:
         say_run("run", options.workspace / "runs" / run_dir.name)

@@ -14,6 +14,7 @@ import pytest
 
 from rlhf_studio.analysis.logs.shareable import shareable
 from rlhf_studio.cli.main import main
+from rlhf_studio.config import RunConfig
 from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.jobs.export import insights
 from rlhf_studio.jobs.export.curves import axis, curves_of
@@ -22,7 +23,10 @@ from rlhf_studio.jobs.export.story import Story, story_of
 from rlhf_studio.jobs.export.svg import curve_svg
 from rlhf_studio.jobs.export.tables import write_csv
 from rlhf_studio.jobs.export.text import cell, markdown, number, readable
+from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import Origin, StepRecord
+from rlhf_studio.runs.writer import write_run
 from tests.export import fakes
 from tests.export.runs import run_with_policies
 
@@ -92,6 +96,21 @@ def test_the_report_tells_the_story(reader: RunReader) -> None:
     for name in ("objective/scores", "objective/kl", "nats"):
         assert GLOSSARY[name].meaning in table, name
     assert "prompts.txt" in text and "anna" not in text and "secret-place" not in text
+
+
+def test_the_report_of_another_trainers_run_says_what_is_known_of_it(tmp_path: Path) -> None:
+    values = {"reward/right": 1.5, "reward/short": -2.0, "loss/policy_avg": 0.25}
+    origin = Origin(imported="GRPOTrainer", settings_known=False, settings_given=["ppo.kl_coef"], controls=[])
+    create_run(tmp_path / "run", RunConfig.model_validate({"ppo": {"kl_coef": 0.05}}), name="theirs", origin=origin)
+    with write_run(tmp_path / "run") as writer:
+        writer.commit_step(StepRecord(step=1, metrics=values, rollouts=[]))
+        writer.commit_step(StepRecord(step=2, metrics={name: 2 * value for name, value in values.items()}, rollouts=[]))
+    known = story_of(RunReader(tmp_path / "run"))
+    assert [(title, first, last) for title, _, _, first, last in known.summary] == [("right", 1.5, 3.0), ("short", -2.0, -4.0)]
+    text = Page(report(known)).text
+    assert "Run recorded from GRPOTrainer" in text and "PPO run" not in text
+    assert "Its other settings are not known." in text and "ppo.kl_coef" in text and "0.05" in text and "ppo.cliprange" not in text
+    assert [curve.title for curve in curves_of(known.series)] == ["right", "short", "Policy loss"]
 
 
 def test_nothing_found_in_few_steps_is_not_called_chance(reader: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,18 @@ def test_errors_count_prompts(tmp_path: Path) -> None:
     assert metrics[1]["objective/scores_std"] == pytest.approx(np.std(rewards, ddof=1)) and "objective/scores_se" not in metrics[2]
 
 
+def test_copies_of_a_prompt_in_a_group_are_no_repeats(tmp_path: Path) -> None:
+    """A log does not say how many responses a prompt has: the prompt of a group of four counts once in its step, and again in the next."""
+
+    def repeats(folder: str, of_step: list[str]) -> bool:
+        steps = [(prompt, responses(step, [0.0, 1.0] * 4)) for step, prompt in enumerate(of_step, 1)]
+        lines = [{**line, "prompt": f"{prompt} {row // 4}"} for prompt, rows in steps for row, line in enumerate(rows)]
+        return any(finding.check == "duplicate-prompts" for finding in diagnose(opened(tmp_path / folder, *lines)[1]).findings)
+
+    assert not repeats("fresh", [f"prompt {step}" for step in range(20)])
+    assert repeats("again", ["the same"] * 20)
+
+
 def test_how_responses_ended_is_not_made_up(tmp_path: Path) -> None:
     """Every response comes to end with the same word, but nothing says that it ended by itself."""
     lines = [line for step in range(1, 25) for line in responses(step, [1.0] * 8)]

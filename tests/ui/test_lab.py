@@ -418,7 +418,7 @@ def test_a_log_is_followed_in_a_process_of_its_own_until_its_run_is_stopped(desk
     file = tmp_path / "log.jsonl"
     file.write_text("".join(json.dumps({**json.loads(LINE), "step": step}) + "\n" for step in (1, 2)))
     data = {"path": str(file), "name": "grows", "follow": True}
-    opened = answer_of(desk.opening.open_log(data, OPERATOR))
+    opened = followed(desk, data)
     status = workspace.status(opened["run"])
     assert opened["following"] and (status.state, status.name, status.origin.controls) == ("running", "grows", ["stop"])
     send_command(run_dir(workspace.root, opened["run"]), "stop")
@@ -427,7 +427,15 @@ def test_a_log_is_followed_in_a_process_of_its_own_until_its_run_is_stopped(desk
     refused = answer_of(desk.opening.open_log({**data, "text": LINE, "path": ""}, OPERATOR))
     assert "does not grow" in refused["problem"]
     file.write_text("{}\n")
-    assert "are of no form that is read" in answer_of(desk.opening.open_log(data, OPERATOR))["problem"]
+    assert "are of no form that is read" in followed(desk, data)["problem"]
+
+
+def followed(desk: Desk, data: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of a log that is followed, as the page hears it."""
+    answer: dict[str, Any] = answer_of(desk.opening.open_log(data, OPERATOR))
+    while "waiting" in answer:
+        answer = answer_of(desk.opening.open_log({"go_on": answer["waiting"]}, OPERATOR))
+    return answer
 
 
 def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_app(
@@ -451,14 +459,25 @@ def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_a
         return [process.poll() is None for process in started]
 
     assert "No response has come yet" in answer_of(desk.opening.open_log(data, OPERATOR))["notes"][0]
-    answer_of(desk.opening.open_log(data, OPERATOR))
+    waits = answer_of(desk.opening.open_log({**data, "path": str(tmp_path / "later")}, OPERATOR))
     assert alive() == [False, True]
+    assert answer_of(desk.opening.open_log({"go_on": waits["waiting"]}, OPERATOR)) == waits and alive() == [False, True]
+    assert waits["notes"][0].startswith("Nothing is there yet; waiting.")
+    monkeypatch.setattr(following, "UNASKED_SECONDS", 0.0)
+    answer_of(desk.opening.open_log({"go_on": waits["waiting"]}, OPERATOR))  # the page is closed
+    wait_until(lambda: alive() == [False, False])
+    assert "no longer followed" in answer_of(desk.opening.open_log({"go_on": waits["waiting"]}, OPERATOR))["problem"]
+    monkeypatch.setattr(following, "UNASKED_SECONDS", 60.0)
+    gone_back = answer_of(desk.opening.open_log(data, OPERATOR))["waiting"]
+    answer_of(desk.opening.open_log({"leave": gone_back}, OPERATOR))
+    assert alive() == [False] * 3
     follows = following.Following(workspace)
     with pytest.raises(StoreError, match="closing"):
         follows.start(tmp_path, "", "", closing)
-    assert alive() == [False, True, False]
+    answer_of(desk.opening.open_log(data, OPERATOR))
+    assert alive() == [False] * 4 + [True]
     desk.close()
-    assert alive() == [False] * 3 and limits == [str(MEMORY_BYTES)] * 3  # as a log that is opened
+    assert alive() == [False] * 5 and limits == [str(MEMORY_BYTES)] * 5  # as a log that is opened
 
 
 def sleeper(begin: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> subprocess.Popen[bytes]:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
-from rlhf_studio.analysis.compare.scale import SCORE, of_one_scale
+from rlhf_studio.analysis.compare.scale import of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
 from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
-from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.analysis.ends import first_and_last, parts_without_score
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
@@ -83,7 +83,7 @@ def _summary(stages: Sequence[Stage]) -> list[str]:
 
 def _parts(recorded: Sequence[Set[str]]) -> list[str]:
     """The parts of the reward of runs without a score that would sum them up, such as a log that does not give the weights."""
-    return sorted({name for names in recorded for name in names if SCORE not in names and name.startswith("reward/")})[:MOST_PARTS]
+    return sorted({name for names in recorded for name in parts_without_score(names)})[:MOST_PARTS]
 
 
 def check_number(readers: Sequence[RunReader]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlhf_studio.analysis.ends import PART, SCORE, parts_without_score
 from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.metrics.metric import Term
 from rlhf_studio.runs.values import LARGEST_FLOAT32
@@ -19,6 +20,7 @@ DRAWN = {
     "policy/entropy_avg": "#8e4ec6",
     "policy/clipfrac_avg": "#c2410c",
     "val/explained_variance": "#47734a",
+    "loss/policy_avg": "#6b7f2a",
     "loss/value_avg": "#9a5b6f",
     "sft/loss": "#0f7b6c",
     "sft/eval_loss": "#a86400",
@@ -79,13 +81,14 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]], unit: str = "tok
     """
     known = glossary_of(unit)
     curves = []
-    for name, colour in DRAWN.items():
+    parts = dict.fromkeys(parts_without_score(series), DRAWN[SCORE])
+    for name, colour in (parts | DRAWN).items():
         steps, values = series.get(name, (np.zeros(0), np.zeros(0)))
         values = np.where(np.abs(values) <= LARGEST_FLOAT32, values, np.nan)
         if np.isfinite(values).any():
             steps, values = _thin(steps, values)
             low, high, ticks = axis(values[np.isfinite(values)])
-            term = known.get(name, Term(name, "", "", ""))
+            term = known.get(name, Term(name.removeprefix(PART), "points" if name in parts else "", "", ""))
             curves.append(Curve(name, term.title, term.unit, colour, steps, values, low, high, ticks))
     return curves
 

@@ -62,17 +62,22 @@ def _head(story: Story) -> Html:
     at = "" if story.origin.parent_step is None else f", step {story.origin.parent_step}"
     facts = [
         f"{status.state}, step {status.step}{f' of {status.total_steps}' if status.total_steps else ''}",
-        f"policy {story.settings['model'][0].value}" if story.settings else "",
+        f"policy {story.settings['model'][0].value}" if story.origin.knows("model.policy") and story.settings.get("model") else "",
         f"recipe {status.recipe}" if status.recipe else "",
-        story.origin.told,
+        "" if _is_of_others(story) else story.origin.told,
         f"{story.origin.made} {story.origin.parent}{at}" if story.origin.parent else "",
     ]
     return tag(
         "header",
-        tag("p", f"{STAGE_TITLES[story.config.stage]} run", class_="kind"),
+        tag("p", f"Run {story.origin.told}" if _is_of_others(story) else f"{STAGE_TITLES[story.config.stage]} run", class_="kind"),
         tag("h1", story.name),
         tag("p", " \u00b7 ".join(filter(None, facts))),
     )
+
+
+def _is_of_others(story: Story) -> bool:
+    """Whether another trainer trains the run, and nothing says that it does so with PPO."""
+    return story.config.stage == "ppo" and not story.origin.settings_known
 
 
 def _verdict(story: Story) -> Html:
@@ -139,7 +144,7 @@ def _curves(story: Story) -> Html:
     marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]
     explained = {title for title, *_ in story.summary}
     told_here = [curve.name for curve in curves if curve.title not in explained]
-    meanings = {name: tag("span", GLOSSARY[name].meaning, class_="meaning") for name in told_here}
+    meanings = {name: tag("span", GLOSSARY[name].meaning, class_="meaning") for name in told_here if name in GLOSSARY}
     figures = [
         tag("figure", tag("figcaption", tag("b", curve.title), f" {curve.unit}", meanings.get(curve.name)), curve_svg(curve, marks))
         for curve in curves
@@ -234,9 +239,10 @@ def _token(piece: str, difference: float, scale: float) -> Html:
 
 
 def _settings(story: Story) -> Html:
-    if not story.settings:
-        return tag("p", "The log that this run was opened from does not give its settings.", class_="quiet")
     parts = []
+    if not story.origin.settings_known:
+        other = "other settings" if story.settings else "settings"
+        parts.append(tag("p", f"The run was {story.origin.told}. Its {other} are not known.", class_="quiet"))
     for section, settings in story.settings.items():
         rows = [
             tag(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.analysis.ends import PART, first_and_last, parts_without_score
 from rlhf_studio.analysis.logs.shareable import Shareable, shareable_settings, without_secrets
 from rlhf_studio.analysis.records import Diagnosis, Learned, Verdict
 from rlhf_studio.config import REWARD_KINDS, RewardConfig, RunConfig, StageConfig
@@ -21,6 +22,7 @@ from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEve
 from rlhf_studio.runs.rows import tenth
 
 MOST_EVENTS = 300
+OF_A_PART = "A part of the reward, averaged over the step. No score is recorded that sums the parts up."
 NOTHING_LEARNED = Learned((0, 0), (0, 0), [], [], [], [], [], enough=False)  # of a run that samples no responses while it learns
 
 
@@ -53,7 +55,7 @@ class Story:
         summary: (title, unit, meaning, how it began, how it ended), where both are known:
             :func:`~rlhf_studio.analysis.ends.first_and_last`.
         series: metric -> (steps, values), NaN where a value was not finite.
-        settings: by section.
+        settings: by section, as far as they are known.
     """
 
     status: RunStatus
@@ -88,7 +90,9 @@ def story_of(reader: RunReader) -> Story:
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
     titles = {name: (term.title, term.unit, term.meaning) for name, term in glossary_of(origin.unit).items()}
-    ends = first_and_last(reader, config.stage, telling_of(config).summary)
+    parts = parts_without_score(series)
+    titles |= {name: (name.removeprefix(PART), "points", OF_A_PART) for name in parts}
+    ends = first_and_last(reader, config.stage, (*parts, *telling_of(config).summary))
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)
     return Story(
@@ -102,7 +106,7 @@ def story_of(reader: RunReader) -> Story:
         answers=answers_of(reader.watched()),
         changes=[replace(change, old=leaving.data(change.old), new=leaving.data(change.new)) for change in reader.changes()],
         events=[replace(event, text=leaving.text(event.text)) for event in reader.newest_events(MOST_EVENTS, of="now")],
-        settings=settings_of(config) if origin.settings_known else {},
+        settings=settings_of(config, None if origin.settings_known else origin.knows),
         diagnosis=insights.diagnosis_of(reader),
         learned=insights.learned_of(reader) if isinstance(config, RunConfig) else NOTHING_LEARNED,
     )
@@ -141,19 +145,24 @@ def answers_of(watched: list[tuple[int, WatchRecord]], last: int | None = None) 
     return [Answers(answers[-1][1].prompt, answers[0], answers[-1]) for _, answers in sorted(known.items())]
 
 
-def settings_of(config: StageConfig) -> dict[str, list[Setting]]:
-    """All settings by section, as others may see them (:func:`~rlhf_studio.analysis.logs.shareable.shareable_settings`)."""
+def settings_of(config: StageConfig, knows: Callable[[str], bool] | None = None) -> dict[str, list[Setting]]:
+    """All settings by section, as others may see them (:func:`~rlhf_studio.analysis.logs.shareable.shareable_settings`).
+
+    ``knows`` says which are known of a run of another trainer: the others are left out, and none counts as changed from our defaults.
+    """
     ours, defaults = shareable_settings(config.model_dump(mode="json")), type(config).model_validate({}).model_dump(mode="json")
     by_section: dict[str, list[Setting]] = {section: [] for section in config.sections}
     rewards = getattr(config, "reward", None)
     for name, field in walk_fields(type(config)):
         section, _, rest = name.partition(".")
+        if knows is not None and not knows(name):
+            continue
         if name == "reward.components" and isinstance(rewards, RewardConfig):
             by_section[section] += _components(rewards, ours["reward"]["components"])
         elif rest:
             value, default = ours[section][rest], defaults[section][rest]
-            by_section[section].append(Setting(name, field.title or rest, setting_text(value), value != default))
-    return by_section
+            by_section[section].append(Setting(name, field.title or rest, setting_text(value), knows is None and value != default))
+    return {section: settings for section, settings in by_section.items() if settings}
 
 
 def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[Setting]:

@@ -52,14 +52,16 @@ class Opening:
         called, or empty, and ``tokenizer`` what cuts texts. With ``follow`` the path is read on while it grows.
 
         Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made. A log that
-        is followed gives ``following``, and the ``run`` where it has a response already.
+        is followed gives ``following``, and the ``run`` where it has a response already; else ``waiting``, by which the page asks again
+        with ``go_on``, or says with ``leave`` that nobody waits any more.
         Asked again with the same ``nonce``, it gives the same run.
         """
         if not self._access.is_operator(request, data):
             return {"problem": self._access.why_not(request, data)}
         try:
             answer = await self._work.run(lambda: self._once.answer(data, lambda: self._opened(data)))
-            self.opened()
+            if "run" in answer:
+                self.opened()
             return answer
         except ConfigError as error:
             return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
@@ -77,6 +79,10 @@ class Opening:
             raise StoreError("The app is closing; open the log again when it is back.", "state")
 
     def _opened(self, data: Any) -> Json:
+        if waiting := _short_text(data, "leave"):
+            return self._following.leave(waiting)
+        if waiting := _short_text(data, "go_on"):
+            return self._following.go_on(waiting, self._tick)
         if sent.member(data, "follow") is True:
             path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
             if not path:

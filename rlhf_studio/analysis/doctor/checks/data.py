@@ -30,12 +30,13 @@ OTHER_TOKENIZER = "has another tokenizer than the policy"  # the same
     advice="Use more prompts, or drop repeats.",
 )
 def duplicate_prompts(run: RunData) -> Course | None:
-    each = run.config.ppo.responses_per_prompt
+    alone = run.origin.knows("ppo.responses_per_prompt") and run.config.ppo.responses_per_prompt == 1
     step_levels = np.zeros(len(run.steps), dtype=np.int8)
     prompts: list[str] = []
     text = ""
     for step, rows in run.looks:
-        prompts += list(dict.fromkeys(row.prompt for row in rows)) if each > 1 else [row.prompt for row in rows]
+        asked = [row.prompt for row in rows]
+        prompts += asked if alone else dict.fromkeys(asked)  # copies in one step are the answers of one group
         if len(prompts) >= FEWEST_PROMPTS:
             share = len(set(prompts)) / len(prompts)
             step_levels[run.steps >= step] = 2 if share < VERY_FEW_DISTINCT else 1 if share < FEW_DISTINCT else 0

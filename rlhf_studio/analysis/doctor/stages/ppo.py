@@ -31,6 +31,7 @@ DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
 MOST_SIGNS = 3  # named in the sentence
+FAR_MORE = 1000  # times its standard error: such a change follows a line exactly, and its size in errors says nothing
 STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
@@ -265,7 +266,8 @@ def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
             "the change is {times} times its standard error (estimated from how far the means of successive steps lie apart), and from "
             "{enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there"
         )
-    return words.format(times=f"{times:.1f}".replace("-", "−"), enough=enough)
+    near = abs(times) < FAR_MORE
+    return words.format(times=f"{times:.1f}".replace("-", "−") if near else _("more than {many:,}").format(many=FAR_MORE), enough=enough)
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:

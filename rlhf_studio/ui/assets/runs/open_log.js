@@ -12,6 +12,7 @@ const FILES = t("JSON Lines of up to about {lines}, or Parquet of {parquet}; giv
   lines: bytes(MOST_BYTES),
   parquet: bytes((3 * MOST_BYTES) / 4),
 });
+const ASK_MS = 1000; // between two questions whether a followed log has a response
 const PARQUET = ".parquet"; // no text
 
 const inBase64 = (file) =>
@@ -70,11 +71,24 @@ export async function openLog(host, server) {
         Object.assign(data, { ...content, file_name: chosen.name });
       } else data.path = path.value.trim();
       setText(said, t("Reading the log"));
-      const reply = await once.ask(data, (named) => server.open_log(named)).finally(() => setText(said, ""));
+      const begun = once.ask(data, (named) => server.open_log(named));
+      const reply = await begun.then((first) => firstResponse(server, said, first)).finally(() => setText(said, ""));
       return reply.problem ? { problem: readable(reply.problem, 1000) } : reply;
     },
   });
   return opened;
+}
+
+/** Of a log that is followed, wait for the first response. Who goes back ends the process that waits. */
+async function firstResponse(server, said, first) {
+  let reply = first;
+  while (reply.waiting) {
+    const { waiting: name, notes } = reply;
+    setText(said, notes.join(" "));
+    if (said.isConnected) await new Promise((resolve) => setTimeout(resolve, ASK_MS));
+    reply = await server.open_log({ [said.isConnected ? "go_on" : "leave"]: name, view: onlyWatches() });
+  }
+  return reply;
 }
 
 const tooLarge = (size) =>
