@@ -14,9 +14,11 @@ from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config.fitting import warm_up
 from rlhf_studio.config.usual import usual_rate
+from rlhf_studio.language import _
 
 OFTEN_SKIPPED = 0.25  # of the steps; single minibatches are skipped in healthy runs too
 FAR_BELOW = 0.3  # of the rate that fits: a third of it needs three times the steps
@@ -43,8 +45,10 @@ class Hindrance:
     check: str = ""
 
     def __str__(self) -> str:
-        values = " and ".join(f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items())
-        return f"What holds it back: {self.why}{f'; {values} is better' if values else ''}."
+        values = [f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items()]
+        if not values:
+            return _("What holds it back: {why}.").format(why=self.why)
+        return _("What holds it back: {why}; {values} is better.").format(why=self.why, values=joined(values))
 
 
 def held_back(run: RunData, series: ScoreSeries, findings: list[Finding]) -> Hindrance | None:
@@ -65,22 +69,22 @@ def _skipped(run: RunData) -> Iterator[Hindrance]:
     """The ratio threshold left out what was to be learned: the steps are too large for the responses that they learn from."""
     steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
     if len(steps) > OFTEN_SKIPPED * len(run.steps):
-        why = f"minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
-        yield Hindrance(why, calmer(run))
+        why = _("minibatches of {count} of {steps} steps were skipped, because the policy moved too far within a step")
+        yield Hindrance(why.format(count=len(steps), steps=len(run.steps)), calmer(run))
 
 
 def _warming_up(run: RunData) -> Iterator[Hindrance]:
     ppo, step = run.in_force.ppo, int(run.steps[-1])
     if ppo.warmup_steps >= max(step, 2):
-        why = f"the warm-up lasts until step {ppo.warmup_steps}, so that no step had the whole learning rate yet"
+        why = _("the warm-up lasts until step {step}, so that no step had the whole learning rate yet").format(step=ppo.warmup_steps)
         yield Hindrance(why, {"ppo.warmup_steps": warm_up(run.total_steps or step).value})
 
 
 def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     usual, rate = usual_rate(run.in_force, run.weights), run.in_force.ppo.learning_rate
     if usual and rate < FAR_BELOW * usual.rate:
-        why = f"the learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
-        yield Hindrance(why, {"ppo.learning_rate": usual.rate})
+        why = _("the learning rate {rate:g} is {times:.2g} times smaller than {whose}")
+        yield Hindrance(why.format(rate=rate, times=usual.rate / rate, whose=usual.whose), {"ppo.learning_rate": usual.rate})
 
 
 def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
@@ -94,9 +98,14 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     spread = 1.0 if run.config.reward.scaling != "none" else series.spread
     if len(prices) and spread > 0 and prices[-1] > spread:
         price = float(prices[-1])
-        why = f"with a KL coefficient of {price:g} and scores that spread by {figure(spread, 2)}, a rise of {figure(spread**2 / price, 2)} "
-        why += f"is the most that pays, at a KL of {figure(spread**2 / (2 * price**2), 2)} nats"
-        yield Hindrance(why, {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))})
+        why = _(
+            "with a KL coefficient of {price:g} and scores that spread by {spread}, a rise of {rise} is the most that "
+            "pays, at a KL of {kl} nats"
+        )
+        figures = {"rise": figure(spread**2 / price, 2), "kl": figure(spread**2 / (2 * price**2), 2)}
+        yield Hindrance(
+            why.format(price=price, spread=figure(spread, 2), **figures), {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))}
+        )
 
 
 def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
@@ -110,5 +119,5 @@ def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     while size < needed:
         size *= 2
     if size >= 2 * ppo.batch_size and size <= LARGEST_BATCH:
-        why = f"{ppo.batch_size} responses a step are few beside the noise: {steps} steps of them hide a rise of {MATTERS:g} spreads"
-        yield Hindrance(why, {"ppo.batch_size": size})
+        why = _("{count} responses a step are few beside the noise: {steps} steps of them hide a rise of {spreads:g} spreads")
+        yield Hindrance(why.format(count=ppo.batch_size, steps=steps, spreads=MATTERS), {"ppo.batch_size": size})

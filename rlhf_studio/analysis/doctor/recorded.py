@@ -10,6 +10,7 @@ import numpy as np
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, last_early_step, unstable
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, Origin, StoredEvent
 
@@ -71,8 +72,19 @@ class RecordedRun:
         """How and when a run ended that is not over, such as "was stopped after step 30 of 60"; empty for all others."""
         if not self.ended or self.over or not len(self.steps):
             return ""
-        planned = f" of {self.total_steps:,}" if self.total_steps else ""
-        return f"{'failed' if self.state == 'failed' else f'was {self.state}'} after step {int(self.steps[-1]):,}{planned}"
+        if self.total_steps:
+            words = {
+                "failed": _("failed after step {step:,} of {total:,}"),
+                "stopped": _("was stopped after step {step:,} of {total:,}"),
+                "interrupted": _("was interrupted after step {step:,} of {total:,}"),
+            }
+        else:
+            words = {
+                "failed": _("failed after step {step:,}"),
+                "stopped": _("was stopped after step {step:,}"),
+                "interrupted": _("was interrupted after step {step:,}"),
+            }
+        return words[self.state].format(step=int(self.steps[-1]), total=self.total_steps)
 
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""

@@ -104,7 +104,7 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
             )
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = "It may not have been trained long enough." if verdict != "improved" else "See whether it still improves, or turns."
-        yield Suggestion(f"Go on to {2 * ppo.steps} steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
+        yield Suggestion("Go on with more steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
 
 
 def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 KINDS = ("diagnosis", "learned")  # of every watched run
 ON_DEMAND = ("scales", "moved", "measures")  # made when somebody asks, of the run as it is then
 MOST_KEPT = 8  # runs that go on
-BROKEN = "This analysis could not be made. The app's own log says why."
+BROKEN = N_("This analysis could not be made. The app's own log says why.")
 
 Json = dict[str, Any]
 Analysis = Callable[[], Any]
@@ -80,7 +81,7 @@ class Analyses:
             return None, payloads.encode_text({"problem": str(error)})
         except Exception:
             logger.exception("the analysis %s of run %s failed", kind, run)
-            return None, payloads.encode_text({"problem": BROKEN})
+            return None, payloads.encode_text({"problem": _(BROKEN)})
         finally:
             if ended or not complete:  # a failed analysis may have read only a part
                 self._of_runs.get(run, {}).pop(kind, None)
@@ -96,10 +97,15 @@ class Analyses:
 
 
 FOOLED = {"lesson": "what_goes_wrong", "scene": "two_curves"}
-EXPLAINED_BY_VERDICT: dict[str, Json] = {"exploiting the reward": FOOLED, "collapsed": {"lesson": "what_goes_wrong"}}
+PRICE = {"lesson": "what_goes_wrong", "scene": "price"}
+EXPLAINED_BY_VERDICT: dict[str, Json] = {
+    "exploiting the reward": FOOLED,
+    "collapsed": PRICE,
+    "nothing learned": {"lesson": "before_the_loop", "scene": "doubled"},
+}
 EXPLAINED_BY_CHECK: dict[str, Json] = {
     **dict.fromkeys(("judge-falls", "held-out-falls", "one-phrase", "length-reward", "repetition", "diversity-loss"), FOOLED),
-    "kl-exploding": {"lesson": "what_goes_wrong", "scene": "price"},
+    "kl-exploding": PRICE,
 }
 
 

@@ -12,6 +12,7 @@ from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import _
 from rlhf_studio.runs.records import PHASES
 from rlhf_studio.units import percent
 
@@ -48,9 +49,14 @@ def one_phase_dominates(run: RunData) -> Course | None:
         return Course(levels(note=dominated), lambda since, last: [])
     last = int(np.flatnonzero(dominated)[-1])
     name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
-    text = f"{PHASES[name].what} took {percent(shares[name][last])} of the last {TIME_STEPS} steps"
+    text = _("{phase} took {share} of the last {steps} steps")
+    text = text.format(phase=_(PHASES[name].what), share=percent(shares[name][last]), steps=TIME_STEPS)
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
-    return Course(levels(note=dominated), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
+    return Course(
+        levels(note=dominated),
+        lambda since, last: evidence,
+        title=_("Almost all of the time goes into {phase}").format(phase=_(PHASES[name].what)),
+    )
 
 
 @check(
@@ -72,8 +78,9 @@ def memory_near_limit(run: RecordedRun) -> Course | None:
     grows = streak(peak > MEMORY_GROWS * before, 3) & (np.arange(len(peak)) >= GROWTH_STEPS + 5)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        of = f" of {limit / 1e9:.1f} GB" if limit else ""
-        return [Evidence(f"{figure(peak[last] / 1e9)} GB{of}", step=int(run.steps[last]), metric="memory/peak")]
+        words = _("{peak} GB of {limit:.1f} GB") if limit else _("{peak} GB")
+        text = words.format(peak=figure(peak[last] / 1e9), limit=(limit or 0) / 1e9)
+        return [Evidence(text, step=int(run.steps[last]), metric="memory/peak")]
 
     return Course(levels(note=grows, warning=near), evidence, changes=less_memory(run.config))
 
@@ -102,6 +109,5 @@ def slower(run: RecordedRun) -> Course | None:
     if len(mean) < 10:
         return None
     slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
-    return Course(
-        levels(note=slow), metric_evidence(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10
-    )
+    words = _("{} s a step; {start} s on average in the first 10")
+    return Course(levels(note=slow), metric_evidence(run, "time/total", words, start=f"{mean[9]:.2f}"), length=10)

@@ -16,8 +16,10 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.doctor.wording import as_sentence, joined_clauses, lowered, sentence_case
 from rlhf_studio.analysis.ends import ends_of, parts_without_score
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.language import N_, _, ngettext
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import score_text
 
@@ -29,8 +31,8 @@ LONG_BY_STEPS = 40  # the same where nothing but the steps themselves tells what
 DEAD_SIGNS = ("entropy-collapse", "all-cut-off", "ends-at-once", "diversity-loss")
 BROKEN_SIGNS = (*DEAD_SIGNS, "kl-exploding", "repetition")
 FEWEST_SIGNS = 2
-FAR_MORE = 1000  # standard errors: of a line without noise the number says nothing
 MOST_SIGNS = 3  # named in the sentence
+FAR_MORE = 1000  # times its standard error: such a change follows a line exactly, and its size in errors says nothing
 STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have learned nothing
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
@@ -116,71 +118,105 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     score, gold = judges.score(run), judges.gold(run)
     gain = rise(score)[0]
-    change = f"Score {_change(run, score)}"
-    if gold is not None:
-        change += f", gold {_change(run, gold)}"
+    change = _("Score {change}") if gold is None else _("Score {change}, gold {gold}")
+    change = change.format(change=_change(run, score), gold="" if gold is None else _change(run, gold))
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
     if kind in ("too early", "not known"):
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
-        signs = list(_signs(checked).values()) or ["the judge finds it worse than at the start"]
-        return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
+        signs = list(_signs(checked).values()) or [_("the judge finds it worse than at the start")]
+        sentence = _("Collapsed: {signs}. {change}.").format(signs=joined_clauses(signs), change=change)
+        return sentence, _("The policy no longer writes useful text, whatever its score says.")
     if kind == "exploiting the reward":
         return _exploit_words(checked, change, gold)
     if kind == "nothing learned" and fell:
-        return f"The score fell. {change}.", f"{compared}: {sure}."
+        return _("The score fell. {change}.").format(change=change), _("{compared}: {result}.").format(compared=compared, result=sure)
     if kind == "nothing learned":
         return nothing_words(run, score, change, compared)
     if kind == "cannot tell yet":
-        when = f": it {run.broke_off}" if run.broke_off else ""
-        return f"Cannot tell yet{when}. {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
-    change = change[0].lower() + change[1:]
+        sentence = _("Cannot tell yet: it {ended}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
+        return sentence.format(ended=run.broke_off, change=change), _between(score, compared, sure)
+    change = lowered(change)
     if kind == "rising":
-        return f"Rising, not yet certain: {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
-    word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
+        return _("Rising, not yet certain: {change}.").format(change=change), _between(score, compared, sure)
+    reason = _("{compared}: between the means of these two the score rose by {gain}. {sure}.")
+    reason = (_("{compared}. {sure}.") if _ends_overlap(score) else reason).format(
+        compared=compared, gain=score_text(float(gain[-1])), sure=sentence_case(sure)
+    )
     kl = run.column("objective/kl")
-    rose = "" if _ends_overlap(score) else f": between the means of these two the score rose by {score_text(float(gain[-1]))}"
-    reason = f"{compared}{rose}. {sure.capitalize()}."
-    distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
-    return f"{word}: {change}{distance}.", reason
+    if np.isfinite(kl).any():
+        change = _("{change}, KL {kl} nats").format(change=change, kl=figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2))
+    if kind != "improved" and run.broke_off:
+        return _("Improving when it {ended}: {change}.").format(ended=run.broke_off, change=change), reason
+    return (_("Improved: {change}.") if kind == "improved" else _("Improving: {change}.")).format(change=change), reason
+
+
+def _between(score: judges.ScoreSeries, compared: str, sure: str) -> str:
+    """The reason where a rise is not sure."""
+    words = _("{compared}: {interval} {sure}.")
+    return words.format(compared=compared, interval=interval(score), sure=sentence_case(sure))
 
 
 def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     """Which steps are compared, as the beginning of a sentence."""
     count = len(score.known)
     changed = score.changed_after
-    steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
-    since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
+    steps = _("{count} steps") if count == np.sum(run.steps > changed) else _("{count} steps with a score")
     start = min(score.first_steps, count)
     if _ends_overlap(score):
-        return f"{since}Looked at is the trend over {steps}, which are too few to compare the first ones with the last"
-    first = "step" if start == 1 else f"{start} steps"
-    then = " since then" if changed else ""
-    return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
+        few = _("Looked at is the trend over {steps}, which are too few to compare the first ones with the last")
+        return few.format(steps=steps.format(count=count))
+    first = ngettext("the first step", "the first {count} steps", start).format(count=start)
+    words = _("Looked at is the trend over {steps}, and {first} beside the last tenth")
+    if changed:
+        words = _(
+            "The reward was changed after step {step}, and scores before and after it are not the same quantity. "
+            "Looked at is the trend over {steps} since then, and {first} beside the last tenth"
+        )
+    return words.format(step=changed, steps=steps.format(count=count), first=first)
 
 
 def _ends_overlap(score: judges.ScoreSeries) -> bool:
-    """Whether the steps of the start are so many of all that the last tenth is among them."""
-    return score.first_steps + tenth(len(score.known)) > len(score.known)
+    """Whether the steps of the start are so many of all that the last tenth is among them; not after a change of the reward."""
+    return not score.changed_after and score.first_steps + tenth(len(score.known)) > len(score.known)
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
-    count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
-    with_score = "" if count == len(run.steps) or since else " with a score"
-    early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
+    count = len(score.known)
+    early = _("Too early to say: it {ended}.").format(ended=run.broke_off) if run.broke_off else _("Too early to say.")
     if count < FEWEST_STEPS and (lost := left_out(run)):
-        return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
+        reason = _("A verdict needs {fewest} steps with a score; there are {count}.").format(fewest=FEWEST_STEPS, count=count)
+        return _("Not known: {left_out}.").format(left_out=lowered(lost)), reason
     if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
-        again = " Open the log again with the weights of its reward columns (--reward-weights; TRL's default is 1 for each)."
-        weighable = run.origin.log_of == "TRL" and parts_without_score(run.metrics)
-        return "Not known: no score is recorded.", f"A verdict needs the mean score of each step.{again if weighable else ''}"
+        reason = _("A verdict needs the mean score of each step.")
+        if run.origin.log_of == "TRL" and parts_without_score(run.metrics):
+            reason = _(
+                "A verdict needs the mean score of each step. Open the log again with the weights of its reward columns "
+                "(--reward-weights; TRL's default is 1 for each)."
+            )
+        return _("Not known: no score is recorded."), reason
     if count < FEWEST_STEPS:
-        there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
-        return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
+        return early, _needed(count, bool(score.changed_after), count == len(run.steps)).format(fewest=FEWEST_STEPS, count=count)
+    reason = _("{compared}: {result}.").format(compared=compared, result=sure)
+    return _("Not known: nothing tells how far the score moves by chance."), reason
+
+
+def _needed(count: int, changed: bool, all_have_a_score: bool) -> str:
+    """How many steps a verdict needs, and how many there are."""
+    if changed:
+        return ngettext(
+            "A verdict needs {fewest} steps; there is 1 since the reward was changed.",
+            "A verdict needs {fewest} steps; there are {count} since the reward was changed.",
+            count,
+        )
+    if all_have_a_score:
+        return ngettext("A verdict needs {fewest} steps; there is 1.", "A verdict needs {fewest} steps; there are {count}.", count)
+    return ngettext(
+        "A verdict needs {fewest} steps with a score; there is 1.", "A verdict needs {fewest} steps with a score; there are {count}.", count
+    )
 
 
 def left_out(run: RunData) -> str:
@@ -190,115 +226,136 @@ def left_out(run: RunData) -> str:
         return ""
     skipped = {event.step for event in skips if event.text.startswith("This update")}
     partly = {event.step for event in skips} - skipped
-    cause = " or ".join(sorted({_why_left_out(event.text) for event in skips}))
-    total = len(run.steps)
-    parts = [f"the updates of {len(skipped)} of {total} steps, with {len(skipped) * run.batch:,} responses"] if skipped else []
-    parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
-    return f"Left out: {_joined(parts)}, as {cause}"
+    cause = _(" or ").join(_(why) for why in sorted({_why_left_out(event.text) for event in skips}))
+    counts = {
+        "total": len(run.steps),
+        "skipped": len(skipped),
+        "partly": len(partly),
+        "responses": len(skipped) * run.batch,
+        "cause": cause,
+    }
+    if skipped and partly:
+        words = _(
+            "Left out: the updates of {skipped} of {total} steps, with {responses:,} responses and minibatches of {partly} "
+            "of {total} steps, "
+            "as {cause}"
+        )
+    elif skipped:
+        words = _("Left out: the updates of {skipped} of {total} steps, with {responses:,} responses, as {cause}")
+    else:
+        words = _("Left out: minibatches of {partly} of {total} steps, as {cause}")
+    return words.format(**counts)
 
 
 def _why_left_out(text: str) -> str:
     """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
-    what, _, problem = text.partition(" left out: ")
+    what, _colon, problem = text.partition(" left out: ")
     if problem.startswith("the mean ratio"):
-        return "the mean ratio exceeded its threshold (ppo.ratio_threshold)"
+        return N_("the mean ratio exceeded its threshold (ppo.ratio_threshold)")
     # A minibatch has no other problem than these two; a whole update may lack its rewards.
-    return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
+    if "not finite" in problem or not what.startswith("This update"):
+        return N_("a number was not finite")
+    return N_("a reward was missing")
 
 
 def _change(run: RunData, series: judges.ScoreSeries) -> str:
     """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
     first, last = ends_of(series.values[run.steps > series.changed_after])
     if not np.isfinite(first + last):
-        return "not known"
+        return _("not known")
     return f"{score_text(first)} → {score_text(last)}"
 
 
 def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
     """How sure a rise or a fall is, and by which rule."""
     if not np.isfinite(score.start):
-        return "no score is known"
+        return _("no score is known")
     if not np.isfinite(times):
-        return "the standard error of the score is not known"
+        return _("the standard error of the score is not known")
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
-        return "all scores are the same, so there is no chance to compare with"
-    by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    if abs(times) > FAR_MORE:
-        return f"the change is far more than chance: its standard error{by_steps} is almost 0"
-    change = f"the change is {round(times, 1) + 0.0:.1f} times its standard error{by_steps}".replace("-", "−")
-    chance = "of simulated runs that learn nothing at most 1 in 20 got there"
-    return f"{change}, and from {enough:g} times on it is more than chance: {chance}"
+        return _("all scores are the same, so there is no chance to compare with")
+    words = _(
+        "the change is {times} times its standard error, and from {enough:g} times on it is more than chance: of simulated runs that learn "
+        "nothing at most 1 in 20 got there"
+    )
+    if score.by_steps:
+        words = _(
+            "the change is {times} times its standard error (estimated from how far the means of successive steps lie apart), and from "
+            "{enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there"
+        )
+    near = abs(times) < FAR_MORE
+    return words.format(times=f"{times:.1f}".replace("-", "−") if near else _("more than {many:,}").format(many=FAR_MORE), enough=enough)
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:
     """The first three alarms that show a collapse: the check's name and the words for it."""
     words = {
-        "entropy-collapse": "the policy has no choice left at any token",
-        "all-cut-off": "no response ends by itself",
-        "ends-at-once": "responses end at once",
-        "diversity-loss": "all prompts get the same response",
-        "repetition": "responses repeat themselves",
-        "kl-exploding": f"the KL is {figure(checked.run.column('objective/kl')[-1])} nats",
-        "not-finite": "its numbers are no longer finite",
+        "entropy-collapse": _("the policy has no choice left at any token"),
+        "all-cut-off": _("no response ends by itself"),
+        "ends-at-once": _("responses end at once"),
+        "diversity-loss": _("all prompts get the same response"),
+        "repetition": _("responses repeat themselves"),
+        "kl-exploding": _("the KL is {kl} nats").format(kl=figure(checked.run.column("objective/kl")[-1])),
+        "not-finite": _("its numbers are no longer finite"),
     }
     return {name: words[name] for name in checked.at_newest(list(words), ALARM)[:MOST_SIGNS]}
-
-
-def _joined(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
 def _exploit_words(checked: Checked[RunData], change: str, gold: judges.ScoreSeries | None) -> tuple[str, str]:
     if gold is None:
         titles = [CHECKS[name].title for name in checked.at_newest(EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
-        reason = (
-            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
-        )
-        return f"Exploiting the reward. {change}.", reason
+        reason = _("The score rose, and nothing else judges this run. Signs of it: {signs}.")
+        reason = reason.format(signs=joined_clauses([lowered(_(title)) for title in titles]))
+        return _("Exploiting the reward. {change}.").format(change=change), reason
     fall = judges.fall(gold)
     best = int(checked.run.steps[fall.best_at[-1]])
-    reason = f"Gold was {fall.best[-1]:.2f} around step {best} and is {fall.now[-1]:.2f} now, while the score kept rising."
-    return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
+    reason = _("Gold was {best:.2f} around step {step} and is {now:.2f} now, while the score kept rising.")
+    reason = reason.format(best=fall.best[-1], step=best, now=fall.now[-1])
+    sentence = _("Exploiting the reward: the score rises and the gold score falls. {change}.").format(change=change)
+    return sentence, reason.replace(" -", " −")
 
 
 def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     run, now = checked.run, checked.lasting
     phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
     score = judges.score(run)
-    paid = "; the judge may be fooled by it" if judges.risen(score, needed(run))[-1] else ""
+    paid = judges.risen(score, needed(run))[-1]
     expected = None if kind not in OPEN or run.closed else outlook(run, score)
     notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
     hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
     notes += [str(hindrance)] if hindrance else []
-    notes += [f"{finding.title}{paid}." for finding in phrases]
+    fooled = _("{finding}; the judge may be fooled by it.")
+    notes += [fooled.format(finding=finding.title) if paid else as_sentence(finding.title) for finding in phrases]
     named = {"one-phrase", hindrance.check if hindrance else ""}  # and what the sentence or the reason has
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         notes += risky_settings([finding for finding in checked.findings if finding.check not in named])
     if kind in ("nothing learned", "too early", "not known"):
-        notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS and hindrance is None]
+        notes += [as_sentence(finding.title) for finding in now if finding.check in STILL_SIGNS and hindrance is None]
     if kind == "collapsed":
         named |= _signs(checked).keys()
     elif kind == "exploiting the reward" and judges.gold(run) is None:
         named |= set(checked.at_newest(EXPLOIT_SIGNS))
     more = {*EXPLOIT_SIGNS, "length-drift", "entropy-collapse"} - named
     signs = [finding for finding in now if finding.check in more]
-    notes += [f"{finding.title}." for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")]
+    notes += [
+        as_sentence(finding.title) for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")
+    ]
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
-        notes.append("No gold score: nothing independent of the reward judges this run.")
+        notes.append(_("No gold score: nothing independent of the reward judges this run."))
     if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
-        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+        notes.append(_("The gold score did not rise with it: the reward may be something else than what was meant."))
     if kind in RISES and run.settings_known and not run.config.data.shuffle:
-        notes.append("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not.")
+        notes.append(_("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not."))
     known = run.ended or run.total_steps > 0  # of a run that goes on to no known end, nobody can say what comes until then
     notes += [expectation(expected)] if expected and known and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
     told = ("too early", "not known", "cannot tell yet", "improving")
     if run.broke_off and not run.closed and run.state != "failed" and kind not in told:
-        notes.append(f"It {run.broke_off}, and can go on.")
+        notes.append(_("It {ended}, and can go on.").format(ended=run.broke_off))
     lost = left_out(run)
-    return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
+    return [*notes, as_sentence(lost)] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 
 
 def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
@@ -307,7 +364,20 @@ def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
 
 
 def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
-    return in_counts(checked.run, kind)
+    return in_counts(checked.run, kind) or _outcome(checked.run, kind)
+
+
+def _outcome(run: RunData, kind: VerdictKind) -> str:
+    """The outcome of a run that has ended, where no counts of answers can be told; empty where the verdict's own sentence is as plain."""
+    score, gold = judges.score(run), judges.gold(run)
+    if not run.ended or run.state == "failed" or kind not in ("improved", "improving", "exploiting the reward"):
+        return ""
+    if gold is None:
+        return "" if kind != "exploiting the reward" else f"The judge may have been fooled: score {_change(run, score)}. Read the answers."
+    change = f"score {_change(run, score)}, gold {_change(run, gold)}"
+    if kind == "exploiting the reward":
+        return f"The judge was fooled: {change}."
+    return f"It worked: {change}." if sureness(gold)[0][-1] > LIKELY_RISE else ""
 
 
 VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})
