@@ -20,7 +20,7 @@ def add_commands(commands: Subcommands) -> None:
     opening = commands.add_parser(
         "open-log",
         help="open another program's rollouts (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF) as a read-only run, also while they grow",
-        usage="%(prog)s PATH [--follow [--patience MINUTES]] [--tokenizer MODEL] [--name NAME] [--workspace DIR]",
+        usage="%(prog)s PATH [--follow [--patience MINUTES]] [--tokenizer MODEL] [--reward-weights 1,1] [--name NAME] [--workspace DIR]",
         allow_abbrev=False,
     )
     opening.add_argument("file", type=Path, metavar="PATH", help="a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
@@ -29,6 +29,8 @@ def add_commands(commands: Subcommands) -> None:
         "--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="--follow ends when nothing came for so long"
     )
     opening.add_argument("--tokenizer", default="", metavar="MODEL", help="cut texts with the tokenizer of this folder or model of the hub")
+    weights = "weights of TRL's reward columns, in their order (TRL's default is 1 for each); their sum is the score then"
+    opening.add_argument("--reward-weights", default="", metavar="1,1", help=weights)
     opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the run is put")
     opening.set_defaults(run=_open_log)
 
@@ -42,7 +44,7 @@ def _open_log(options: argparse.Namespace) -> int:
     name = options.overrides.get("name", "")
     if options.follow:
         return _follow(options, name)
-    opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer)
+    opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer, weights=options.reward_weights)
     say_run("run", options.workspace / "runs" / opened.run_id)
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     for note in opened.notes:
@@ -81,7 +83,7 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     def stored(step: int) -> None:
         say(f"step {step} stored")
 
-    hears: dict[str, Any] = {"begun": begun, "waiting": waiting, "stored": stored}
+    hears: dict[str, Any] = {"weights": options.reward_weights, "begun": begun, "waiting": waiting, "stored": stored}
     opened = follow_log(options.file, options.workspace, name, options.tokenizer, stop=stop, patience=60 * options.patience, **hears)
     say(f"{opened.steps} steps, {opened.rollouts} responses")
     return DONE

@@ -121,6 +121,12 @@ def test_trl_with_one_column_and_with_several(tmp_path: Path) -> None:
     assert math.isnan(reader.rollout(5, 1).score) and reader.rollout(5, 1).parts == {"right": 1.0, "difficulty": 4.0}
     assert "objective/scores" not in dict(reader.metrics_since(0))[5]
     assert any("The reward is unknown" in note for note in result.notes)
+    result, reader = opened(tmp_path / "two.parquet", tmp_path / "w", weights="2,0.5")
+    scores = [reader.rollout(5, row).score for row in (0, 1)]
+    assert scores == [2.0, 4.0] and any("2 × right + 0.5 × difficulty" in note for note in result.notes)
+    for weights, sentence in {"1": "for 2 columns of numbers \\(right, difficulty\\)", "1,x": "numbers with commas"}.items():
+        with pytest.raises(ConfigError, match=sentence):
+            open_log(tmp_path / "two.parquet", tmp_path / "w", weights=weights)
 
 
 def test_prime_rl(tmp_path: Path) -> None:
@@ -213,6 +219,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "TRL's names without a step": (
         json.dumps({"prompt": "p", "completion": "r"}),
         "line 1: it looks like TRL's completions, but has no step and no advantage (add them to every record)",
+    ),
+    "TRL with responses": (
+        json.dumps({"step": 1, "prompt": "p", "response": "r", "accuracy": 1.0, "advantage": 0.0}),
+        "line 1: it looks like TRL's completions, but has response where completion is expected (rename it)",
     ),
     "metrics alone": (
         json.dumps({"step": 1, "loss": 2.0}),

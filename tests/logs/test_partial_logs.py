@@ -79,6 +79,12 @@ def test_copies_of_a_prompt_in_a_group_are_no_repeats(tmp_path: Path) -> None:
     assert repeats("again", ["the same"] * 20)
 
 
+def test_a_short_run_without_noise_is_told_without_ends_that_overlap(tmp_path: Path) -> None:
+    verdict = diagnose(opened(tmp_path, *[line for step in range(1, 9) for line in responses(step, [step / 7] * 4)])[1]).verdict
+    assert verdict.sentence.endswith("0.14 → 1.14.") and "too few to compare" in verdict.reason
+    assert not any(words in verdict.reason for words in ("last tenth", "rose by"))
+
+
 def test_how_responses_ended_is_not_made_up(tmp_path: Path) -> None:
     """Every response comes to end with the same word, but nothing says that it ended by itself."""
     lines = [line for step in range(1, 25) for line in responses(step, [1.0] * 8)]

@@ -411,6 +411,9 @@ def test_a_parquet_log_that_the_browser_sends_is_opened_and_stands_in_the_table_
     (row,) = asyncio.run(page.runs({}, OPERATOR))["rows"]
     assert (row["id"], row["name"], row["state"], row["told"]) == (opened["run"], "theirs", "finished", "read from theirs.parquet")
     assert row["elapsed"] is None and (row["score_last"], opened["rollouts"]) == (0.5, 1)
+    assert "theirs.parquet has 0 bytes" in answer_of(desk.opening.open_log({**sent, "base64": ""}, OPERATOR))["problem"]
+    text = {**sent, "base64": base64.b64encode(LINE.encode()).decode()}
+    assert "theirs.parquet: it is not a Parquet file" in answer_of(desk.opening.open_log(text, OPERATOR))["problem"]
     assert "damaged" in answer_of(desk.opening.open_log({**sent, "base64": "?"}, OPERATOR))["problem"]
 
 
@@ -473,7 +476,7 @@ def test_a_log_that_is_followed_without_a_run_holds_no_place_and_ends_with_the_a
     assert alive() == [False] * 3
     follows = following.Following(workspace)
     with pytest.raises(StoreError, match="closing"):
-        follows.start(tmp_path, "", "", closing)
+        follows.start(tmp_path, "", "", "", closing)
     answer_of(desk.opening.open_log(data, OPERATOR))
     assert alive() == [False] * 4 + [True]
     desk.close()
@@ -491,7 +494,7 @@ def closing() -> None:
 WRONG_LOGS: list[tuple[Any, str]] = [
     ({"text": f"{LINE}\n{{}}\n"}, "line 2"),
     ({"text": '{"step": "x", "prompt": "a", "response": "b"}'}, "line 1, step"),
-    ({"text": ""}, "Choose a file"),
+    ({"text": ""}, "has 0 bytes"),
     ({"path": "/nowhere/at/all.jsonl"}, "cannot be read"),
     ({"path": "/dev/null"}, "not a file"),
     ({"path": "~nobody-of-this-name/x"}, "nobody's home folder"),

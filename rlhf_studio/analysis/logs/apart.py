@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.analysis.logs.open_log import Opened, open_log
+from rlhf_studio.analysis.logs.sources import PARQUET
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.helper import HelperError, answer, ask_helper, read_task
 from rlhf_studio.runs import paths
@@ -31,7 +32,14 @@ def _go_on() -> None:
 
 
 def open_log_apart(
-    file: Path, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, called: str = "", tokenizer: str = ""
+    file: Path,
+    workspace: Path,
+    name: str = "",
+    tick: Callable[[], None] = _go_on,
+    *,
+    called: str = "",
+    tokenizer: str = "",
+    weights: str = "",
 ) -> Opened:
     """As :func:`~rlhf_studio.analysis.logs.open_log.open_log`, in a process of its own.
 
@@ -40,7 +48,7 @@ def open_log_apart(
     Raises ConfigError and StoreError as that does, and StoreError too when the process needs too much memory or does not answer.
     """
     task = {"file": str(Path(file).absolute()), "workspace": str(Path(workspace).absolute()), "name": name}
-    task |= {"called": called, "tokenizer": tokenizer}
+    task |= {"called": called, "tokenizer": tokenizer, "weights": weights}
     try:
         with closing(ask_helper(MODULE, task, memory_bytes=MEMORY_BYTES, seconds=PATIENCE, network=bool(tokenizer), tick=tick)) as answers:
             for answered in answers:
@@ -59,16 +67,27 @@ def open_log_apart(
 
 
 def open_log_sent(
-    content: bytes, file_name: str, workspace: Path, name: str = "", tick: Callable[[], None] = _go_on, *, tokenizer: str = ""
+    content: bytes,
+    file_name: str,
+    workspace: Path,
+    name: str = "",
+    tick: Callable[[], None] = _go_on,
+    *,
+    tokenizer: str = "",
+    weights: str = "",
 ) -> Opened:
     """The same for what is in a file, as a page sends it."""
     plain = Path(file_name.replace("\\", "/")).name
     with tempfile.TemporaryDirectory(prefix="rlhf-studio-log-") as folder:
-        path = Path(folder) / "log.jsonl"  # whether it is Parquet its first bytes say
+        path = Path(folder) / f"log{PARQUET if plain.lower().endswith(PARQUET) else '.jsonl'}"
         path.write_bytes(content)
         called = plain[:MAX_NAME] or path.name
         title = (name.strip() or visible(Path(plain).stem, lines=False) or "log")[:MAX_NAME]
-        return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer)
+        try:
+            return open_log_apart(path, workspace, title, tick, called=called, tokenizer=tokenizer, weights=weights)
+        except ConfigError as error:
+            shown = visible(called, lines=False)
+            raise ConfigError([Problem(each.field, each.message.replace(str(path), shown)) for each in error.problems]) from error
 
 
 # --- inside the child --------------------------------------------------------------------------------------------------------------
@@ -79,7 +98,8 @@ def main() -> None:
     task = read_task()
     try:
         file, workspace = Path(task["file"]), Path(task["workspace"])
-        opened = open_log(file, workspace, task["name"], _ProgressAnswers(), called=task["called"], tokenizer=task["tokenizer"])
+        given = {name: task[name] for name in ("called", "tokenizer", "weights")}
+        opened = open_log(file, workspace, task["name"], _ProgressAnswers(), **given)
     except ConfigError as error:
         answer({"problems": [[problem.field, problem.message] for problem in error.problems]})
     except StoreError as error:

@@ -46,16 +46,16 @@ class Follower:
 
     Args:
         path: a file or folder, which may not be there yet.
-        tokenizer: as of :func:`~rlhf_studio.analysis.logs.open_log.open_log`.
+        tokenizer, weights: as of :func:`~rlhf_studio.analysis.logs.open_log.open_log`.
 
     Attributes:
         run_dir: the run's folder; None until there is one.
     """
 
-    def __init__(self, path: Path, workspace: Path, name: str = "", tokenizer: str = ""):
+    def __init__(self, path: Path, workspace: Path, name: str = "", tokenizer: str = "", weights: str = ""):
         self._path, self._workspace = Path(path), Path(workspace)
         self._title = title_of(self._path, name)
-        self._translation = Translation(self._path, tokenizer)
+        self._translation = Translation(self._path, tokenizer, weights)
         self._places: Places | None = None
         self._index = LogIndex()
         self._waiting = WaitingSteps()
@@ -290,6 +290,7 @@ def follow_log(
     name: str = "",
     tokenizer: str = "",
     *,
+    weights: str = "",
     stop: threading.Event,
     patience: float = math.inf,
     begun: Callable[[Path], None] = lambda run_dir: None,
@@ -307,7 +308,7 @@ def follow_log(
     Raises ConfigError for a log of no form, or when it has ended or patience is over before anything came; StoreError when the run cannot
     be written.
     """
-    follower = Follower(path, workspace, name, tokenizer)
+    follower = Follower(path, workspace, name, tokenizer, weights)
     heard, said, ending, lines, deadline = False, "", "", 0, time.monotonic() + patience
     try:
         while not stop.is_set() and not follower.told_to_end():

@@ -56,11 +56,12 @@ def open_log(
     *,
     called: str = "",
     tokenizer: str = "",
+    weights: str = "",
 ) -> Opened:
     """Make a run of a log, a file or a folder of files (``docs/logs.md``). ``progress`` hears how far it is, from 0 to 1.
 
     ``called`` is what a person calls the file where it has another name here, as one that a page has sent. ``tokenizer`` cuts texts that
-    come without tokens, see :mod:`.cutting`.
+    come without tokens, see :mod:`.cutting`. ``weights`` are those of TRL's reward columns, such as ``1,0.5``.
 
     Raises:
         ConfigError: the log cannot be used; the line and the field are named. Nothing was made then.
@@ -68,10 +69,10 @@ def open_log(
     """
     title = title_of(file, name)
     label = visible(called or Path(file).resolve().name, lines=False)
-    if _is_our_export(Path(file)) and not tokenizer:
+    if _is_our_export(Path(file)) and not tokenizer and not weights:
         with _opened(Path(file)) as source:
             return _stored(source, Path(workspace), title, label, progress)
-    translation = Translation(Path(file), tokenizer)
+    translation = Translation(Path(file), tokenizer, weights)
     size = _size_of(Path(file), translation)
     _refuse_without_room(Path(tempfile.gettempdir()), size)
     with tempfile.TemporaryFile(prefix="rlhf-studio-log-") as lines:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from rlhf_studio.analysis.logs.forms import FORMS
+from rlhf_studio.analysis.logs.forms import FORMS, board
 from rlhf_studio.analysis.logs.forms.form import Form, Record
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.shape import OTHER_NAMES
@@ -16,8 +16,11 @@ MOST_SHOWN = 12  # names of fields
 
 
 def form_of(record: Record) -> Form | None:
-    """The form of a record; None where it has none."""
-    return next((form for form in FORMS if not form.missing(record)), None)
+    """The form of a record; None where it has none, and for texts that are nearer to another form with a field renamed."""
+    form = next((form for form in FORMS if not form.missing(record)), None)
+    if form is not board.FORM or "kind" in record or not board.TOKENS.isdisjoint(record):
+        return form
+    return form if max(FORMS, key=lambda other: _nearness(other, record)) is form else None
 
 
 def what_is_wrong(record: Record) -> str:

@@ -183,6 +183,8 @@ def open_file(path: Path, name: str = "") -> BinaryIO:
     why = "it is compressed; unpack it first" if head.startswith(PACKED) else ""
     if head.startswith(PICKLED) or (head.startswith(b"PK") and path.suffix in (".pt", ".pth", ".bin")):
         why = "it looks like a pickle (torch.save), which can run code and is not opened; write one JSON object in each line"
+    elif not why and path.suffix == PARQUET and len(head) == len(PARQUET_MARK) and head != PARQUET_MARK:
+        why = "it is not a Parquet file, though its name says so"
     if why:
         file.close()
         raise ConfigError([Problem(name, why if name else f"{path}: {why}")])

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
 from rlhf_studio.analysis.logs.cutting import cutter_of
-from rlhf_studio.analysis.logs.forms import board
+from rlhf_studio.analysis.logs.forms import board, trl
 from rlhf_studio.analysis.logs.forms.form import Form, Reading
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
@@ -39,6 +39,7 @@ class Translation:
     Args:
         path: of the log.
         tokenizer: what cuts texts, see :func:`~rlhf_studio.analysis.logs.cutting.cutter_of`.
+        weights: of TRL's reward columns, with commas between; empty where nobody knows them.
 
     Attributes:
         form: which one the log has; None until its first record was read.
@@ -46,11 +47,11 @@ class Translation:
         unread: what could not be read when it was asked for last, by the names of files, and why.
     """
 
-    def __init__(self, path: Path, tokenizer: str = ""):
+    def __init__(self, path: Path, tokenizer: str = "", weights: str = ""):
         self._path = path
         self._all: dict[str, GrowingFile] = {}
         self._passed: dict[str, str] = {}  # names of files that have another form, each with what is wrong
-        self.reading = Reading(cutter_of(tokenizer))
+        self.reading = Reading(cutter_of(tokenizer), weights=trl.weights_of(weights))
         self.form: Form | None = None
         self.files: list[GrowingFile] = []
         self.unread: dict[str, str] = {}
@@ -133,6 +134,8 @@ class Translation:
         form = form_of(first.fields)
         if form is None or self.form not in (None, form):
             return self._pass(file, what_is_wrong(first.fields), first.number)
+        if self.reading.weights and form is not trl.FORM:
+            raise ConfigError([Problem("", f"reward weights are for {trl.FORM.what}; this log is of another form: {form.what}")])
         self.form = form
         self.files.append(file)
         folders = list(dict.fromkeys(_folder_of(file.name) for file in self.files))

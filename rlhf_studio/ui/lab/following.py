@@ -81,14 +81,14 @@ class Following:
         self._follows: list[_Follow] = []
         self._lock = threading.RLock()
 
-    def start(self, path: Path, name: str, tokenizer: str, tick: Callable[[], None]) -> Json:
+    def start(self, path: Path, name: str, tokenizer: str, weights: str, tick: Callable[[], None]) -> Json:
         """Begin to follow a log. Raises StoreError and ValueError with a sentence for the person; ``tick`` may raise to give up waiting.
 
         Gives the ``run``, or with ``waiting`` the name by which :meth:`go_on` and :meth:`leave` know it.
         """
         with self._lock:
             self._make_room()
-            follow = self._begin(path, name, tokenizer)
+            follow = self._begin(path, name, tokenizer, weights)
             self._follows.append(follow)
         return self._asked(follow, tick)
 
@@ -162,12 +162,13 @@ class Following:
         follow.asked(lambda: self._leave(follow))
         return {"following": True, "waiting": follow.name, "notes": [WAITING if follow.path.exists() else NOTHING]}
 
-    def _begin(self, path: Path, name: str, tokenizer: str) -> _Follow:
+    def _begin(self, path: Path, name: str, tokenizer: str, weights: str) -> _Follow:
         root = str(self._workspace.root.absolute())
         command = [sys.executable, "-m", "rlhf_studio", "open-log", str(path.absolute()), "--follow", f"--patience={PATIENCE}"]
         command += ["--workspace", root]
         command += [f"--name={name}"] if name else []
         command += [f"--tokenizer={tokenizer}"] if tokenizer else []
+        command += [f"--reward-weights={weights}"] if weights else []
         environment = {**child_environment(os.environ), **SMALL, MEMORY_VARIABLE: str(MEMORY_BYTES)}
         with ExitStack() as stack:
             said = stack.enter_context(tempfile.TemporaryFile())

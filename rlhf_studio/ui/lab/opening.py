@@ -49,7 +49,8 @@ class Opening:
     @callable_by(Role.OPERATOR)
     async def open_log(self, data: Any, request: gr.Request) -> Json:
         """Open a log: its ``text``, or its bytes as ``base64``, with ``file_name``, or a ``path``; ``name`` is what the run is to be
-        called, or empty, and ``tokenizer`` what cuts texts. With ``follow`` the path is read on while it grows.
+        called, or empty, ``tokenizer`` what cuts texts, and ``weights`` those of TRL's reward columns. With ``follow`` the path is read on
+        while it grows.
 
         Gives the ``run``, ``steps``, ``rollouts`` and ``notes``, or a ``problem`` that names line and field, with nothing made. A log that
         is followed gives ``following``, and the ``run`` where it has a response already; else ``waiting``, by which the page asks again
@@ -84,35 +85,36 @@ class Opening:
         if waiting := _short_text(data, "go_on"):
             return self._following.go_on(waiting, self._tick)
         if sent.member(data, "follow") is True:
-            path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
+            path, name, tokenizer, weights = (_short_text(data, field) for field in ("path", "name", "tokenizer", "weights"))
             if not path:
                 raise ValueError("Give the path of the log on the app's machine: a file that the browser sends does not grow.")
-            return self._following.start(_path_of(path), name, tokenizer, self._tick)
+            return self._following.start(_path_of(path), name, tokenizer, weights, self._tick)
         opened = self._read(data)
         return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
 
     def _read(self, data: Any) -> Opened:
         content, file_name = _content(data), sent.member(data, "file_name")
-        path, name, tokenizer = (_short_text(data, field) for field in ("path", "name", "tokenizer"))
+        path, name = (_short_text(data, field) for field in ("path", "name"))
+        more = {field: _short_text(data, field) for field in ("tokenizer", "weights")}
         if len(name) > MAX_NAME:
             raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
-        if content:
+        if content is not None:
             called = file_name if isinstance(file_name, str) else "log.jsonl"
-            return open_log_sent(content, called, self._workspace.root, name, self._tick, tokenizer=tokenizer)
+            return open_log_sent(content, called, self._workspace.root, name, self._tick, **more)
         if path:
-            return open_log_apart(_path_of(path), self._workspace.root, name, self._tick, tokenizer=tokenizer)
+            return open_log_apart(_path_of(path), self._workspace.root, name, self._tick, **more)
         raise ValueError("Choose a file, or give the path of a file or folder on the app's machine.")
 
 
-def _content(data: Any) -> bytes:
-    """The file that the browser read; empty where it sent none. Raises ValueError for what is no base64."""
+def _content(data: Any) -> bytes | None:
+    """The file that the browser read; None where it sent none. Raises ValueError for what is no base64."""
     text, encoded = sent.member(data, "text"), sent.member(data, "base64")
     if isinstance(encoded, str):
         try:
             return base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
             raise ValueError("The file came damaged. Choose it again.") from error
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else b""
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else None
 
 
 def _short_text(data: Any, field: str) -> str:

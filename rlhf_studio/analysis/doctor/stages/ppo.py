@@ -17,9 +17,10 @@ from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.doctor.wording import as_sentence, joined_clauses, lowered, sentence_case
-from rlhf_studio.analysis.ends import ends_of
+from rlhf_studio.analysis.ends import ends_of, parts_without_score
 from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.language import N_, _, ngettext
+from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -141,7 +142,9 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     if kind == "rising":
         return _("Rising, not yet certain: {change}.").format(change=change), _between(score, compared, sure)
     reason = _("{compared}: between the means of these two the score rose by {gain}. {sure}.")
-    reason = reason.format(compared=compared, gain=score_text(float(gain[-1])), sure=sentence_case(sure))
+    reason = (_("{compared}. {sure}.") if _ends_overlap(score) else reason).format(
+        compared=compared, gain=score_text(float(gain[-1])), sure=sentence_case(sure)
+    )
     kl = run.column("objective/kl")
     if np.isfinite(kl).any():
         change = _("{change}, KL {kl} nats").format(change=change, kl=figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2))
@@ -162,6 +165,9 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     changed = score.changed_after
     steps = _("{count} steps") if count == np.sum(run.steps > changed) else _("{count} steps with a score")
     start = min(score.first_steps, count)
+    if _ends_overlap(score):
+        few = _("Looked at is the trend over {steps}, which are too few to compare the first ones with the last")
+        return few.format(steps=steps.format(count=count))
     first = ngettext("the first step", "the first {count} steps", start).format(count=start)
     words = _("Looked at is the trend over {steps}, and {first} beside the last tenth")
     if changed:
@@ -172,6 +178,11 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     return words.format(step=changed, steps=steps.format(count=count), first=first)
 
 
+def _ends_overlap(score: judges.ScoreSeries) -> bool:
+    """Whether the steps of the start are so many of all that the last tenth is among them; not after a change of the reward."""
+    return not score.changed_after and score.first_steps + tenth(len(score.known)) > len(score.known)
+
+
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
     count = len(score.known)
@@ -180,7 +191,13 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
         reason = _("A verdict needs {fewest} steps with a score; there are {count}.").format(fewest=FEWEST_STEPS, count=count)
         return _("Not known: {left_out}.").format(left_out=lowered(lost)), reason
     if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
-        return _("Not known: no score is recorded."), _("A verdict needs the mean score of each step.")
+        reason = _("A verdict needs the mean score of each step.")
+        if run.origin.log_of == "TRL" and parts_without_score(run.metrics):
+            reason = _(
+                "A verdict needs the mean score of each step. Open the log again with the weights of its reward columns "
+                "(--reward-weights; TRL's default is 1 for each)."
+            )
+        return _("Not known: no score is recorded."), reason
     if count < FEWEST_STEPS:
         return early, _needed(count, bool(score.changed_after), count == len(run.steps)).format(fewest=FEWEST_STEPS, count=count)
     reason = _("{compared}: {result}.").format(compared=compared, result=sure)

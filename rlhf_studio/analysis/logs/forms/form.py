@@ -36,6 +36,7 @@ class Reading:
         cutter: cuts texts into tokens.
         memory: what a form remembers from one batch to the next.
         words: whether lengths are those of texts that were cut at words.
+        weights: of the reward columns, in their order, where a person gave them; empty otherwise.
     """
 
     cutter: Cutter
@@ -43,6 +44,7 @@ class Reading:
     notes: dict[str, None] = field(default_factory=dict)
     passed_over: dict[str, None] = field(default_factory=dict)
     words: bool = False
+    weights: Sequence[float] = ()
 
     def note(self, text: str) -> None:
         """Say something of the whole log, once."""

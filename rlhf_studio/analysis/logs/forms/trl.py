@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.runs.messages import text_of
+from rlhf_studio.visible import visible
 
 USED = {"step", "prompt", "completion", "advantage"}
 
@@ -35,16 +37,49 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
     """The reward of each response, where there is one column of numbers. None with several: they may be anything that was logged, and
     advantages cannot tell their weights: TRL divides them by the spread of their group, and what is constant in a group drops out.
     """
+    if reading.weights:
+        return _weighted(records, reading)
     names = list(dict.fromkeys(name for record in records for name in numbers_in(record, USED)))
     if not names:
         return None
     if len(names) > 1:
         reading.note(
             f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not in "
-            "the file. Each column is a component."
+            "the file. Each column is a component. Give the weights to see a score: --reward-weights, "
+            f"here {','.join('1' * len(names))} with TRL's defaults."
         )
         return None
     return [numbers_in(record, USED).get(names[0], math.nan) for record in records]
+
+
+def _weighted(records: Sequence[Record], reading: Reading) -> list[float]:
+    """The sum of the columns with the weights that a person gave, without parts that are not known, as TRL sums them (``nansum``)."""
+    found = [name for name, value in records[0].items() if name not in USED and is_number(value)]
+    names: list[str] = reading.memory.setdefault("columns", found)
+    if len(names) != len(reading.weights):
+        given = "1 reward weight is" if len(reading.weights) == 1 else f"{len(reading.weights)} reward weights are"
+        raise ConfigError([Problem("", f"{given} given for {len(names)} columns of numbers ({', '.join(names)}); give each column one")])
+    told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
+    reading.note(f"The reward is the sum {told}, with the weights that were given.")
+    sums = []
+    for record in records:
+        parts = numbers_in(record, USED)
+        known = [weight * parts[name] for name, weight in zip(names, reading.weights, strict=True) if name in parts]
+        sums.append(math.fsum(known) if known else math.nan)
+    return sums
+
+
+def weights_of(text: str) -> list[float]:
+    """Reward weights as a person writes them, with commas between. Raises ConfigError."""
+    try:
+        weights = [float(part) for part in text.split(",")] if text.strip() else []
+    except ValueError:
+        weights = [math.nan]
+    if not all(map(math.isfinite, weights)):
+        raise ConfigError(
+            [Problem("", f"reward weights are numbers with commas between, such as 1,1; not {visible(text, lines=False)[:60]}")]
+        )
+    return weights
 
 
 FORM = Form(

@@ -29,6 +29,7 @@ export async function openLog(host, server) {
   const path = input({ placeholder: "/data/rollouts" });
   const follow = el("input", { type: "checkbox" });
   const tokenizer = input({ placeholder: "Qwen/Qwen3-0.6B" });
+  const weights = input({ placeholder: "1,1" });
   const name = input({ maxlength: 120, placeholder: t("The file's name") });
   const said = el("p", { class: "rs-help", role: "status" });
   const opened = await form(host, {
@@ -52,11 +53,17 @@ export async function openLog(host, server) {
         tokenizer,
         t("Texts without tokens are cut at words otherwise."),
       ),
+      labelled(
+        t("Weights of TRL's reward columns (optional)"),
+        weights,
+        t("TRL's file does not have them; its default is 1 for each. With them the run has a score."),
+      ),
       labelled(t("Name (optional)"), name),
       said,
     ],
     submit: async () => {
       const data = { name: name.value, tokenizer: tokenizer.value, follow: follow.checked, view: onlyWatches() };
+      Object.assign(data, { weights: weights.value });
       const [chosen] = file.files;
       if (!chosen && !path.value.trim()) return { problem: t("Choose a file, or give a path.") };
       if (chosen && path.value.trim()) return { problem: t("Choose a file or give a path, not both.") };
