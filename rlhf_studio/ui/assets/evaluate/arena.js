@@ -5,7 +5,6 @@ import { counted, readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
-import { t } from "../shared/language.js";
 
 const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "right" };
 
