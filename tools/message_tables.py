@@ -85,5 +85,4 @@ def _phases() -> Iterator[tuple[str, str]]:
 
 def _checks() -> Iterator[tuple[str, str]]:
     for check in CHECKS.values():
-        if "ppo" in check.stages:
-            yield from (("analysis/doctor/check.py", text) for text in (check.title, check.rule, check.cause, check.advice))
+        yield from (("analysis/doctor/check.py", text) for text in (check.title, check.rule, check.cause, check.advice))

@@ -15,6 +15,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
+from rlhf_studio.analysis.doctor.wording import as_sentence, lowered
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, NotChecked, Verdict, VerdictKind
 from rlhf_studio.language import N_, _
 
@@ -61,7 +62,7 @@ class VerdictRules:
         in_counts: the sentence in counts of answers, where a stage has one.
         changes: settings that the next run should try.
         when_over: instead of a kind, when the run is over.
-        without_steps: sentence and reason of a run that has no step.
+        without_steps: sentence and reason of a run that has no step, in English.
     """
 
     kinds: tuple[VerdictKind, ...]
@@ -78,7 +79,7 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
     """The verdict on a run by the rules of its stage."""
     run = checked.run
     if not len(run.steps):
-        return Verdict("too early", *map(_, rules.without_steps), failure(run))
+        return Verdict("too early", _(rules.without_steps[0]), _(rules.without_steps[1]), failure(run))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         kinds = rules.at_each_step(checked)
         differing = np.flatnonzero(kinds != kinds[-1])
@@ -100,11 +101,6 @@ def _not_checked(checked: Checked[Any]) -> list[NotChecked]:
     return [NotChecked(cause, [lowered(_(CHECKS[name].title)) for name in names]) for cause, names in by_cause.items() if names]
 
 
-def lowered(title: str) -> str:
-    """A title for the middle of a sentence."""
-    return title[0].lower() + title[1:]
-
-
 def failure(run: RecordedRun) -> list[str]:
     """A note with the first sentence of why a run failed; empty for a run that did not fail."""
     if run.state != "failed":
@@ -116,7 +112,8 @@ def failure(run: RecordedRun) -> list[str]:
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
     """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
     risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
-    return [
-        (_("{title}.") if finding.until is None else _("{title} ({when}).")).format(title=finding.title, when=finding.when)
+    titles = [
+        finding.title if finding.until is None else _("{title} ({when})").format(title=finding.title, when=finding.when)
         for finding in risky
     ]
+    return [as_sentence(title) for title in titles]

@@ -176,8 +176,8 @@ _POLICY = (
         "loss/policy_avg",
         "Policy loss",
         "",
-        "The clipped objective that the policy descends, averaged over the update: the mean over all response tokens of a mini-batch, where "
-        "long responses count more, unless ppo.loss_average says otherwise.",
+        "The clipped objective that the policy descends, averaged over the update: the mean over all response tokens of a mini-batch, "
+        "where long responses count more, unless ppo.loss_average says otherwise.",
         "Small and noisy around a slightly negative value; its level says little.",
         colour="policy",
         lines=(ChartLine("loss"),),

@@ -168,7 +168,8 @@ def _begin_at(reader: RunReader, step: int) -> int:
         can = ", ".join(_from_to(at + 1, min(at + 1 + MOST_AGAIN, last)) for at in sorted({0, *kept}) if at < last)
         raise StoreError(
             f"The run {reader.run_dir.name} has no checkpoint within the {MOST_AGAIN} steps before step {step}. Steps that can be "
-            f"compared: {can}. For others, train with engine.checkpoint_every {MOST_AGAIN} or less, and keep more (engine.keep_checkpoints).",
+            f"compared: {can}. For others, train with engine.checkpoint_every {MOST_AGAIN} or less, and keep more "
+            "(engine.keep_checkpoints).",
             "absent",
         )
     return began
