@@ -18,6 +18,7 @@ from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -130,7 +131,7 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
     headline = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
     if headline is None:
         return None
-    label = GLOSSARY[headline.metric].title.lower()
+    label = _(GLOSSARY[headline.metric].title).lower()
     return {"label": label, "first": headline.first, "last": headline.last, "falls": headline.falls, "percent": headline.percent}
 
 

@@ -18,6 +18,7 @@ from rlhf_studio.analysis.evaluation.compare import prompt_means
 from rlhf_studio.analysis.evaluation.intervals import Interval, mean
 from rlhf_studio.analysis.evaluation.many import LEVEL, p_values
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import _, ngettext
 from rlhf_studio.units import score_text
 
 
@@ -109,17 +110,28 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        begin = f"Gold is highest for {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        values = {"best": titled(best), "gold": score_text(gold), "root_kl": top.root_kl}
         unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
         if not unsure:
-            return f"{begin}; no policy has a higher score and a lower gold."
-        named = f"{titled(unsure[0])} has" if len(unsure) == 1 else f"{len(unsure)} policies have"
-        return f"{begin}; {named} a higher score and a lower gold, but that may be chance."
+            none = _("Gold is highest for {best} ({gold}, √KL {root_kl:.2f}); no policy has a higher score and a lower gold.")
+            return none.format(**values)
+        return ngettext(
+            "Gold is highest for {best} ({gold}, √KL {root_kl:.2f}); {named} has a higher score and a lower gold, but that may be chance.",
+            "Gold is highest for {best} ({gold}, √KL {root_kl:.2f}); {named} have a higher score and a lower gold, but that may be chance.",
+            len(unsure),
+        ).format(named=titled(unsure[0]) if len(unsure) == 1 else _("{count} policies").format(count=len(unsure)), **values)
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
-    return (
-        f"The judge was fooled (the reward is over-optimised): from {titled(best)} to {titled(worst)} the score rises "
-        f"from {score_text(score)} to {score_text(then_score)} and gold falls from {score_text(gold)} to {score_text(then_gold)}."
+    return _(
+        "The judge was fooled (the reward is over-optimised): from {best} to {worst} the score rises from "
+        "{score} to {then_score} and gold falls from {gold} to {then_gold}."
+    ).format(
+        best=titled(best),
+        worst=titled(worst),
+        score=score_text(score),
+        then_score=score_text(then_score),
+        gold=score_text(gold),
+        then_gold=score_text(then_gold),
     )
 
 

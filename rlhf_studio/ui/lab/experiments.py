@@ -18,6 +18,7 @@ from rlhf_studio.config.io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
 from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
@@ -129,7 +130,7 @@ class Experiments:
             "common": [describe_field(name, fields[name], config.stage) for name in COMMON[config.stage]],
             "stays": _stays(type(config)) if step is not None else [],
             "suggested": {config.steps_setting: (step or 0) + config.planned_steps} if short else {},
-            "titles": {name: info.title for name, info in fields.items() if "." in name},
+            "titles": {name: _(info.title or "") for name, info in fields.items() if "." in name},
             "known": known_settings(reader),
             "most_runs": MOST_RUNS,
         }

@@ -175,7 +175,7 @@ const MOST_IN_GRID = 8; // people whose agreement fits beside the other pictures
 
 /** What a number of Krippendorff's alpha means, by the usual limits. */
 const wordFor = (alpha) =>
-  alpha >= 0.8 ? "good" : alpha >= 0.67 ? "fair" : alpha > 0 ? "weak" : t("no better than chance");
+  alpha >= 0.8 ? t("good") : alpha >= 0.67 ? t("fair") : alpha > 0 ? t("weak") : t("no better than chance");
 
 function agreementOf({ items, alpha, same, cohen }) {
   if (!items) return panel(t("Agreement"), el("p", { class: "rs-help" }, NONE_YET));

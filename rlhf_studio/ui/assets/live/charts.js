@@ -174,7 +174,7 @@ class ChartCard {
       if (y < top + EDGE || y > bottom - EDGE) return null;
       const upper = edge === this.usual.high;
       const over = upper ? y - WORD >= top : y + WORD > bottom;
-      const text = `usual ${upper ? "to" : "from"} ${plain(edge)}`;
+      const text = upper ? t("usual to {edge}", { edge: plain(edge) }) : t("usual from {edge}", { edge: plain(edge) });
       return el("span", { class: over ? "rs-over" : null, style: { top: `${y}px`, right } }, text);
     });
     return void fill(this.edges, words);
@@ -253,7 +253,10 @@ class ChartCard {
       (entry) => `${entry.title} ${written(entry, this.grid.store.at(entry.line.metric, now))}`,
     );
     const said = { valuemin: steps[0] ?? 0, valuemax: steps.at(-1) ?? 0, valuenow: now };
-    for (const [name, value] of Object.entries({ ...said, valuetext: `step ${now}: ${values.join(", ")}` }))
+    for (const [name, value] of Object.entries({
+      ...said,
+      valuetext: `${t("step {step}", { step: now })}: ${values.join(", ")}`,
+    }))
       this.frame.setAttribute(`aria-${name}`, value);
     this.frame.setAttribute("role", "slider"); // only now: before, there is nothing to go along
     this.frame.tabIndex = 0;
@@ -457,6 +460,8 @@ export class ChartGrid {
   flagText(step) {
     const elapsed = this.store.at("time/elapsed", step);
     const marks = this.marks.filter((mark) => mark.step === step).map((mark) => mark.text);
-    return [`step ${step}`, elapsed === null ? null : duration(elapsed), ...marks].filter(Boolean).join(" · ");
+    return [t("step {step}", { step }), elapsed === null ? null : duration(elapsed), ...marks]
+      .filter(Boolean)
+      .join(" · ");
   }
 }

@@ -156,7 +156,8 @@ export class LearnedPanel {
   }
 }
 
-const steps = ([first, last]) => (first === last ? `step ${first}` : `steps ${first} to ${last}`);
+const steps = ([first, last]) =>
+  first === last ? t("step {step}", { step: first }) : t("steps {first} to {last}", { first, last });
 const share = (part, all) => `${((100 * part) / Math.max(1, all)).toFixed(0)}%`;
 
 /** How many times as frequent, as a logarithm; one response more on each side, so that none is not infinitely rare. */
@@ -185,7 +186,7 @@ function ending(text) {
   return end.includes(" ") ? end.slice(end.indexOf(" ") + 1) : end;
 }
 
-const chance = (value) => (value > 0 && value < 0.005 ? "under 1\u202f%" : percent(value, 0));
+const chance = (value) => (value > 0 && value < 0.005 ? t("under 1\u202f%") : percent(value, 0));
 
 function shifts(title, all) {
   const list = clearest(all);

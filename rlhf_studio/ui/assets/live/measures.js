@@ -53,7 +53,7 @@ function histogram({ edges, chosen, rejected }) {
   const tallest = Math.max(0, ...chosen, ...rejected);
   if (!tallest) return null;
   const [low, high] = [edges[0], edges.at(-1)];
-  const axes = { x_range: [low, high], y_range: [0, tallest], x: "score, points", y: "pairs" };
+  const axes = { x_range: [low, high], y_range: [0, tallest], x: t("score, points"), y: t("pairs") };
   const { node, x, y } = frame(
     axes,
     WIDTH,

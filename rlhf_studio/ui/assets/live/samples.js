@@ -231,9 +231,10 @@ export class StepPicker {
       {
         type: "button",
         class: "rs-live-button",
-        "data-tip":
+        "data-tip": t(
           "Follow the newest step. The samples stay still while the pointer or the focus is on them, and when you " +
-          "choose a step, a response or a token.",
+            "choose a step, a response or a token.",
+        ),
         onclick: () => this.onchoose(null),
       },
       el("i", { "aria-hidden": "true" }),
@@ -283,7 +284,7 @@ export class StepPicker {
     this.slider.max = String(Math.max(0, this.count - 1));
     if (shown !== null) {
       this.slider.value = String(this.indexOf(shown));
-      this.slider.setAttribute("aria-valuetext", `step ${shown}`);
+      this.slider.setAttribute("aria-valuetext", t("step {step}", { step: shown }));
     }
     show(this.node, this.count > 0);
     setText(this.title, shown === null ? t("Samples") : t("Samples of step {shown}", { shown }));

@@ -23,7 +23,7 @@ export class Waiting {
   /** How long it has taken, and how long it usually takes until the first step begins. */
   tick(now) {
     if (this.since === null || this.node.hidden) return;
-    const usual = this.usual && !this.running ? `, usually ${duration(this.usual)} here` : "";
+    const usual = this.usual && !this.running ? t(", usually {time} here", { time: duration(this.usual) }) : "";
     setText(this.times, `${duration(now - this.since)}${usual}`);
   }
 

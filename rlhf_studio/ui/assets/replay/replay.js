@@ -296,7 +296,7 @@ class ReplayPlayer {
     this.shown = reached;
     const step = steps[reached];
     setText(this.step, t("step {step} of {of}", { step, of: of || steps.at(-1) }));
-    this.range.setAttribute("aria-valuetext", `Step ${step}: ${this.curves.words(reached)}`);
+    this.range.setAttribute("aria-valuetext", `${t("Step {step}", { step })}: ${this.curves.words(reached)}`);
     this.curves.reach(reached);
     this.answer?.show(step);
     const now = this.places.findLastIndex((place) => place <= reached);

@@ -179,7 +179,7 @@ export const COLUMNS = [
   {
     key: "score",
     title: t("Score"),
-    titleOfSeveral: "Result",
+    titleOfSeveral: t("Result"),
     term: "objective/scores",
     tip: ENDS,
     first: -1,

@@ -107,7 +107,7 @@ export class Forms {
       body: [
         labelled(t("Begin at"), where, t("From a checkpoint, model, data and seed stay as they are.")),
         changes.node,
-        labelled("Name (optional)", name),
+        labelled(t("Name (optional)"), name),
       ],
       submit: () => {
         const how = at() === null ? "variation" : "fork";
@@ -166,7 +166,7 @@ export class Forms {
         el("p", { class: "rs-help" }, t("Each run begins at the beginning, with this run's settings but for these.")),
         ...axes.map((axis) => axis.node),
         count,
-        labelled("Name (optional)", name),
+        labelled(t("Name (optional)"), name),
         settingNames(reply.titles),
       ],
       submit: async () => {

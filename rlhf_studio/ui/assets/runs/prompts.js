@@ -110,7 +110,12 @@ export class Prompts {
         },
         answerText(said, this.choice.quantity, scale),
       ),
-      answerNumbers([`step ${answer.step}`, ["score", answer.score], ["gold", answer.gold], ["KL", answer.kl]]),
+      answerNumbers([
+        t("step {step}", { step: answer.step }),
+        [t("score"), answer.score],
+        [t("gold"), answer.gold],
+        ["KL", answer.kl],
+      ]),
     );
   }
 }

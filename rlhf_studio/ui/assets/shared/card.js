@@ -214,7 +214,7 @@ function alternative(row, text, chosen) {
   const classes = [chosen && "rs-chosen", row.beyond && "rs-beyond"].filter(Boolean).join(" ");
   return el(
     "li",
-    { class: classes || null, "data-tip": chosen ? "The token that stands here." : null },
+    { class: classes || null, "data-tip": chosen ? t("The token that stands here.") : null },
     el("i", { style: { "--w": `${Math.max(share > 0 ? 1 : 0, 100 * share).toFixed(1)}%` } }),
     el("span", { class: "rs-alternative-text rs-cut" }, tokenContent(text)),
     el("span", { class: "rs-alternative-share" }, chance(share)),

@@ -180,7 +180,7 @@ export class TokenView {
         : [
             el(
               "span",
-              { class: "rs-chip", "data-tip": "The response hit the length limit before its stop token." },
+              { class: "rs-chip", "data-tip": t("The response hit the length limit before its stop token.") },
               t("cut at the limit"),
             ),
           ];

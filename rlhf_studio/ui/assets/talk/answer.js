@@ -11,7 +11,7 @@ const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 class GrowingTokens extends TokenView {
   constructor(onpick, name) {
     super(onpick, (index) => this.hover(index));
-    this.list.setAttribute("aria-label", `Tokens of ${name}`);
+    this.list.setAttribute("aria-label", t("Tokens of {name}", { name }));
     const arrays = Object.fromEntries(ARRAYS.map((array) => [array, []]));
     this.tokens = { prompt_pieces: [], response_ids: [], response_pieces: [], arrays };
     this.set({ prompt: "", stopped: false, tokens: this.tokens });
@@ -252,7 +252,7 @@ function likeliest(title, top, own, piece, share) {
     const classes = [id === own && "rs-chosen", beyond && "rs-beyond"].filter(Boolean).join(" ");
     return el(
       "li",
-      { class: classes || null, "data-tip": id === own ? "The token that was written." : null },
+      { class: classes || null, "data-tip": id === own ? t("The token that was written.") : null },
       el("i", { style: { "--w": `${(100 * likely).toFixed(1)}%` } }),
       el("span", { class: "rs-alternative-text rs-cut" }, tokenContent(text)),
       el("span", { class: "rs-alternative-share" }, chance(likely)),

@@ -1,4 +1,6 @@
 // Which blocks of a lesson stand together on a slide: as many as fit, pictures beside them, code over the whole width.
+import { t } from "../../shared/language.js";
+
 const [LINE, MARGINS, LETTER] = [26, 112, 8.2]; // pixels: of a line, around a slide and its bar, of a letter
 const GAP = 0.6; // lines between two blocks
 const [DRAWN, BUTTONS, FORMULA, ROW, CODE_LINE] = [12, 2.6, 2.2, 1.5, 0.85]; // in lines
@@ -34,7 +36,10 @@ function height(node, question, room) {
 }
 
 const lettersOf = (pieces) =>
-  pieces.reduce((sum, one) => sum + (typeof one === "string" ? one.length : lettersOf(one.content || ["a number"])), 0);
+  pieces.reduce(
+    (sum, one) => sum + (typeof one === "string" ? one.length : lettersOf(one.content || [t("a number")])),
+    0,
+  );
 
 /** The slides of a lesson: each with its scene, its blocks, the results `drawn` beside them, and its questions. */
 export function slidesOf(article, scenes) {
