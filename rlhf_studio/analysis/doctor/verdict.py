@@ -78,7 +78,8 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
     """The verdict on a run by the rules of its stage."""
     run = checked.run
     if not len(run.steps):
-        return Verdict("too early", *map(_, rules.without_steps), failure(run))
+        sentence, reason = rules.without_steps
+        return Verdict("too early", _(sentence), _(reason), failure(run))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         kinds = rules.at_each_step(checked)
         differing = np.flatnonzero(kinds != kinds[-1])
