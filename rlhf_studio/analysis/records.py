@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rlhf_studio.language import _
+
 Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
@@ -74,8 +76,8 @@ class Finding:
     def when(self) -> str:
         """Since when, or until when, in words."""
         if self.until is not None:
-            return f"steps {max(1, self.since)} to {self.until}, not since"
-        return f"since step {self.since}" if self.since else "from the beginning"
+            return _("steps {first} to {last}, not since").format(first=max(1, self.since), last=self.until)
+        return _("since step {step}").format(step=self.since) if self.since else _("from the beginning")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class NotChecked:
 
     @property
     def sentence(self) -> str:
-        return f"{self.cause}: {'; '.join(self.titles)}."
+        return _("{cause}: {titles}.").format(cause=self.cause, titles=_("; ").join(self.titles))
 
 
 @dataclass(frozen=True)

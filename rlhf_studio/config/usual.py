@@ -9,6 +9,7 @@ from typing import TypeVar, overload
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, SupervisedConfig, TrainingConfig, fitting
 from rlhf_studio.config.recipes import Recipe, list_recipes
+from rlhf_studio.language import _
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ def usual_rate(config: StageConfig, weights: int | None, examples: int | None = 
         return None
     recipe = recipe_of(config)
     if recipe and recipe.lora.enabled == config.lora.enabled and recipe.model.policy == config.model.policy:
-        return Usual(optimisation(recipe)[1].learning_rate, "the recipe's")
+        return Usual(optimisation(recipe)[1].learning_rate, _("the recipe's"))
     if not weights:
         return None
     learner = fitting.Learner(weights, config.lora.enabled, bool(getattr(config.model, "fresh", False)))
     fitted = fitting.learning_rate(config.stage, learner, examples)
-    return Usual(fitted.value, f"what fits {fitted.why}")
+    return Usual(fitted.value, _("what fits {why}").format(why=fitted.why))
 
 
 def other_rate(

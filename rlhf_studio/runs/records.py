@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rlhf_studio.language import N_
 from rlhf_studio.runs.visitors.starters import Starter
 
 State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
@@ -34,7 +35,7 @@ TOKEN_QUANTITIES = (
     "returns",
     "deltas",  # TD errors: r_t + gamma * V_{t+1} - V_t
     "entropy",
-    "ratio",  # exp(new_logprobs - logprobs)
+    "ratio",  # exp(new_logprobs - logprobs); of the whole response where clipping limits that
     "clipped",  # 1.0 where clipping decided the last pass: the ratio is beyond the range on the side that the advantage asks for
 )
 
@@ -516,20 +517,23 @@ class Phase:
 PHASES = {
     phase.name: phase
     for phase in (
-        Phase("rollout", "sampling", ("logprobs", "entropy", "values"), "its responses are written; their scores come next"),
-        Phase("score", "scoring", (), "its responses are scored; the reference's probabilities come next"),
+        Phase("rollout", N_("sampling"), ("logprobs", "entropy", "values"), N_("its responses are written; their scores come next")),
+        Phase("score", N_("scoring"), (), N_("its responses are scored; the reference's probabilities come next")),
         Phase(
-            "reference", "the reference pass", ("ref_logprobs", "kl"), "its responses are compared with the reference; advantages come next"
+            "reference",
+            N_("the reference pass"),
+            ("ref_logprobs", "kl"),
+            N_("its responses are compared with the reference; advantages come next"),
         ),
         Phase(
             "advantages",
-            "the advantages",
+            N_("the advantages"),
             ("rewards", "deltas", "advantages", "whitened_advantages", "returns"),
-            "its advantages are computed; the update comes next",
+            N_("its advantages are computed; the update comes next"),
             timed=False,
         ),
-        Phase("update", "the update", ("new_logprobs", "ratio", "clipped"), "its update is done; the step is recorded next"),
-        Phase("record", "recording"),
+        Phase("update", N_("the update"), ("new_logprobs", "ratio", "clipped"), N_("its update is done; the step is recorded next")),
+        Phase("record", N_("recording")),
     )
 }
 """The parts of a step, in their order. After the last one the step is done."""

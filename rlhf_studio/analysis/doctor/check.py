@@ -51,7 +51,7 @@ class Check:
     Attributes:
         name: stable and short.
         family: the file that it is in, in words.
-        title: what is wrong, in a few words.
+        title: what is wrong, in a few words. This and the next three are in English; :func:`finding` translates them.
         rule: the threshold in words and figures.
         cause: where this usually comes from.
         advice: what to do.
@@ -128,13 +128,14 @@ def finding(run: RecordedRun, registered: Check, course: Course) -> Finding | No
     )
 
 
-def metric_evidence(run: RecordedRun, metric: str, words: str, digits: int = 3) -> Callable[[int, int], list[Evidence]]:
-    """Evidence from one metric: its values at the finding's first and last step. ``words`` has one ``{}`` for the value."""
+def metric_evidence(run: RecordedRun, metric: str, words: str, **others: str) -> Callable[[int, int], list[Evidence]]:
+    """Evidence from one metric: its values at the finding's first and last step. ``words`` has one ``{}`` for the value, and slots for the
+    ``others``."""
 
     def evidence(since: int, last: int) -> list[Evidence]:
         column = run.column(metric)
         indices = [since] if since == last else [since, last]
-        return [Evidence(words.format(figure(column[at], digits)), step=int(run.steps[at]), metric=metric) for at in indices]
+        return [Evidence(words.format(figure(column[at]), **others), step=int(run.steps[at]), metric=metric) for at in indices]
 
     return evidence
 

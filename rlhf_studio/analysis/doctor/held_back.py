@@ -14,6 +14,7 @@ from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
+from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config.fitting import warm_up
 from rlhf_studio.config.usual import usual_rate
@@ -44,9 +45,10 @@ class Hindrance:
     check: str = ""
 
     def __str__(self) -> str:
-        values = " and ".join(f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items())
-        said = _("What holds it back: {why}; {values} is better.") if values else _("What holds it back: {why}.")
-        return said.format(why=self.why, values=values)
+        values = [f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items()]
+        if not values:
+            return _("What holds it back: {why}.").format(why=self.why)
+        return _("What holds it back: {why}; {values} is better.").format(why=self.why, values=joined(values))
 
 
 def held_back(run: RunData, series: ScoreSeries, findings: list[Finding]) -> Hindrance | None:
@@ -67,28 +69,22 @@ def _skipped(run: RunData) -> Iterator[Hindrance]:
     """The ratio threshold left out what was to be learned: the steps are too large for the responses that they learn from."""
     steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
     if len(steps) > OFTEN_SKIPPED * len(run.steps):
-        why = _("minibatches of {steps} of {steps2} steps were skipped, because the policy moved too far within a step").format(
-            steps=len(steps), steps2=len(run.steps)
-        )
-        yield Hindrance(why, calmer(run))
+        why = _("minibatches of {count} of {steps} steps were skipped, because the policy moved too far within a step")
+        yield Hindrance(why.format(count=len(steps), steps=len(run.steps)), calmer(run))
 
 
 def _warming_up(run: RunData) -> Iterator[Hindrance]:
     ppo, step = run.in_force.ppo, int(run.steps[-1])
     if ppo.warmup_steps >= max(step, 2):
-        why = _("the warm-up lasts until step {warmup_steps}, so that no step had the whole learning rate yet").format(
-            warmup_steps=ppo.warmup_steps
-        )
+        why = _("the warm-up lasts until step {step}, so that no step had the whole learning rate yet").format(step=ppo.warmup_steps)
         yield Hindrance(why, {"ppo.warmup_steps": warm_up(run.total_steps or step).value})
 
 
 def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     usual, rate = usual_rate(run.in_force, run.weights), run.in_force.ppo.learning_rate
     if usual and rate < FAR_BELOW * usual.rate:
-        why = _("the learning rate {rate:g} is {rate2:.2g} times smaller than {whose}").format(
-            rate=rate, rate2=usual.rate / rate, whose=usual.whose
-        )
-        yield Hindrance(why, {"ppo.learning_rate": usual.rate})
+        why = _("the learning rate {rate:g} is {times:.2g} times smaller than {whose}")
+        yield Hindrance(why.format(rate=rate, times=usual.rate / rate, whose=usual.whose), {"ppo.learning_rate": usual.rate})
 
 
 def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
@@ -103,12 +99,13 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     if len(prices) and spread > 0 and prices[-1] > spread:
         price = float(prices[-1])
         why = _(
-            "with a KL coefficient of {price:g} and scores that spread by {spread}, a rise of {rise} is the most that pays, "
-            "at a KL of {kl} nats"
+            "with a KL coefficient of {price:g} and scores that spread by {spread}, a rise of {rise} is the most that "
+            "pays, at a KL of {kl} nats"
         )
-        rise, kl = figure(spread**2 / price, 2), figure(spread**2 / (2 * price**2), 2)
-        why = why.format(price=price, spread=figure(spread, 2), rise=rise, kl=kl)
-        yield Hindrance(why, {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))})
+        figures = {"rise": figure(spread**2 / price, 2), "kl": figure(spread**2 / (2 * price**2), 2)}
+        yield Hindrance(
+            why.format(price=price, spread=figure(spread, 2), **figures), {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))}
+        )
 
 
 def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
@@ -122,7 +119,5 @@ def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     while size < needed:
         size *= 2
     if size >= 2 * ppo.batch_size and size <= LARGEST_BATCH:
-        why = _("{batch_size} responses a step are few beside the noise: {steps} steps of them hide a rise of {MATTERS:g} spreads").format(
-            batch_size=ppo.batch_size, steps=steps, MATTERS=MATTERS
-        )
-        yield Hindrance(why, {"ppo.batch_size": size})
+        why = _("{count} responses a step are few beside the noise: {steps} steps of them hide a rise of {spreads:g} spreads")
+        yield Hindrance(why.format(count=ppo.batch_size, steps=steps, spreads=MATTERS), {"ppo.batch_size": size})

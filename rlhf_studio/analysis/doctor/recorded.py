@@ -10,16 +10,9 @@ import numpy as np
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, last_early_step, unstable
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, Origin, StoredEvent
-
-BROKE_OFF = {
-    "failed": N_("failed after {step}"),
-    "stopped": N_("was stopped after {step}"),
-    "interrupted": N_("was interrupted after {step}"),
-    "finished": N_("was finished after {step}"),
-}
 
 
 @dataclass(frozen=True)
@@ -79,8 +72,19 @@ class RecordedRun:
         """How and when a run ended that is not over, such as "was stopped after step 30 of 60"; empty for all others."""
         if not self.ended or self.over or not len(self.steps):
             return ""
-        at = _("step {step:,} of {total:,}") if self.total_steps else _("step {step:,}")
-        return _(BROKE_OFF[self.state]).format(step=at.format(step=int(self.steps[-1]), total=self.total_steps))
+        if self.total_steps:
+            words = {
+                "failed": _("failed after step {step:,} of {total:,}"),
+                "stopped": _("was stopped after step {step:,} of {total:,}"),
+                "interrupted": _("was interrupted after step {step:,} of {total:,}"),
+            }
+        else:
+            words = {
+                "failed": _("failed after step {step:,}"),
+                "stopped": _("was stopped after step {step:,}"),
+                "interrupted": _("was interrupted after step {step:,}"),
+            }
+        return words[self.state].format(step=int(self.steps[-1]), total=self.total_steps)
 
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""

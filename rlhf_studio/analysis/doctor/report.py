@@ -7,8 +7,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+from unicodedata import east_asian_width
 
+from rlhf_studio.analysis.doctor.wording import level_word
 from rlhf_studio.analysis.records import Diagnosis, Evidence, Finding
+from rlhf_studio.language import _
 
 
 def diagnosis_values(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -23,34 +26,44 @@ def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] 
     """
     verdict = diagnosis.verdict
     lines = [
-        f"verdict      {verdict.kind}, since step {verdict.since}",
-        f"             {verdict.sentence}",
-        *([f"             {verdict.in_counts}"] if verdict.in_counts else []),
-        f"why          {verdict.reason}",
+        _beside(_("verdict"), _("{kind}, since step {step}").format(kind=_(verdict.kind), step=verdict.since)),
+        _beside("", verdict.sentence),
+        *([_beside("", verdict.in_counts)] if verdict.in_counts else []),
+        _beside(_("why"), verdict.reason),
     ]
-    lines += [f"note         {note}" for note in verdict.notes]
+    lines += [_beside(_("note"), note) for note in verdict.notes]
     for group in verdict.not_checked:
-        lines += [f"not checked  {group.cause}:", *(f"             - {title}" for title in group.titles)]
-    lines += ["", "Nothing was found." if not diagnosis.findings else f"{len(diagnosis.findings)} found, the gravest first:"]
+        lines += [
+            _beside(_("not checked"), _("{cause}:").format(cause=group.cause)),
+            *(_beside("", f"- {title}") for title in group.titles),
+        ]
+    count = len(diagnosis.findings)
+    lines += ["", _("{count} found, the gravest first:").format(count=count) if count else _("Nothing was found.")]
     for finding in diagnosis.findings:
         lines += ["", *_finding_lines(finding, folder, saved)]
     return "\n".join(lines)
 
 
 def _finding_lines(finding: Finding, folder: str, saved: Sequence[int]) -> list[str]:
-    lines = [f"{finding.level:12} {finding.title} ({finding.check}, {finding.when})", f"  rule       {finding.threshold}"]
-    lines += [f"  see        {_where(evidence)}{evidence.text}" for evidence in finding.evidence]
-    lines += [f"  cause      {finding.cause}", f"  do         {finding.advice}"]
+    title = _("{title} ({check}, {when})").format(title=finding.title, check=finding.check, when=finding.when)
+    lines = [_beside(level_word(finding.level), title), _beside(_("  rule"), finding.threshold)]
+    lines += [_beside(_("  see"), f"{_where(evidence)}{evidence.text}") for evidence in finding.evidence]
+    lines += [_beside(_("  cause"), finding.cause), _beside(_("  do"), finding.advice)]
     if finding.changes:
-        lines.append(f"  try        {_command(finding, folder, saved)}")
+        lines.append(_beside(_("  try"), _command(finding, folder, saved)))
     return lines
+
+
+def _beside(name: str, text: str) -> str:
+    """A name and a text in two columns; Chinese signs are two columns wide."""
+    return f"{name}{' ' * (12 - sum(2 if east_asian_width(sign) in 'WF' else 1 for sign in name))} {text}"
 
 
 def _command(finding: Finding, folder: str, saved: Sequence[int]) -> str:
     """The command that tries a remedy: from the newest checkpoint before the trouble, else from the beginning."""
     settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in finding.changes.items())
     if not folder:
-        return f"{settings}, in a run of your own"
+        return _("{settings}, in a run of your own").format(settings=settings)
     step = max((step for step in saved if 0 < step <= (finding.fork_step or 0)), default=None)
     at = "" if step is None else f" --at {step}"
     return f"python -m rlhf_studio fork {shlex.quote(folder)}{at} {settings}"
@@ -62,5 +75,6 @@ def _written(value: Any) -> str:
 
 
 def _where(evidence: Evidence) -> str:
-    parts = [f"{name} {value}" for name, value in (("step", evidence.step), ("response", evidence.sample)) if value is not None]
-    return f"{', '.join(parts)}: " if parts else ""
+    parts = [] if evidence.step is None else [_("step {step}").format(step=evidence.step)]
+    parts += [] if evidence.sample is None else [_("response {response}").format(response=evidence.sample)]
+    return _("{places}: ").format(places=_(", ").join(parts)) if parts else ""

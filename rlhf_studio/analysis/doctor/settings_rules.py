@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
+from rlhf_studio.analysis.doctor.wording import level_word
 from rlhf_studio.analysis.records import OF_SETTINGS, Evidence, Finding, Level
 from rlhf_studio.config import DataConfig, RunConfig, SupervisedConfig, fitting
 from rlhf_studio.config.fitting import Known
@@ -31,14 +32,19 @@ def settings_finding(
 
 
 def learning_rate(
-    config: RunConfig | SupervisedConfig, known: Known, highest: float, *, too_high: str, more: str = ""
+    config: RunConfig | SupervisedConfig, known: Known, highest: float, *, too_high: str, or_less: bool = False
 ) -> Iterator[Finding]:
-    """A rate far from the usual one. ``too_high`` says what such a rate does; ``more`` stands behind the rate that is advised."""
+    """A rate far from the usual one. ``too_high`` says what such a rate does; ``or_less``: less than the rate that is advised may do."""
     usual = usual_rate(config, known.weights, known.examples) or Usual(highest, _("the highest usual rate"), binding=False)
     section, settings = optimisation(config)
     too_low = _("In so few steps so small a rate changes hardly anything.")
-    name = f"{section}.learning_rate"
-    yield from _far_off(_("Learning rate"), name, settings.learning_rate, usual, too_high=too_high, too_low=too_low, more=more)
+    rate, advice = (
+        _Rate("learning-rate", _("Learning rate"), f"{section}.learning_rate", settings.learning_rate),
+        _("Use {rate:g}, and change it by factors of 2 or 3 from there."),
+    )
+    if or_less:
+        advice = _("Use {rate:g} or less, and change it by factors of 2 or 3 from there.")
+    yield from _far_off(rate, usual, too_high=too_high, too_low=too_low, advice=advice)
 
 
 def critic_rate(config: RunConfig, width: int | None) -> Iterator[Finding]:
@@ -48,39 +54,48 @@ def critic_rate(config: RunConfig, width: int | None) -> Iterator[Finding]:
     if recipe and recipe.ppo.has_critic and (recipe.model.policy, recipe.critic.kind) == (config.model.policy, config.critic.kind):
         usual.append(Usual(_critic_rate(recipe), _("the recipe's")))
     if width and config.critic.kind == "shared":
-        usual.append(Usual(fitting.critic_learning_rate(width).value, _("what fits a width of {width:,}").format(width=width)))
+        fitted = fitting.critic_learning_rate(width)
+        usual.append(Usual(fitted.value, _("what fits {why}").format(why=fitted.why)))
     if not config.ppo.has_critic or not usual:
         return
     rate = _critic_rate(config)
     nearest = min(usual, key=lambda one: abs(log(rate / one.rate)))
     too_high = _("The critic's guesses then jump from step to step, and the advantages with them.")
     too_low = _("The critic then learns hardly anything, so that the advantages stay as noisy as the scores.")
-    yield from _far_off(_("Critic learning rate"), "ppo.critic_learning_rate", rate, nearest, too_high=too_high, too_low=too_low)
+    advice = _("Use {rate:g}, and change it by factors of 2 or 3 from there.")
+    critic = _Rate("critic-learning-rate", _("Critic learning rate"), "ppo.critic_learning_rate", rate)
+    yield from _far_off(critic, nearest, too_high=too_high, too_low=too_low, advice=advice)
 
 
 def _critic_rate(config: RunConfig) -> float:
     return config.ppo.critic_learning_rate or config.ppo.learning_rate
 
 
-def _far_off(what: str, name: str, rate: float, usual: Usual, *, too_high: str, too_low: str, more: str = "") -> Iterator[Finding]:
-    """A rate far from the usual one; ``what`` it is called, and ``name`` its setting."""
-    factor, check = rate / usual.rate, what.lower().replace(" ", "-")
-    changes, setting = {name: usual.rate}, f"{name} {rate:g}"
+class _Rate(NamedTuple):
+    """A learning rate: the name of its check, what it is called, its setting, and its value."""
+
+    check: str
+    title: str
+    setting: str
+    value: float
+
+
+def _far_off(rate: _Rate, usual: Usual, *, too_high: str, too_low: str, advice: str) -> Iterator[Finding]:
+    """A rate far from the usual one; ``advice`` has the slot ``rate``."""
+    factor, whose = rate.value / usual.rate, {"rate": rate.value, "what": rate.title, "whose": usual.whose, "usual": usual.rate}
+    changes, setting = {rate.setting: usual.rate}, f"{rate.setting} {rate.value:g}"
     level = next((level for least, level in ABOVE if factor * AS_GOOD >= least), None)
     if level is not None and (usual.binding or level != "note"):
-        title = _("{what} {rate:g} is {factor} {whose}").format(what=what, rate=rate, factor=_times(factor), whose=usual.whose)
-        rule = _("at least {join} {whose} ({rate:g})").format(
-            join=", ".join(_("{least:g} times ({grave})").format(least=least, grave=_(grave)) for least, grave in reversed(ABOVE)),
-            whose=usual.whose,
-            rate=usual.rate,
-        )
+        title = _("{what} {rate:g} is {times} {whose}").format(times=_times(factor), **whose)
+        limits = [_("{times:g} times ({level})").format(times=least, level=level_word(grave)) for least, grave in reversed(ABOVE)]
+        rule = _("at least {limits} {whose} ({usual:g})").format(limits=_(", ").join(limits), **whose)
         cause = _("It may learn faster, and may break the run.") if level == "note" else too_high
-        advice = _("Use {rate:g}{more}, and change it by factors of 2 or 3 from there.").format(rate=usual.rate, more=more)
-        yield settings_finding(check, level, title, rule, cause, advice, changes, setting=setting)
+        yield settings_finding(rate.check, level, title, rule, cause, advice.format(rate=usual.rate), changes, setting=setting)
     elif usual.binding and factor <= BELOW:
-        title = _("{what} {rate:g} is {factor:,.0f} times below {whose}").format(what=what, rate=rate, factor=1 / factor, whose=usual.whose)
-        rule = _("below {BELOW:g} times {whose} ({rate:g})").format(BELOW=BELOW, whose=usual.whose, rate=usual.rate)
-        yield settings_finding(check, "warning", title, rule, too_low, _("Use {rate:g}.").format(rate=usual.rate), changes, setting=setting)
+        title = _("{what} {rate:g} is {times:,.0f} times below {whose}").format(times=1 / factor, **whose)
+        rule = _("below {share:g} times {whose} ({usual:g})").format(share=BELOW, **whose)
+        advice = _("Use {rate:g}.").format(rate=usual.rate)
+        yield settings_finding(rate.check, "warning", title, rule, too_low, advice, changes, setting=setting)
 
 
 def chat_template(config: RunConfig | SupervisedConfig, known: Known) -> Iterator[Finding]:
@@ -102,29 +117,24 @@ def warm_up(config: RunConfig | SupervisedConfig, steps: int) -> Iterator[Findin
     section, settings = optimisation(config)
     if settings.warmup_steps >= steps:
         name = f"{section}.warmup_steps"
-        title, setting = (
-            _("The warm-up is as long as the run"),
-            _("{name} {warmup_steps}, of {steps:,} steps").format(name=name, warmup_steps=settings.warmup_steps, steps=steps),
-        )
+        title, setting = _("The warm-up is as long as the run"), _("{setting}, of {steps:,} steps")
+        setting = setting.format(setting=f"{name} {settings.warmup_steps}", steps=steps)
         rule, cause = _("warm-up steps at least as many as steps"), _("The learning rate never reaches its full value.")
         better = fitting.warm_up(steps)
         advice = _("Use {value}: {why}.").format(value=better.value, why=better.why)
         yield settings_finding("warm-up", "warning", title, rule, cause, advice, {name: better.value}, setting=setting)
 
 
-def gradient_clip(config: RunConfig | SupervisedConfig, highest_rate: float, learner: str) -> Iterator[Finding]:
-    """No gradient clip with a learning rate above the highest usual one; ``learner`` names the model that would be damaged."""
+def gradient_clip(config: RunConfig | SupervisedConfig, highest_rate: float, cause: str) -> Iterator[Finding]:
+    """No gradient clip with a learning rate above the highest usual one; ``cause`` says what would be damaged."""
     section, settings = optimisation(config)
     if settings.max_grad_norm == 0 and settings.learning_rate > highest_rate:
         name = f"{section}.max_grad_norm"
-        title, rule = (
-            _("No gradient clip with a high learning rate"),
-            _("gradient clip 0 and a learning rate above {highest_rate:g}").format(highest_rate=highest_rate),
-        )
-        cause = _("A single odd batch can then throw the {learner} far off.").format(learner=learner)
-        yield settings_finding("gradient-clip", "warning", title, rule, cause, "Use 1.", {name: 1.0}, setting=f"{name} 0")
+        title, rule = _("No gradient clip with a high learning rate"), _("gradient clip 0 and a learning rate above {rate:g}")
+        rule, changes = rule.format(rate=highest_rate), {name: 1.0}
+        yield settings_finding("gradient-clip", "warning", title, rule, cause, _("Use 1."), changes, setting=f"{name} 0")
 
 
 def _times(factor: float) -> str:
     """4500.0 -> "4,500 times", 2.5 -> "2.5 times"."""
-    return _("{factor:,.0f} times").format(factor=factor) if factor >= 10 else _("{factor:.2g} times").format(factor=factor)
+    return _("{factor} times").format(factor=f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}")

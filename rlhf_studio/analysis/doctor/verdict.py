@@ -15,6 +15,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
+from rlhf_studio.analysis.doctor.wording import as_sentence, lowered
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, NotChecked, Verdict, VerdictKind
 from rlhf_studio.language import N_, _
 
@@ -61,7 +62,7 @@ class VerdictRules:
         in_counts: the sentence in counts of answers, where a stage has one.
         changes: settings that the next run should try.
         when_over: instead of a kind, when the run is over.
-        without_steps: sentence and reason of a run that has no step.
+        without_steps: sentence and reason of a run that has no step, in English.
     """
 
     kinds: tuple[VerdictKind, ...]
@@ -78,8 +79,7 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
     """The verdict on a run by the rules of its stage."""
     run = checked.run
     if not len(run.steps):
-        sentence, reason = rules.without_steps
-        return Verdict("too early", _(sentence), _(reason), failure(run))
+        return Verdict("too early", _(rules.without_steps[0]), _(rules.without_steps[1]), failure(run))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         kinds = rules.at_each_step(checked)
         differing = np.flatnonzero(kinds != kinds[-1])
@@ -99,11 +99,6 @@ def _not_checked(checked: Checked[Any]) -> list[NotChecked]:
     missing = [name for name in own if name not in checked.courses and name not in AGAINST_SETTINGS]
     by_cause = {_("Numbers not recorded"): missing, _("Settings not all known"): [name for name in own if name in AGAINST_SETTINGS]}
     return [NotChecked(cause, [lowered(_(CHECKS[name].title)) for name in names]) for cause, names in by_cause.items() if names]
-
-
-def lowered(title: str) -> str:
-    """A title for the middle of a sentence."""
-    return title[0].lower() + title[1:]
 
 
 def failure(run: RecordedRun) -> list[str]:

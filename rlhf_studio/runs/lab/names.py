@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlhf_studio.config.io import walk_fields
@@ -13,9 +13,14 @@ MOST_CHANGES = 3
 _TITLES = {name: field.title or name for name, field in walk_fields()}
 
 
-def changes_in_words(changes: Mapping[str, Any]) -> str:
-    """Settings by dotted name with their values, in the form's words: ``KL coefficient 0.05, Seed 1``."""
-    return ", ".join(f"{_TITLES.get(setting, setting.rsplit('.', 1)[-1])} {_value(value)}" for setting, value in changes.items())
+def changes_in_words(changes: Mapping[str, Any], say: Callable[[str], str] = str) -> str:
+    """Settings by dotted name with their values, in the form's words: ``KL coefficient 0.05, Seed 1``.
+
+    A name that is stored stays English; ``say`` translates what is only shown.
+    """
+    return say(", ").join(
+        f"{say(_TITLES.get(setting, setting.rsplit('.', 1)[-1]))} {say(_value(value))}" for setting, value in changes.items()
+    )
 
 
 def _value(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.changes import Change, changes_between, refusals
 from rlhf_studio.config.io import ConfigError, Problem, with_values
+from rlhf_studio.language import _
 from rlhf_studio.runs import studio
 from rlhf_studio.runs.create import undo_replace
 from rlhf_studio.runs.errors import StoreError
@@ -79,11 +80,17 @@ def schedule_note(config: RunConfig, steps: int) -> str:
     ppo = config.ppo
     if ppo.lr_schedule == "constant":
         return ""
-    shape = "along a line" if ppo.lr_schedule == "linear" else "along a cosine"
-    return (
-        f"The learning rate falls {shape} to 0 over the whole run, so with {steps} steps instead of {ppo.steps} it jumps up again after "
-        f"step {ppo.steps}; an event gives the rate before and after."
+    note = _(
+        "The learning rate falls along a cosine to 0 over the whole run, so with {steps} steps instead of {planned} it "
+        "jumps up again after "
+        "step {planned}; an event gives the rate before and after."
     )
+    if ppo.lr_schedule == "linear":
+        note = _(
+            "The learning rate falls along a line to 0 over the whole run, so with {steps} steps instead of {planned} it jumps up again "
+            "after step {planned}; an event gives the rate before and after."
+        )
+    return note.format(steps=steps, planned=ppo.steps)
 
 
 def take_back(run_dir: Path, entry: studio.QueueEntry) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, with_values
+from rlhf_studio.language import ENGLISH, _, language
 from rlhf_studio.runs.lab.names import changes_in_words
 from rlhf_studio.runs.lab.sweeps import sweep_configs
 from rlhf_studio.runs.records import Origin
@@ -61,47 +62,49 @@ def suggestions(
 
 
 def _cure(remedy: Mapping[str, Any]) -> Suggestion:
-    changed = changes_in_words(remedy)
-    return _variation(f"Again with {changed[0].lower()}{changed[1:]}", "This is what held it back, by the doctor's checks.", remedy)
+    changed = changes_in_words(remedy, _)
+    changed = changed[0].lower() + changed[1:] if language() == ENGLISH else changed
+    title = _("Again with {changes}").format(changes=changed)
+    return _variation(title, _("This is what held it back, by the doctor's checks."), remedy)
 
 
 def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:
     """What may put right what the verdict says; after a success, what shows how far it can be trusted."""
     ppo = config.ppo
     if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
-        watch = "watch the judge be fooled" if has_gold else "see what the reward alone leads to"
-        why = "Nothing holds the policy near its start then, and it finds what the reward model overrates."
-        yield _variation(f"Again without the KL penalty: {watch}", why, {"ppo.kl_coef": 0.0})
+        why = _("Nothing holds the policy near its start then, and it finds what the reward model overrates.")
+        title = _("Again without the KL penalty: see what the reward alone leads to")
+        if has_gold:
+            title = _("Again without the KL penalty: watch the judge be fooled")
+        yield _variation(title, why, {"ppo.kl_coef": 0.0})
     if verdict == "collapsed":
         changes = {"ppo.learning_rate": _rounded(ppo.learning_rate / 2)}
         if ppo.critic_learning_rate:
             changes["ppo.critic_learning_rate"] = _rounded(ppo.critic_learning_rate / 2)
         yield _variation(
-            "Again with half the learning rate", "Steps that are too large are the commonest reason why a policy breaks.", changes
+            _("Again with half the learning rate"), _("Steps that are too large are the commonest reason why a policy breaks."), changes
         )
         changes = {name: _rounded(value / 5) for name, value in changes.items()}
-        yield _variation("A tenth of the learning rate", "Where half is still too much, this tells.", changes)
+        yield _variation(_("A tenth of the learning rate"), _("Where half is still too much, this tells."), changes)
     if verdict in ("collapsed", "exploiting the reward"):
-        why = "The policy stays nearer to its start, where the reward model can be trusted."
+        why = _("The policy stays nearer to its start, where the reward model can be trusted.")
         if ppo.kl_controller == "adaptive":
             target = _rounded(ppo.kl_target / 2)
-            yield _variation(f"Again with a smaller KL target, {target:g} nats", why, {"ppo.kl_target": target})
+            yield _variation(_("Again with a smaller KL target, {target:g} nats").format(target=target), why, {"ppo.kl_target": target})
         else:
             stronger = _rounded(ppo.kl_coef * 2) if ppo.kl_coef else 0.1
-            yield _variation(f"Again with a stronger KL penalty, β {stronger:g}", why, {"ppo.kl_coef": stronger})
+            yield _variation(_("Again with a stronger KL penalty, β {value:g}").format(value=stronger), why, {"ppo.kl_coef": stronger})
     if verdict == "exploiting the reward" and ppo.steps >= 4:
         fewer = {"ppo.steps": ppo.steps // 2}
-        yield _variation(
-            f"Stop after {ppo.steps // 2} steps", "The weakness of a reward is found late; what was learned before it stays.", fewer
-        )
+        why = _("The weakness of a reward is found late; what was learned before it stays.")
+        yield _variation(_("Stop after {count} steps").format(count=ppo.steps // 2), why, fewer)
     if verdict == "nothing learned":
         rate = {"ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 3))}
-        yield _variation("Three times the learning rate", "The policy hardly moved: larger steps show whether it can.", rate)
+        yield _variation(_("Three times the learning rate"), _("The policy hardly moved: larger steps show whether it can."), rate)
         if ppo.kl_coef and ppo.kl_controller == "fixed":
             weaker = _rounded(ppo.kl_coef / 4)
-            yield _variation(
-                f"A weaker KL penalty, β {weaker:g}", "The penalty may hold the policy where it began.", {"ppo.kl_coef": weaker}
-            )
+            why = _("The penalty may hold the policy where it began.")
+            yield _variation(_("A weaker KL penalty, β {value:g}").format(value=weaker), why, {"ppo.kl_coef": weaker})
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = "It may not have been trained long enough." if verdict != "improved" else "See whether it still improves, or turns."
         yield Suggestion("Go on with more steps", why, "more steps", {"ppo.steps": 2 * ppo.steps})
@@ -112,19 +115,21 @@ def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
     ppo, lora = config.ppo, config.lora
     if verdict != "collapsed":
         seeds = [config.engine.seed + number for number in (1, 2, 3)]
-        why = "One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter."
-        yield Suggestion("Three more seeds", why, "sweep", sweep={"engine.seed": seeds})
+        why = _("One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter.")
+        yield Suggestion(_("Three more seeds"), why, "sweep", sweep={"engine.seed": seeds})
     if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
         values = [_rounded(ppo.kl_coef * factor) for factor in (0.25, 0.5, 1, 2, 4)]
-        why = "How far the policy may go is the choice that matters most; this shows score and KL for five answers."
-        yield Suggestion("Five KL coefficients", why, "sweep", sweep={"ppo.kl_coef": values})
+        why = _("How far the policy may go is the choice that matters most; this shows score and KL for five answers.")
+        yield Suggestion(_("Five KL coefficients"), why, "sweep", sweep={"ppo.kl_coef": values})
     if verdict == "improved" and not lora.enabled:
         # Adapters learn with about ten times the rate of full fine-tuning: the two recipes of the review world differ so.
         changes = {"lora.enabled": True, "ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 10))}
-        yield _variation("The same with LoRA", "Small adapters often learn as much, with less memory, at ten times the rate.", changes)
+        yield _variation(
+            _("The same with LoRA"), _("Small adapters often learn as much, with less memory, at ten times the rate."), changes
+        )
     if verdict == "improved" and lora.enabled and config.model.quantization == "none":
         changes = {"lora.enabled": False, "ppo.learning_rate": _rounded(ppo.learning_rate / 10)}
-        yield _variation("The same without LoRA", "All weights learn then, at a tenth of the rate; it needs more memory.", changes)
+        yield _variation(_("The same without LoRA"), _("All weights learn then, at a tenth of the rate; it needs more memory."), changes)
 
 
 def _variation(title: str, why: str, changes: Mapping[str, Any]) -> Suggestion:

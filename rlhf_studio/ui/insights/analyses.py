@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 KINDS = ("diagnosis", "learned")  # of every watched run
 ON_DEMAND = ("scales", "moved", "measures")  # made when somebody asks, of the run as it is then
 MOST_KEPT = 8  # runs that go on
-BROKEN = "This analysis could not be made. The app's own log says why."
+BROKEN = N_("This analysis could not be made. The app's own log says why.")
 
 Json = dict[str, Any]
 Analysis = Callable[[], Any]
@@ -80,7 +81,7 @@ class Analyses:
             return None, payloads.encode_text({"problem": str(error)})
         except Exception:
             logger.exception("the analysis %s of run %s failed", kind, run)
-            return None, payloads.encode_text({"problem": BROKEN})
+            return None, payloads.encode_text({"problem": _(BROKEN)})
         finally:
             if ended or not complete:  # a failed analysis may have read only a part
                 self._of_runs.get(run, {}).pop(kind, None)

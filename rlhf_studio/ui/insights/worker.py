@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlhf_studio.language import ENGLISH, language, speaking
+from rlhf_studio.language import ENGLISH, N_, _, language, speaking
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -37,9 +37,9 @@ RESTS = (2.0, 30.0)  # seconds, the shortest and the longest
 FORGET_AFTER = 30.0  # seconds without a viewer after which new steps are left alone
 IDLE = 0.5  # seconds
 LONGEST_PAUSE = 2.0  # seconds
-NOT_YET = "Nothing to say before the first step."
-TOO_MANY = "Too many people are asking at once. Try again in a moment."
-CLOSING = "The app is closing."
+NOT_YET = N_("Nothing to say before the first step.")
+TOO_MANY = N_("Too many people are asking at once. Try again in a moment.")
+CLOSING = N_("The app is closing.")
 IN_TABLE = ("kind", "sentence", "alarms", "warnings")
 Json = dict[str, Any]
 
@@ -195,7 +195,7 @@ class Analyst:
         """
         answer: Future[bytes] = Future()
         if progress is None or not progress.step:
-            answer.set_result(payloads.encode_text({"problem": NOT_YET}))
+            answer.set_result(payloads.encode_text({"problem": _(NOT_YET)}))
             return answer
         with self._lock:
             self._at(run, progress)
@@ -204,7 +204,7 @@ class Analyst:
             if key == progress.key or of_before:
                 answer.set_result(body)
             elif len(self._questions) >= MOST_WAITING or self._closed.is_set():
-                answer.set_result(payloads.encode_text({"problem": CLOSING if self._closed.is_set() else TOO_MANY}))
+                answer.set_result(payloads.encode_text({"problem": _(CLOSING if self._closed.is_set() else TOO_MANY)}))
             else:
                 self._questions.append(_Question(run, kind, progress.key, time.monotonic(), answer))
                 self._begin()
@@ -225,7 +225,7 @@ class Analyst:
         try:
             answer = json.loads(self.detail(run, "diagnosis", progress).result(timeout=seconds))
         except TimeoutError as error:
-            raise StoreError("The diagnosis takes longer than usual. Try again in a moment.", "state") from error
+            raise StoreError(_("The diagnosis takes longer than usual. Try again in a moment."), "state") from error
         if "problem" in answer:
             raise StoreError(answer["problem"], "state")
         verdict: Json = answer["verdict"]
@@ -239,7 +239,9 @@ class Analyst:
             self._thread.join(timeout=10)
         with self._lock:
             left, self._questions = self._questions, []
-        _answer(left, payloads.encode_text({"problem": CLOSING}))
+        with speaking(self._spoken):
+            closing = payloads.encode_text({"problem": _(CLOSING)})
+        _answer(left, closing)
 
     # --- who is remembered; the lock is held ----------------------------------------------------------------------------------
 

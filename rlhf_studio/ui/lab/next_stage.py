@@ -22,6 +22,7 @@ from rlhf_studio.config import (
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import workspace_of
 from rlhf_studio.runs.reader import RunReader
@@ -63,31 +64,39 @@ def next_stages(reader: RunReader, others: Sequence[RunReader] = ()) -> list[Nex
     if isinstance(config, SFTRunConfig):
         return [
             _next(
-                config, "reward_model", "Train a reward model on it", "It starts from the fine-tuned model.", "model.policy", folder, texts
-            ),
-            _next(
                 config,
-                "ppo",
-                "Train it with PPO",
-                "The fine-tuned model is the policy, and what it is held to.",
+                "reward_model",
+                _("Train a reward model on it"),
+                _("It starts from the fine-tuned model."),
                 "model.policy",
                 folder,
                 texts,
             ),
-            _next(config, "dpo", "Train it with DPO", "It learns from pairs, without a reward model.", "model.policy", folder, texts),
+            _next(
+                config,
+                "ppo",
+                _("Train it with PPO"),
+                _("The fine-tuned model is the policy, and what it is held to."),
+                "model.policy",
+                folder,
+                texts,
+            ),
+            _next(config, "dpo", _("Train it with DPO"), _("It learns from pairs, without a reward model."), "model.policy", folder, texts),
         ]
     if isinstance(config, RewardModelRunConfig):
-        why = "It scores what the policy writes."
+        why = _("It scores what the policy writes.")
         body = _trained_from(config)
         texts |= {"model.policy": body} if body else {}
-        alone = _next(config, "ppo", "Use it as the reward in PPO", why, "reward.components.0.model", folder, texts)
+        alone = _next(config, "ppo", _("Use it as the reward in PPO"), why, "reward.components.0.model", folder, texts)
         return [alone, *_together(config, folder, others, texts)]
     if isinstance(config, RunConfig | DPORunConfig):
         if not _is_of_the_world(config):  # the only recipe has the review world's prompts and its reward
             return []
         recipes = list_recipes("evaluation")
         values = {"evaluation.policies": f"{reader.run_dir}@all", "model.policy": config.model.policy, **texts}
-        return [NextStage("Evaluate it", "See its answers beside those of where it began.", recipes[0].name, values)] if recipes else []
+        return (
+            [NextStage(_("Evaluate it"), _("See its answers beside those of where it began."), recipes[0].name, values)] if recipes else []
+        )
     return []
 
 
@@ -105,9 +114,9 @@ def _together(config: RewardModelRunConfig, folder: Path, others: Sequence[RunRe
             folders[other.engine.seed] = model
     if len(folders) == 1:
         return []
-    why = "Models that differ in their seed alone score together: a flaw of one is harder to please, and where they disagree they warn."
+    why = _("Models that differ in their seed alone score together: a flaw of one is harder to please, and where they disagree they warn.")
     reward = {"reward.components.0.kind": "ensemble", "reward.components.0.models": "\n".join(map(str, folders.values()))}
-    return [NextStage(f"Use all {len(folders)} as an ensemble", why, _recipe(config, "ppo"), {**texts, **reward})]
+    return [NextStage(_("Use all {count} as an ensemble").format(count=len(folders)), why, _recipe(config, "ppo"), {**texts, **reward})]
 
 
 def _but_for_the_seed(config: StageConfig) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from rlhf_studio.language import language, speaking
+from rlhf_studio.language import N_, _, language, speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -36,8 +36,8 @@ MOST_ASKED = 2000  # names of runs in the polls of all viewers, also of runs tha
 FORGET_MISSING = 2.0  # seconds after which a name that no run has is forgotten
 MISSING_REST = 1.0  # seconds after which the thread looks again for a run that did not exist
 BROKEN_REST = 10.0  # seconds after which a run that could not be followed is looked at again
-BROKEN = "This cannot be shown: {error}. The app's own log has more."
-TOO_MANY = "Too many runs are being watched at once. Close some of the pages and reload this one."
+BROKEN = N_("This cannot be shown: {error}. The app's own log has more.")
+TOO_MANY = N_("Too many runs are being watched at once. Close some of the pages and reload this one.")
 OPENING = b'"opening":true'
 MISSING = b'"missing":true'
 
@@ -87,7 +87,7 @@ class LiveFeed:
             fresh = now - self._listing_read < self._old_after  # nobody may have asked for hours
             return self._listing if self._listing and fresh else self._soon()
         if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
-            return _problem(TOO_MANY)[1:-1]
+            return _problem(_(TOO_MANY))[1:-1]
         self._asked_at[position.run] = now
         answer = self._answers.get(position.run)
         if not isinstance(answer, Snapshot):
@@ -116,7 +116,7 @@ class LiveFeed:
         self._ensure_thread()
         answer: Future[bytes] = Future()
         if not paths.is_run_name(run) or kind not in KINDS:
-            answer.set_result(_problem("There is no such thing to show."))
+            answer.set_result(_problem(_("There is no such thing to show.")))
             return answer
         snapshot = self._answers.get(run)
         known = self._details.known(run, kind, step, sample, snapshot) if isinstance(snapshot, Snapshot) and self._holds(snapshot) else None
@@ -124,7 +124,7 @@ class LiveFeed:
             answer.set_result(known)
             return answer
         if self._requests.qsize() >= MOST_WAITING:
-            answer.set_result(_problem("Too many people are asking at once. Try again in a moment."))
+            answer.set_result(_problem(_("Too many people are asking at once. Try again in a moment.")))
             return answer
         self._requests.put((run, kind, step, sample, language(), answer))
         self._wake.set()
@@ -210,14 +210,17 @@ class LiveFeed:
             run, kind, step, sample, spoken, answer = self._requests.get()
             if not answer.set_running_or_notify_cancel():
                 continue
-            try:
-                with speaking(spoken):
-                    answer.set_result(self._read_detail(run, kind, step, sample))
-            except StoreError as error:
-                answer.set_result(_problem(str(error)))
-            except Exception as error:
-                logger.exception("could not read %s of run %s", kind, run)
-                answer.set_result(_problem(BROKEN.format(error=type(error).__name__)))
+            with speaking(spoken):
+                answer.set_result(self._answered(run, kind, step, sample))
+
+    def _answered(self, run: str, kind: str, step: int, sample: int) -> bytes:
+        try:
+            return self._read_detail(run, kind, step, sample)
+        except StoreError as error:
+            return _problem(str(error))
+        except Exception as error:
+            logger.exception("could not read %s of run %s", kind, run)
+            return _problem(_(BROKEN).format(error=type(error).__name__))
 
     def _read_detail(self, run: str, kind: str, step: int, sample: int) -> bytes:
         follower = self._follower(run)

@@ -121,14 +121,16 @@ def changed_settings(config: StageConfig, changes: Any) -> dict[str, float]:
     Raises StoreError for one that cannot be changed while a run goes on, and for a value that is out of its bounds.
     """
     if not isinstance(changes, dict) or not changes:
-        raise StoreError("Nothing was changed.", "state")
+        raise StoreError(_("Nothing was changed."), "state")
     data = config.model_dump(mode="json")
     for name, value in changes.items():
         if name not in payloads.STEERED or config.stage != "ppo":
-            raise StoreError(f"{shortened(str(name))} cannot be changed while a run goes on; vary the run instead.", "state")
+            raise StoreError(
+                _("{name} cannot be changed while a run goes on; vary the run instead.").format(name=shortened(str(name))), "state"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise StoreError(f"{name} must be a number.", "state")
-        section, _, setting = name.partition(".")
+            raise StoreError(_("{name} must be a number.").format(name=name), "state")
+        section, _dot, setting = name.partition(".")
         data[section][setting] = value
     try:
         parse_config(data)
@@ -233,7 +235,7 @@ def build(
         answer = asyncio.wrap_future(reading)
         await asyncio.wait([answer], timeout=DETAIL_SECONDS)
         return sent.as_json(
-            answer.result() if answer.done() else payloads.encode_text({"problem": "This takes longer than usual. It is tried again."})
+            answer.result() if answer.done() else payloads.encode_text({"problem": _("This takes longer than usual. It is tried again.")})
         )
 
     @callable_by(Role.OPERATOR, players_in=PLAYED)

@@ -15,6 +15,7 @@ from rlhf_studio.analysis import token_card
 from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import PPOConfig, RunConfig
+from rlhf_studio.language import _
 from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui.live import charts
 from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, finite, rounded
@@ -354,7 +355,7 @@ def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> b
     sample = min(pairs) if sample < 0 else sample
     pair = pairs.get(sample)
     if pair is None:
-        return encode_text({"problem": "This prompt is not watched in this run."})
+        return encode_text({"problem": _("This prompt is not watched in this run.")})
     both = {name: _answer(*answer) | {"tokens": _answer_tokens(answer[1])} for name, answer in zip(("before", "now"), pair, strict=True)}
     both_scales = scales([answer[1].arrays for answer in pair])
     return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": both_scales})

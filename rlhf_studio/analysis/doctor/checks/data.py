@@ -8,7 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels
 from rlhf_studio.analysis.records import Evidence
-from rlhf_studio.language import _
+from rlhf_studio.language import ENGLISH, _, language
 from rlhf_studio.units import percent
 
 FAMILY = "Data"
@@ -39,7 +39,7 @@ def duplicate_prompts(run: RunData) -> Course | None:
         if len(prompts) >= FEWEST_PROMPTS:
             share = len(set(prompts)) / len(prompts)
             step_levels[run.steps >= step] = 2 if share < VERY_FEW_DISTINCT else 1 if share < FEW_DISTINCT else 0
-            text = _("{prompts} distinct among {prompts2} recorded prompts").format(prompts=len(set(prompts)), prompts2=len(prompts))
+            text = _("{distinct} distinct among {count} recorded prompts").format(distinct=len(set(prompts)), count=len(prompts))
             break
     changes = {} if run.config.data.drop_duplicates else {"data.drop_duplicates": True}
     return Course(step_levels, lambda since, last: [Evidence(text, step=int(run.steps[since]))], changes=changes, from_start=True)
@@ -54,7 +54,7 @@ def duplicate_prompts(run: RunData) -> Course | None:
     advice="Nothing to do here. Mind it when you use the trained model with other programs.",
 )
 def pad_is_end(run: RunData) -> Course | None:
-    return _from_event(run, PAD_IS_END)
+    return _from_event(run, PAD_IS_END, _("The tokenizer's pad token equals its end token"))
 
 
 @check(
@@ -68,12 +68,15 @@ def pad_is_end(run: RunData) -> Course | None:
     advice="Try the reward on a few texts and see that its scores make sense; compare with the model's own example.",
 )
 def tokenizers_differ(run: RunData) -> Course | None:
-    return _from_event(run, OTHER_TOKENIZER)
+    return _from_event(run, OTHER_TOKENIZER, _("{model} has another tokenizer than the policy"))
 
 
-def _from_event(run: RunData, words: str) -> Course | None:
+def _from_event(run: RunData, words: str, translated: str) -> Course | None:
+    """A check of an event that has these words. Events are recorded in English; ``translated`` says it in another language."""
     events = [event for event in run.events if event.kind == "health" and words in event.text]
     if not events:
         return None
-    evidence = [Evidence(events[0].text.rstrip("."))]
-    return Course(levels(note=np.ones(len(run.steps), dtype=bool)), lambda since, last: evidence, from_start=True)
+    text = events[0].text.rstrip(".")
+    if language() != ENGLISH:
+        text = translated.format(model=text.partition(f" {words}")[0])
+    return Course(levels(note=np.ones(len(run.steps), dtype=bool)), lambda since, last: [Evidence(text)], from_start=True)

@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.series import levels, streak
 from rlhf_studio.analysis.doctor.stages.losses import CHANCE
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import DPORunConfig
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "DPO"
@@ -34,7 +35,7 @@ HIGHEST_BETA = 100.0
 def accuracy_without_margin(run: RecordedRun) -> Course | None:
     margin = run.own("margin")
     thin = streak((run.own("accuracy") >= RIGHT) & (margin < THIN), THIN_STEPS)
-    return Course(levels(note=thin), metric_evidence(run, "dpo/margin", "reward margin {}"), changes=bolder(run), length=THIN_STEPS)
+    return Course(levels(note=thin), metric_evidence(run, "dpo/margin", _("reward margin {}")), changes=bolder(run), length=THIN_STEPS)
 
 
 @check(
@@ -58,7 +59,7 @@ def chosen_less_likely(run: RecordedRun) -> Course | None:
     note, warning = (streak(falls & (nats > limit), LESS_STEPS) for limit in (LESS_LIKELY, FAR_LESS))
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = "the chosen responses are {} nats less likely than under the reference"
+        text = _("the chosen responses are {} nats less likely than under the reference")
         indices = dict.fromkeys([since, last])
         return [Evidence(text.format(figure(nats[at])), step=int(run.steps[at]), metric="dpo/chosen_reward") for at in indices]
 
@@ -81,15 +82,17 @@ def reference_differs(run: RecordedRun) -> Course | None:
         return None
     named = bool(run.config.model.reference)
     differs = np.full(len(loss), abs(loss[0] - CHANCE) > OTHER_START)
-    evidence = [Evidence(f"loss {figure(loss[0])} at the first step", step=1, metric="dpo/loss")]
+    evidence = [Evidence(_("loss {loss} at the first step").format(loss=figure(loss[0])), step=1, metric="dpo/loss")]
     return Course(
         levels(note=differs) if named else levels(alarm=differs),
         lambda since, last: evidence,
         cause=""
         if named
-        else "The reference is a copy of the start, and yet gives other numbers: dropout is on in one of the two, or they "
-        "compute in different precision.",
-        advice="" if named else "Report this with the settings; train in float32 meanwhile.",
+        else _(
+            "The reference is a copy of the start, and yet gives other numbers: dropout is on in one of the two, or they "
+            "compute in different precision."
+        ),
+        advice="" if named else _("Report this with the settings; train in float32 meanwhile."),
         changes={"model.reference": ""} if named else {"model.dtype": "float32"} if run.config.model.dtype != "float32" else {},
         from_start=True,
     )

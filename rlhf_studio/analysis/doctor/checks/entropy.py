@@ -37,5 +37,5 @@ def entropy_collapse(run: RunData) -> Course | None:
     fallen = entropy < SHARE_OF_START * start
     low = streak(fallen & (entropy < LOW_ENTROPY), ENTROPY_STEPS)
     dead = streak(fallen & (entropy < DEAD_ENTROPY), ENTROPY_STEPS)
-    evidence = metric_evidence(run, "policy/entropy_avg", _("entropy {{}} nats per token; {start:.2f} at the start").format(start=start))
+    evidence = metric_evidence(run, "policy/entropy_avg", _("entropy {} nats per token; {start} at the start"), start=f"{start:.2f}")
     return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run), length=ENTROPY_STEPS)

@@ -18,6 +18,7 @@ from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING
 from rlhf_studio.analysis.doctor.stages.losses import whole_number
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import SFTRunConfig
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Examples"
@@ -52,7 +53,12 @@ def examples_cut(run: RecordedRun) -> Course | None:
     data = getattr(run.config, "data", None)
     most = getattr(data, "max_tokens", LONGEST)
     changes = {"data.max_tokens": min(2 * most, LONGEST)} if most < LONGEST else {}
-    return _course(run, WARNING if share > MOST else NOTE if share > SOME else 0, f"{cut:,} of {used:,} examples are cut", changes)
+    return _course(
+        run,
+        WARNING if share > MOST else NOTE if share > SOME else 0,
+        _("{cut:,} of {used:,} examples are cut").format(cut=cut, used=used),
+        changes,
+    )
 
 
 @check(
@@ -66,17 +72,18 @@ def examples_cut(run: RecordedRun) -> Course | None:
 )
 def rows_left_out(run: RecordedRun) -> Course | None:
     data = run.event_data("examples")
-    rows, reasons = whole_number(data, "rows"), data.get("left_out")
-    if not rows or not isinstance(reasons, dict):
+    rows, left_out = whole_number(data, "rows"), data.get("left_out")
+    if not rows or not isinstance(left_out, dict):
         return None
-    counts = {str(reason): count for reason in reasons if (count := whole_number(reasons, reason))}
+    counts = {str(reason): count for reason in left_out if (count := whole_number(left_out, reason))}
     share = sum(counts.values()) / rows
-    text = f"{sum(counts.values()):,} of {rows:,} rows: {_reasons(sorted(counts.items(), key=lambda item: -item[1]))}"
+    reasons = _reasons(sorted(counts.items(), key=lambda item: -item[1]))
+    text = _("{count:,} of {rows:,} rows: {reasons}").format(count=sum(counts.values()), rows=rows, reasons=reasons)
     return _course(run, WARNING if share > MOST else NOTE if share > SOME else 0, text)
 
 
 def _reasons(counts: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{count:,} {reason[:60]}" for reason, count in counts[:3])
+    return _(", ").join(f"{count:,} {_(reason)[:60]}" for reason, count in counts[:3])
 
 
 @check(
@@ -95,7 +102,8 @@ def few_tokens_count(run: RecordedRun) -> Course | None:
         return None
     level = ALARM if tokens == 0 else WARNING if tokens < FEW_TOKENS * used else 0
     learns_prompts = isinstance(run.config, SFTRunConfig) and run.config.sft.loss_on == "text"
-    return _course(run, level, f"{tokens:,} tokens count, of {used:,} examples", {} if learns_prompts else {"sft.loss_on": "text"})
+    text = _("{tokens:,} tokens count, of {used:,} examples").format(tokens=tokens, used=used)
+    return _course(run, level, text, {} if learns_prompts else {"sft.loss_on": "text"})
 
 
 @check(
@@ -115,4 +123,4 @@ def held_out_seen(run: RecordedRun) -> Course | None:
     data = getattr(run.config, "data", None)
     changes = {"data.eval": ""} if getattr(data, "eval", "") and getattr(data, "eval_share", 0) > 0 else {}
     level = WARNING if shared > LEAK * in_all else NOTE if shared else 0
-    return _course(run, level, f"{shared:,} of {in_all:,} held-out examples", changes)
+    return _course(run, level, _("{shared:,} of {all:,} held-out examples").format(shared=shared, all=in_all), changes)

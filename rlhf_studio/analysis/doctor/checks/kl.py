@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check, figure, metric_evid
 from rlhf_studio.analysis.doctor.remedies import calmer, neutral_sampling, tighter
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
+from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.language import _
 
@@ -45,13 +46,10 @@ def kl_negative(run: RunData) -> Course | None:
     spread = np.sqrt(np.maximum(window_mean(kl**2, window) - mean**2, 0) / (window - 1))
     negative = (mean < NEGATIVE_KL) & (mean + NEGATIVE_SPREADS * spread < 0) & streak(kl < 0, NEGATIVE_STEPS)
     changes = neutral_sampling(run.config)
-    names = " and ".join(f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes)
+    names = [f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes]
     values = metric_evidence(run, "objective/kl", _("KL {} nats per response"))
-    cause = (
-        _("Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low.").format(names=names)
-        if names
-        else ""
-    )
+    words = _("Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low.")
+    cause = words.format(names=joined(names)) if names else ""
     return Course(
         levels(warning=negative, alarm=negative & (mean < CLEARLY_NEGATIVE_KL)),
         lambda since, last: values(since, last) + worst_token(run, int(run.steps[last]), "kl", _("KL {} nats")),
@@ -106,9 +104,9 @@ def kl_above_target(run: RunData) -> Course | None:
     shortest = ppo.batch_size // 5 + 1
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = _("KL {} nats, target {:g}")
+        text = _("KL {kl} nats, target {target:g}")
         return [
-            Evidence(text.format(figure(kl[at]), target[at]), step=int(run.steps[at]), metric="objective/kl")
+            Evidence(text.format(kl=figure(kl[at]), target=target[at]), step=int(run.steps[at]), metric="objective/kl")
             for at in dict.fromkeys([since, last])
         ]
 
@@ -137,9 +135,9 @@ def kl_exploding(run: RunData) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         indices = [since] if since == last else [since, last]
-        text = _("KL {} nats per response, {} per token")
+        text = _("KL {kl} nats per response, {each} per token")
         return [
-            Evidence(text.format(figure(kl[at]), figure(kl[at] / length[at])), step=int(run.steps[at]), metric="objective/kl")
+            Evidence(text.format(kl=figure(kl[at]), each=figure(kl[at] / length[at])), step=int(run.steps[at]), metric="objective/kl")
             for at in indices
         ] + worst_token(run, int(run.steps[last]), "kl", _("KL {} nats"))
 

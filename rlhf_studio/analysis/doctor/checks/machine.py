@@ -49,14 +49,13 @@ def one_phase_dominates(run: RunData) -> Course | None:
         return Course(levels(note=dominated), lambda since, last: [])
     last = int(np.flatnonzero(dominated)[-1])
     name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
-    text = _("{what} took {shares} of the last {TIME_STEPS} steps").format(
-        what=_(PHASES[name].what), shares=percent(shares[name][last]), TIME_STEPS=TIME_STEPS
-    )
+    text = _("{phase} took {share} of the last {steps} steps")
+    text = text.format(phase=_(PHASES[name].what), share=percent(shares[name][last]), steps=TIME_STEPS)
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
     return Course(
         levels(note=dominated),
         lambda since, last: evidence,
-        title=_("Almost all of the time goes into {what}").format(what=_(PHASES[name].what)),
+        title=_("Almost all of the time goes into {phase}").format(phase=_(PHASES[name].what)),
     )
 
 
@@ -79,8 +78,9 @@ def memory_near_limit(run: RecordedRun) -> Course | None:
     grows = streak(peak > MEMORY_GROWS * before, 3) & (np.arange(len(peak)) >= GROWTH_STEPS + 5)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        of = _(" of {limit:.1f} GB").format(limit=limit / 1e9) if limit else ""
-        return [Evidence(f"{figure(peak[last] / 1e9)} GB{of}", step=int(run.steps[last]), metric="memory/peak")]
+        words = _("{peak} GB of {limit:.1f} GB") if limit else _("{peak} GB")
+        text = words.format(peak=figure(peak[last] / 1e9), limit=(limit or 0) / 1e9)
+        return [Evidence(text, step=int(run.steps[last]), metric="memory/peak")]
 
     return Course(levels(note=grows, warning=near), evidence, changes=less_memory(run.config))
 
@@ -109,8 +109,5 @@ def slower(run: RecordedRun) -> Course | None:
     if len(mean) < 10:
         return None
     slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
-    return Course(
-        levels(note=slow),
-        metric_evidence(run, "time/total", _("{{}} s a step; {mean:.2f} s on average in the first 10").format(mean=mean[9])),
-        length=10,
-    )
+    words = _("{} s a step; {start} s on average in the first 10")
+    return Course(levels(note=slow), metric_evidence(run, "time/total", words, start=f"{mean[9]:.2f}"), length=10)

@@ -13,7 +13,7 @@ from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, wind
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import stability
 from rlhf_studio.config.usual import optimisation
-from rlhf_studio.language import _
+from rlhf_studio.language import _, pgettext
 from rlhf_studio.units import percent
 
 FAMILY = "Optimisation"
@@ -58,8 +58,9 @@ def unstable_start(run: RecordedRun) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         metric = "objective/kl" if run.has("objective/kl") else f"{run.config.stage}/loss"
+        where = pgettext("part of the reasons why a start is not stable", " in step {step}")  # the page names the step beside it
         return [
-            Evidence(reasons[at].replace(f" in step {run.steps[at]}", ""), step=int(run.steps[at]), metric=metric)
+            Evidence(reasons[at].replace(where.format(step=run.steps[at]), ""), step=int(run.steps[at]), metric=metric)
             for at in dict.fromkeys([since, last])
         ]
 
@@ -75,6 +76,8 @@ def unstable_start(run: RecordedRun) -> Course | None:
     advice="Lower the learning rate, make fewer passes, or set an early stop KL.",
 )
 def clip_fraction_high(run: RunData) -> Course | None:
+    if run.config.ppo.ratio_level == "sequence":  # whole responses are clipped, and many of them: that is how GSPO is meant to work
+        return None
     high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
     return Course(
         levels(warning=high),
@@ -118,9 +121,9 @@ def steps_too_large(run: RunData) -> Course | None:
     large = streak((variance > RATIO_VARIANCE) | (move > LARGE_MOVE), RATIO_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = _("ratio variance {}, approximate KL {} nats per token")
+        text = _("ratio variance {variance}, approximate KL {kl} nats per token")
         return [
-            Evidence(text.format(figure(variance[at]), figure(move[at])), step=int(run.steps[at]), metric="val/ratio_var")
+            Evidence(text.format(variance=figure(variance[at]), kl=figure(move[at])), step=int(run.steps[at]), metric="val/ratio_var")
             for at in dict.fromkeys([since, last])
         ]
 
@@ -191,7 +194,9 @@ def not_finite(run: RecordedRun) -> Course | None:
         bad[-1] = True
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        rows = [Evidence(_("{name} is not finite").format(name=name), step=step, metric=name) for step, name in sorted(metrics.items())[:3]]
+        rows = [
+            Evidence(_("{metric} is not finite").format(metric=name), step=step, metric=name) for step, name in sorted(metrics.items())[:3]
+        ]
         rows += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
         return rows + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
@@ -230,9 +235,9 @@ def not_training(run: RunData) -> Course | None:
         metric_evidence(run, "policy/approxkl_avg", _("one update moved the policy by {} nats per token")),
         title=_("The adapter does not train") if lora else "",
         cause=_(
-            "Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target "
-            "modules, or the learning rate is that of full training, which is about ten times too small for "
-            "adapters."
+            "Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target modules, "
+            "or the learning "
+            "rate is that of full training, which is about ten times too small for adapters."
         )
         if lora
         else "",

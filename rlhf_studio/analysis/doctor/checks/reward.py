@@ -58,7 +58,8 @@ def reward_no_spread(run: RunData) -> Course | None:
     start = at_start(spread)
     flat = streak(spread <= max(SPREAD_SHARE * start, NO_SPREAD), SPREAD_STEPS)
     risen = series.values > series.start + GOLD_ROSE * max(series.spread, NO_SPREAD)
-    evidence = metric_evidence(run, "objective/scores_std", _("spread of the scores {{}}; {start:.3g} at the start").format(start=start))
+    words = _("spread of the scores {}; {start} at the start")
+    evidence = metric_evidence(run, "objective/scores_std", words, start=f"{start:.3g}")
     return Course(levels(note=flat, warning=flat & ~risen), evidence, length=SPREAD_STEPS)
 
 
@@ -83,15 +84,8 @@ def score_pinned(run: RunData) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         ends = [step for step, level in by_step.items() if level][:1] + [step for step, level in by_step.items() if level][-1:]
-        return [
-            Evidence(
-                _("{shares} of the scores at the clip of {score_clip:g}").format(
-                    shares=percent(shares[step]), score_clip=reward.score_clip
-                ),
-                step=step,
-            )
-            for step in dict.fromkeys(ends)
-        ]
+        text = _("{share} of the scores at the clip of {clip:g}")
+        return [Evidence(text.format(share=percent(shares[step]), clip=reward.score_clip), step=step) for step in dict.fromkeys(ends)]
 
     return Course(carried(run.steps, by_step), evidence, changes={"reward.score_clip": 0.0}, from_start=True)
 
@@ -210,9 +204,9 @@ def judge_falls(run: RunData) -> Course | None:
         at = last
         best = int(run.steps[fall.best_at[at]])
         texts = [
-            (_("gold {best} at its best").format(best=figure(fall.best[at])), best, "gold/score"),
-            (_("gold {now}, score {now2}").format(now=figure(fall.now[at]), now2=figure(now[at])), int(run.steps[at]), "gold/score"),
-            (_("score {then} when gold was at its best").format(then=figure(then[at])), best, "objective/scores"),
+            (_("gold {gold} at its best").format(gold=figure(fall.best[at])), best, "gold/score"),
+            (_("gold {gold}, score {score}").format(gold=figure(fall.now[at]), score=figure(now[at])), int(run.steps[at]), "gold/score"),
+            (_("score {score} when gold was at its best").format(score=figure(then[at])), best, "objective/scores"),
         ]
         return [Evidence(text, step=step, metric=metric) for text, step, metric in texts] + _widest(run, int(run.steps[at]))
 
@@ -229,11 +223,8 @@ def _widest(run: RunData, until: int) -> list[Evidence]:
     if not rows:
         return []
     worst = max(rows, key=lambda row: row.score - (row.gold or 0.0))
-    return [
-        Evidence(
-            _("score {score:.2f} with gold {gold:.2f}").format(score=worst.score, gold=worst.gold), step=looks[-1][0], sample=worst.sample
-        )
-    ]
+    text = _("score {score:.2f} with gold {gold:.2f}").format(score=worst.score, gold=worst.gold)
+    return [Evidence(text, step=looks[-1][0], sample=worst.sample)]
 
 
 @check(
@@ -269,7 +260,7 @@ def held_out_falls(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         best = int(np.argmax(means))
         return [
-            Evidence(_("watched prompts: score {means:.2f}").format(means=means[at]), step=steps[at], metric="objective/scores")
+            Evidence(_("watched prompts: score {score:.2f}").format(score=means[at]), step=steps[at], metric="objective/scores")
             for at in dict.fromkeys([best, len(steps) - 1])
         ]
 

@@ -25,6 +25,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import RewardModelRunConfig, Stage
 from rlhf_studio.config.usual import optimisation
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Reward models"
@@ -79,14 +80,16 @@ def accuracy_at_chance(run: RecordedRun) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         newest = newest_measurement(indices, last)
-        text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs, ± {percent(chance_error(pairs), 1)}"
+        text = _("{share} of {pairs:,} held-out pairs, ± {error}")
+        text = text.format(share=percent(accuracy[newest], 1), pairs=pairs, error=percent(chance_error(pairs), 1))
         return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
     if not len(step_levels) or step_levels[-1] != NOTE:
         return Course(step_levels, evidence, changes=bolder(run), from_start=True)
-    title = "Too few held-out pairs to tell the accuracy from guessing"
-    cause = f"The accuracy of {pairs:,} pairs may be {percent(error)} off, so it could be chance, and could be useful as well."
-    return Course(step_levels, evidence, title, cause, "Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
+    title = _("Too few held-out pairs to tell the accuracy from guessing")
+    cause = _("The accuracy of {pairs:,} pairs may be {error} off, so it could be chance, and could be useful as well.")
+    advice = _("Hold out more pairs: a larger data.eval_share, or a file in data.eval.")
+    return Course(step_levels, evidence, title, cause.format(pairs=pairs, error=percent(error)), advice)
 
 
 @check(
@@ -107,7 +110,10 @@ def scores_drift(run: RecordedRun) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         ends = dict.fromkeys([since, last])
         return [
-            Evidence(f"middle of the scores {figure(middle[at])}", int(run.steps[at]), metric="reward_model/chosen_mean") for at in ends
+            Evidence(
+                _("middle of the scores {score}").format(score=figure(middle[at])), int(run.steps[at]), metric="reward_model/chosen_mean"
+            )
+            for at in ends
         ]
 
     none = isinstance(run.config, RewardModelRunConfig) and run.config.reward_model.centering == 0
@@ -127,7 +133,9 @@ def scores_drift(run: RecordedRun) -> Course | None:
 def margin_explosion(run: RecordedRun) -> Course | None:
     margin = run.own("margin")
     step_levels = levels(warning=streak(margin > WIDE, WIDE_STEPS), alarm=streak(margin > HUGE, WIDE_STEPS))
-    return Course(step_levels, metric_evidence(run, "reward_model/margin", "margin {} points"), changes=_smoother(run), length=WIDE_STEPS)
+    return Course(
+        step_levels, metric_evidence(run, "reward_model/margin", _("margin {} points")), changes=_smoother(run), length=WIDE_STEPS
+    )
 
 
 @check(
@@ -149,7 +157,9 @@ def told_apart_at_once(run: RecordedRun) -> Course | None:
     early = np.cumsum(np.isfinite(accuracy)) <= max(EARLY_STEPS, 2 * steps)
     easy = np.maximum.accumulate(streak(accuracy >= AT_ONCE, steps) & early)  # what makes the pairs easy stays in the data
     return Course(
-        levels(warning=easy), metric_evidence(run, f"{run.config.stage}/accuracy", "accuracy {} on the pairs of this step"), from_start=True
+        levels(warning=easy),
+        metric_evidence(run, f"{run.config.stage}/accuracy", _("accuracy {} on the pairs of this step")),
+        from_start=True,
     )
 
 
@@ -181,7 +191,7 @@ def labels_disagree(run: RecordedRun) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         newest = newest_measurement(indices, last)
-        text = f"{percent(accuracy[newest], 1)} of {pairs:,} held-out pairs"
+        text = _("{share} of {pairs:,} held-out pairs").format(share=percent(accuracy[newest], 1), pairs=pairs)
         return [Evidence(text, step=int(run.steps[indices[newest]]), metric=f"{run.config.stage}/eval_accuracy")]
 
     return Course(at_all_steps(run, indices, measurement_levels), evidence, changes=_smoother(run, only=True), from_start=True)
@@ -208,8 +218,8 @@ def too_confident(run: RecordedRun) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         at = indices[newest_measurement(indices, last)]
-        allowed = figure(entropy(accuracies[at]))
-        text = f"log loss {figure(losses[at])} with an accuracy of {percent(accuracies[at], 1)}, which allows {allowed}"
+        text = _("log loss {loss} with an accuracy of {accuracy}, which allows {allowed}")
+        text = text.format(loss=figure(losses[at]), accuracy=percent(accuracies[at], 1), allowed=figure(entropy(accuracies[at])))
         return [Evidence(text, step=int(run.steps[at]), metric="reward_model/eval_loss")]
 
     return Course(at_all_steps(run, indices, WARNING * over), evidence, changes=_smoother(run), from_start=True)
@@ -300,7 +310,8 @@ def _length_level(longer: Share, shorter: Share) -> tuple[int, str]:
     biased = abs(first - second) > max(LENGTH_GAP, LENGTH_SURE * error)
     lower, count = min(longer, shorter)
     worse = biased and lower < 0.5 - LENGTH_SURE * chance_error(count)
-    text = f"{percent(first, 1)} of {many:,} pairs whose chosen response is longer, {percent(second, 1)} of {few:,} where it is shorter"
+    text = _("{first} of {many:,} pairs whose chosen response is longer, {second} of {few:,} where it is shorter")
+    text = text.format(first=percent(first, 1), many=many, second=percent(second, 1), few=few)
     return (ALARM if worse else WARNING if biased else 0), text
 
 
@@ -316,4 +327,4 @@ def _length_level(longer: Share, shorter: Share) -> tuple[int, str]:
 )
 def scores_alike(run: RecordedRun) -> Course | None:
     alike = late(run, LATE_STEPS, FEWEST_STEPS) & (window_mean(np.abs(run.own("margin")), DRIFT_STEPS) < 1e-3)
-    return Course(levels(warning=alike), metric_evidence(run, "reward_model/margin", "margin {} points"), from_start=True)
+    return Course(levels(warning=alike), metric_evidence(run, "reward_model/margin", _("margin {} points")), from_start=True)

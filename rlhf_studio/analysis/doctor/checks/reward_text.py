@@ -41,10 +41,11 @@ def reward_text_cut(run: RecordedRun) -> Course | None:
 
 def _cut_evidence(run: RecordedRun, index: int, share: np.ndarray) -> Evidence:
     """How many texts of a step were cut, and what was left of that which lost most."""
-    step, words = int(run.steps[index]), _("{share} of the texts were cut").format(share=percent(float(share[index])))
+    step, cut = int(run.steps[index]), percent(float(share[index]))
     reading = None if run.reader is None else run.reader.episode_arrays(step, ["reading"]).get("reading")
     if reading is not None:
         lost = reading[:, 1] - reading[:, 0]
         read, length = reading[int(lost.argmax())].tolist()
-        words += _("; of one the reward model read the last {read:,} of {length:,} tokens").format(read=read, length=length)
-    return Evidence(words, step=step, metric=METRIC)
+        words = _("{share} of the texts were cut; of one the reward model read the last {read:,} of {length:,} tokens")
+        return Evidence(words.format(share=cut, read=read, length=length), step=step, metric=METRIC)
+    return Evidence(_("{share} of the texts were cut").format(share=cut), step=step, metric=METRIC)

@@ -32,6 +32,7 @@ from rlhf_studio.analysis.doctor.stages.losses import (
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import LoraConfig
 from rlhf_studio.config.usual import optimisation
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Supervised stages"
@@ -75,9 +76,11 @@ def overfitting(run: RecordedRun) -> Course | None:
     return Course(
         step_levels,
         _measurements(run, measured, lambda number: int(measured.best[number])),
-        title="The held-out loss is above its best" if past else "",
-        cause="It rose again after its lowest point: by chance, by steps that are too large, or because the model begins to learn its "
-        "examples by heart."
+        title=_("The held-out loss is above its best") if past else "",
+        cause=_(
+            "It rose again after its lowest point: by chance, by steps that are too large, or because the model begins to learn its "
+            "examples by heart."
+        )
         if past
         else "",
         changes=changes,
@@ -90,7 +93,8 @@ def _measurements(run: RecordedRun, measured: HeldOutLosses, before: Callable[[i
     """Evidence from two measurements: the newest at the finding's last step, and the one that ``before`` gives for its number."""
 
     def evidence_of(at: int) -> Evidence:
-        text = f"held-out loss {figure(measured.losses[at])}, training loss {figure(measured.training[at])}"
+        text = _("held-out loss {held_out}, training loss {training}")
+        text = text.format(held_out=figure(measured.losses[at]), training=figure(measured.training[at]))
         return Evidence(text, step=int(measured.steps[at]), metric=f"{run.config.stage}/eval_loss")
 
     def evidence(since: int, until: int) -> list[Evidence]:
@@ -134,7 +138,8 @@ def loss_rises(run: RecordedRun) -> Course | None:
     loss = training(run)
     rises = (loss.count >= LATE_STEPS) & loss.above(loss.start, ROSE)
     far = (loss.count >= 2 * WINDOW) & (loss.above(loss.start, FAR_UP) | loss.above(loss.best, FAR_UP))
-    evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(loss.start)} on average in the first {WINDOW} steps")
+    words = _("loss {}; {start} on average in the first {steps} steps")
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", words, start=figure(loss.start), steps=str(WINDOW))
     return Course(levels(warning=rises, alarm=far), evidence, changes=calmer(run), length=WINDOW)
 
 
@@ -156,8 +161,8 @@ def loss_stays(run: RecordedRun) -> Course | None:
     better = at_all_steps(run, measured.indices, measured.fell).astype(bool)
     may_judge = measured_late(run, measured, late(run, LATE_STEPS, 2 * WINDOW))
     stays = may_judge & (gain <= np.maximum(REAL_FALL, SURE * error)) & ~(gain < -ROSE) & ~better
-    start = training(run).start
-    evidence = metric_evidence(run, f"{run.config.stage}/loss", f"loss {{}}; {figure(start)} on average in the first {WINDOW} steps")
+    words, start = _("loss {}; {start} on average in the first {steps} steps"), figure(training(run).start)
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", words, start=start, steps=str(WINDOW))
     return Course(levels(warning=stays), evidence, changes=bolder(run), from_start=True)
 
 
@@ -177,9 +182,9 @@ def no_gradient(run: RecordedRun) -> Course | None:
     changes = {"lora.target_modules": "auto"} if isinstance(lora, LoraConfig) and adapted and lora.target_modules != "auto" else {}
     return Course(
         levels(alarm=still),
-        metric_evidence(run, "optim/grad_norm", "gradient norm {}"),
-        title="The adapter does not train" if adapted else "",
-        cause="Optimizer steps are made, but no gradient reaches the adapter: its layers take no part in the loss." if adapted else "",
+        metric_evidence(run, "optim/grad_norm", _("gradient norm {}")),
+        title=_("The adapter does not train") if adapted else "",
+        cause=_("Optimizer steps are made, but no gradient reaches the adapter: its layers take no part in the loss.") if adapted else "",
         changes=changes,
         length=STILL_STEPS,
         from_start=True,
@@ -200,5 +205,5 @@ def loss_at_chance(run: RecordedRun) -> Course | None:
     now = training(run).now
     chance = late(run, LATE_STEPS, 2 * WINDOW) & (np.abs(now - CHANCE) < REAL_FALL)
     own = optimisation(run.config)
-    evidence = metric_evidence(run, f"{run.config.stage}/loss", "loss {} nats per pair")
+    evidence = metric_evidence(run, f"{run.config.stage}/loss", _("loss {} nats per pair"))
     return Course(levels(warning=chance), evidence, changes=bolder(run) if own else {}, from_start=True)

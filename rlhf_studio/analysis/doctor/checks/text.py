@@ -43,8 +43,8 @@ FEWEST_WORDS = 3.0  # in a response, on average: shorter answers repeat rightly
 LONGER_PAYS = N_("Longer answers earn more, or the stop token became unlikely.")
 SILENCE_PAYS = N_("Writing nothing has become the safest answer: the reward punishes text more than silence.")
 LENGTH_PAYS = N_(
-    "Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds "
-    "up over tokens, makes short ones cheap."
+    "Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds up over tokens, makes short "
+    "ones cheap."
 )
 PAYS_AGAIN = N_("A word or phrase that the reward likes pays again each time that it is written.")
 ALWAYS_PAYS = N_("The policy found one answer that always pays and gives it to everything.")
@@ -59,11 +59,6 @@ UNCERTAIN = N_(
 LOOK_AGAIN = N_("Read the responses, and look again when more steps tell whether the score rises.")
 OTHER_END = N_("The model closes its answers with a token at which this run does not stop (generation.stop_token).")
 END_THERE = N_("Let answers end where the model ends them: stop token eos.")
-SHARES = {
-    "ends": N_("ends {after} of {of} responses"),
-    "opens": N_("opens {after} of {of} responses"),
-    "is in": N_("is in {after} of {of} responses"),
-}
 MEND = N_("Go back to before it began, and go on with a lower learning rate.")
 
 
@@ -104,7 +99,7 @@ def all_cut_off(run: RunData) -> Course | None:
     all_cut, lost = streak(cut >= ALL, steps), start <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
     step_levels = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
-    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
+    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {}; {start} at the start"), start=f"{start:.2f}")
     if never_seen:
         changes: dict[str, Any] = {"generation.stop_token": "eos"}
         return Course(step_levels, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
@@ -126,7 +121,7 @@ def cut_off_rising(run: RunData) -> Course | None:
     start = at_start(cut, run.steps_of(ENOUGH))
     if run.config.generation.stop_token == "none" or not start <= FEW_CUT:
         return None
-    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
+    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {}; {start} at the start"), start=f"{start:.2f}")
     rising = streak(cut >= HALF_CUT, max(CUT_RISING_STEPS, run.steps_of(ENOUGH)))
     course = Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
     return _of_reward(run, course, LONGER_PAYS)
@@ -147,7 +142,7 @@ def all_end(run: RunData) -> Course | None:
         return None
     none = streak(cut == 0, max(5, run.steps_of(ENOUGH)))
     return Course(
-        levels(note=none), metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
+        levels(note=none), metric_evidence(run, "tokens/cut_off", _("share cut off {}; {start} at the start"), start=f"{start:.2f}")
     )
 
 
@@ -164,7 +159,7 @@ def ends_at_once(run: RunData) -> Course | None:
     start = at_start(length, run.steps_of(ENOUGH))
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
     evidence = metric_evidence(
-        run, "tokens/response_length", _("{{}} {unit}; {start:.1f} at the start").format(unit=_(run.origin.unit), start=start)
+        run, "tokens/response_length", _("{} {unit}; {start} at the start"), unit=_(run.origin.unit), start=f"{start:.1f}"
     )
     return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run), length=END_STEPS), SILENCE_PAYS)
 
@@ -190,7 +185,7 @@ def length_drift(run: RunData) -> Course | None:
     on_purpose = any(component.kind == "length" for component in run.config.reward.components) or run.config.reward.length_penalty > 0
     far = streak(times > DRIFT_FAR, 2) & (not on_purpose)
     evidence = metric_evidence(
-        run, "tokens/response_length", _("{{}} {unit}; {start:.1f} at the start").format(unit=_(run.origin.unit), start=start)
+        run, "tokens/response_length", _("{} {unit}; {start} at the start"), unit=_(run.origin.unit), start=f"{start:.1f}"
     )
     step_levels = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
     course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run), length=DRIFT_STEPS)
@@ -229,9 +224,8 @@ def repetition(run: RunData) -> Course | None:
         for step in _steps(run, since, last):
             rows = run.responses[step]
             worst = max(rows, key=lambda row: phrases.repetition([row]))
-            text = _("{rows} repeats on average; most in response {sample}").format(
-                rows=percent(phrases.repetition(rows)), sample=worst.sample
-            )
+            text = _("{share} repeats on average; most in response {response}")
+            text = text.format(share=percent(phrases.repetition(rows)), response=worst.sample)
             examples.append(Evidence(text, step=step, sample=worst.sample))
         return examples
 
@@ -272,9 +266,8 @@ def diversity_loss(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         def text(rows: list[RolloutRecord]) -> str:
             alike, distinct = percent(phrases.alike(rows)), percent(phrases.distinct_pairs(rows))
-            return _("{alike} of the responses are alike; distinct word pairs {distinct}, {start} at the start").format(
-                alike=alike, distinct=distinct, start=percent(start)
-            )
+            words = _("{alike} of the responses are alike; distinct word pairs {distinct}, {start} at the start")
+            return words.format(alike=alike, distinct=distinct, start=percent(start))
 
         return [Evidence(text(run.responses[step]), step=step) for step in _steps(run, since, last)]
 
@@ -306,24 +299,32 @@ def one_phrase(run: RunData) -> Course | None:
         for step in dict.fromkeys(max(step for step in looked if step <= int(run.steps[at])) for at in (since, last)):
             phrase = run.rising[step]
             if phrase is not None:
-                text = _("“{text}” {phrase}; {before} of {before_of} at the start").format(
-                    text=phrase.text, phrase=_share(phrase), before=phrase.before, before_of=phrase.before_of
-                )
-                rows.append(_where(run, step, phrase, text))
+                rows.append(_where(run, step, phrase, _counted(phrase)))
         return rows
 
     newest = run.rising[looked[-1]]
-    title = (
-        _("“{text}” is taking over: it {newest}").format(text=newest.text, newest=_share(newest))
-        if newest is not None and newest.takes_over
-        else ""
-    )
+    title = _taking_over(newest) if newest is not None and newest.takes_over else ""
     course = Course(carried(run.steps, by_step), evidence, title=title, changes=tighter(run))
     return _of_reward(run, course, PHRASE_PAYS)
 
 
-def _share(phrase: phrases.Rising) -> str:
-    return _(SHARES[phrase.verb]).format(after=phrase.after, of=phrase.after_of)
+def _taking_over(phrase: phrases.Rising) -> str:
+    words = {
+        "ends": _("“{text}” is taking over: it ends {after} of {after_of} responses"),
+        "opens": _("“{text}” is taking over: it opens {after} of {after_of} responses"),
+        "is in": _("“{text}” is taking over: it is in {after} of {after_of} responses"),
+    }
+    return words[phrase.verb].format(text=phrase.text, after=phrase.after, after_of=phrase.after_of)
+
+
+def _counted(phrase: phrases.Rising) -> str:
+    words = {
+        "ends": _("“{text}” ends {after} of {after_of} responses; {before} of {before_of} at the start"),
+        "opens": _("“{text}” opens {after} of {after_of} responses; {before} of {before_of} at the start"),
+        "is in": _("“{text}” is in {after} of {after_of} responses; {before} of {before_of} at the start"),
+    }
+    counts = {"after": phrase.after, "after_of": phrase.after_of, "before": phrase.before, "before_of": phrase.before_of}
+    return words[phrase.verb].format(text=phrase.text, **counts)
 
 
 def _where(run: RunData, step: int, phrase: phrases.Rising, text: str) -> Evidence:

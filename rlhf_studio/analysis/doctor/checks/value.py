@@ -55,6 +55,6 @@ def value_loss_overflow(run: RunData) -> Course | None:
     loss = run.column("loss/value_avg")
     usual = np.nanmax([0.5 * np.clip(at_start(run.column("objective/scores_std")), 0, 1e150) ** 2, at_start(loss), 1e-3])
     high = streak(loss > OVERFLOW * usual, OVERFLOW_STEPS)
-    evidence = metric_evidence(run, "loss/value_avg", _("value loss {{}}; {loss:.3g} at the start").format(loss=at_start(loss)))
+    evidence = metric_evidence(run, "loss/value_avg", _("value loss {}; {start} at the start"), start=f"{at_start(loss):.3g}")
     changes = {"reward.scaling": "scale"} if run.config.reward.scaling == "none" else {}
     return Course(levels(warning=high, alarm=high & (loss > LOST * usual)), evidence, changes=changes, length=OVERFLOW_STEPS)

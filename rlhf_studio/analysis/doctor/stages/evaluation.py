@@ -13,16 +13,19 @@ from rlhf_studio.analysis.evaluation.in_words import in_words
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import Finding, VerdictKind
 from rlhf_studio.config import EvaluationRunConfig
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import percent
 
 
 def _words(checked: Checked[RecordedRun], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
-    done = f"{len(run.steps):,} of {run.total_steps:,} steps" if run.total_steps else f"{len(run.steps):,} steps"
-    sentence = f"Evaluated: {done} of prompts are answered." if run.ended else f"The policies are answering: {done} are done."
+    done = _("{count:,} of {total:,} steps") if run.total_steps else _("{count:,} steps")
+    sentence = _("Evaluated: {done} of prompts are answered.") if run.ended else _("The policies are answering: {done} are done.")
+    sentence = sentence.format(done=done.format(count=len(run.steps), total=run.total_steps))
     if run.ended and run.reader is not None and (won := in_words(report_of(run.reader))):
-        sentence = f"{sentence} {won}" if run.state != "finished" else f"Evaluated. {won}"
-    return sentence, "An evaluation trains nothing; its tables compare the policies."
+        begin = _("Evaluated.") if run.state == "finished" else sentence
+        sentence = _("{sentence} {next}").format(sentence=begin, next=won)
+    return sentence, _("An evaluation trains nothing; its tables compare the policies.")
 
 
 VERDICT = VerdictRules(
@@ -30,7 +33,7 @@ VERDICT = VerdictRules(
     at_each_step=lambda checked: np.zeros(len(checked.run.steps), dtype=np.int8),
     words=_words,
     notes=lambda checked, kind: failure(checked.run),
-    without_steps=("No prompt is answered yet.", "An evaluation records what each batch of prompts got."),
+    without_steps=(N_("No prompt is answered yet."), N_("An evaluation records what each batch of prompts got.")),
 )
 
 
@@ -38,8 +41,9 @@ def risks(config: EvaluationRunConfig) -> Iterator[Finding]:
     """What is risky in the settings of an evaluation."""
     settings = config.evaluation
     if 0 < settings.prompts < 30:
-        title, rule = f"{settings.prompts} prompts tell little", "fewer than 30 prompts"
-        cause = f"A win rate of so few is known to ± {percent(1 / settings.prompts**0.5)} at best."
+        title = _("{count} prompts tell little").format(count=settings.prompts)
+        rule, error = _("fewer than 30 prompts"), percent(1 / settings.prompts**0.5)
+        cause = _("A win rate of so few is known to ± {error} at best.").format(error=error)
         changes, setting = {"evaluation.prompts": 128}, f"evaluation.prompts {settings.prompts}"
-        advice = "Fine for a try; take more to decide."
+        advice = _("Fine for a try; take more to decide.")
         yield settings_finding("prompts", "note", title, rule, cause, advice, changes, setting=setting)

@@ -15,10 +15,11 @@ from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_mean
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
-from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, lowered, risky_settings
+from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.doctor.wording import as_sentence, joined_clauses, lowered, sentence_case
 from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
-from rlhf_studio.language import N_, _, ngettext, together
+from rlhf_studio.language import N_, _, ngettext
 from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -115,9 +116,8 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     score, gold = judges.score(run), judges.gold(run)
     gain = rise(score)[0]
-    change = _("Score {change}").format(change=_change(run, score))
-    if gold is not None:
-        change = _("Score {change}, gold {gold}").format(change=_change(run, score), gold=_change(run, gold))
+    change = _("Score {change}") if gold is None else _("Score {change}, gold {gold}")
+    change = change.format(change=_change(run, score), gold="" if gold is None else _change(run, gold))
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
@@ -125,41 +125,34 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
         signs = list(_signs(checked).values()) or [_("the judge finds it worse than at the start")]
-        sentence = _("Collapsed: {signs}. {change}.").format(signs=_joined(signs), change=change)
+        sentence = _("Collapsed: {signs}. {change}.").format(signs=joined_clauses(signs), change=change)
         return sentence, _("The policy no longer writes useful text, whatever its score says.")
     if kind == "exploiting the reward":
         return _exploit_words(checked, change, gold)
     if kind == "nothing learned" and fell:
-        return _("The score fell. {change}.").format(change=change), _("{compared}: {sure}.").format(compared=compared, sure=sure)
+        return _("The score fell. {change}.").format(change=change), _("{compared}: {result}.").format(compared=compared, result=sure)
     if kind == "nothing learned":
         return nothing_words(run, score, change, compared)
     if kind == "cannot tell yet":
-        about = {"change": change, "broke_off": run.broke_off}
-        sentence = _("Cannot tell yet: it {broke_off}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
-        return sentence.format(**about), together(_within(compared, interval(score)), _capital(sure))
+        sentence = _("Cannot tell yet: it {ended}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
+        return sentence.format(ended=run.broke_off, change=change), _between(score, compared, sure)
     change = lowered(change)
     if kind == "rising":
-        return _("Rising, not yet certain: {change}.").format(change=change), together(_within(compared, interval(score)), _capital(sure))
-    word = _("Improved") if kind == "improved" else _("Improving")
-    if kind != "improved" and run.broke_off:
-        word = _("Improving when it {broke_off}").format(broke_off=run.broke_off)
+        return _("Rising, not yet certain: {change}.").format(change=change), _between(score, compared, sure)
+    reason = _("{compared}: between the means of these two the score rose by {gain}. {sure}.")
+    reason = reason.format(compared=compared, gain=score_text(float(gain[-1])), sure=sentence_case(sure))
     kl = run.column("objective/kl")
-    reason = _("{compared}: between the means of these two the score rose by {gain}.").format(
-        compared=compared, gain=score_text(float(gain[-1]))
-    )
     if np.isfinite(kl).any():
-        distance = figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)
-        change = _("{change}, KL {distance} nats").format(change=change, distance=distance)
-    return _("{word}: {change}.").format(word=word, change=change), together(reason, _capital(sure))
+        change = _("{change}, KL {kl} nats").format(change=change, kl=figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2))
+    if kind != "improved" and run.broke_off:
+        return _("Improving when it {ended}: {change}.").format(ended=run.broke_off, change=change), reason
+    return (_("Improved: {change}.") if kind == "improved" else _("Improving: {change}.")).format(change=change), reason
 
 
-def _within(compared: str, sentence: str) -> str:
-    return _("{compared}: {sentence}").format(compared=compared, sentence=sentence)
-
-
-def _capital(sure: str) -> str:
-    """A part of a sentence as a sentence of its own."""
-    return _("{sentence}.").format(sentence=sure.capitalize())
+def _between(score: judges.ScoreSeries, compared: str, sure: str) -> str:
+    """The reason where a rise is not sure."""
+    words = _("{compared}: {interval} {sure}.")
+    return words.format(compared=compared, interval=interval(score), sure=sentence_case(sure))
 
 
 def _compared(run: RunData, score: judges.ScoreSeries) -> str:
@@ -167,46 +160,45 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     count = len(score.known)
     changed = score.changed_after
     steps = _("{count} steps") if count == np.sum(run.steps > changed) else _("{count} steps with a score")
-    since = _("The reward was changed after step {step}, and scores before and after it are not the same quantity.").format(step=changed)
     start = min(score.first_steps, count)
-    looked = ngettext(
-        "Looked at is the trend over {steps}, and the first step beside the last tenth",
-        "Looked at is the trend over {steps}, and the first {count} steps beside the last tenth",
-        start,
-    )
-    trend = steps.format(count=count)
-    trend = _("{steps} since then").format(steps=trend) if changed else trend
-    then = looked.format(steps=trend, count=start)
-    return together(since, then) if changed else then
+    first = ngettext("the first step", "the first {count} steps", start).format(count=start)
+    words = _("Looked at is the trend over {steps}, and {first} beside the last tenth")
+    if changed:
+        words = _(
+            "The reward was changed after step {step}, and scores before and after it are not the same quantity. "
+            "Looked at is the trend over {steps} since then, and {first} beside the last tenth"
+        )
+    return words.format(step=changed, steps=steps.format(count=count), first=first)
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
     count = len(score.known)
-    early = _("Too early to say: it {broke_off}.").format(broke_off=run.broke_off) if run.broke_off else _("Too early to say.")
-    about = {"needed": FEWEST_STEPS, "count": count}
-    with_score = ngettext(
-        "A verdict needs {needed} steps with a score; there is {count}.",
-        "A verdict needs {needed} steps with a score; there are {count}.",
-        count,
-    ).format(**about)
+    early = _("Too early to say: it {ended}.").format(ended=run.broke_off) if run.broke_off else _("Too early to say.")
     if count < FEWEST_STEPS and (lost := left_out(run)):
-        return _("Not known: {lost}.").format(lost=lowered(lost)), with_score
+        reason = _("A verdict needs {fewest} steps with a score; there are {count}.").format(fewest=FEWEST_STEPS, count=count)
+        return _("Not known: {left_out}.").format(left_out=lowered(lost)), reason
     if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
         return _("Not known: no score is recorded."), _("A verdict needs the mean score of each step.")
-    if count < FEWEST_STEPS and score.changed_after:
-        return early, ngettext(
-            "A verdict needs {needed} steps; there is {count} since the reward was changed.",
-            "A verdict needs {needed} steps; there are {count} since the reward was changed.",
-            count,
-        ).format(**about)
-    if count < FEWEST_STEPS and count == len(run.steps):
-        needs = ngettext("A verdict needs {needed} steps; there is {count}.", "A verdict needs {needed} steps; there are {count}.", count)
-        return early, needs.format(**about)
     if count < FEWEST_STEPS:
-        return early, with_score
-    sentence = _("{compared}: {sure}.").format(compared=compared, sure=sure)
-    return _("Not known: nothing tells how far the score moves by chance."), sentence
+        return early, _needed(count, bool(score.changed_after), count == len(run.steps)).format(fewest=FEWEST_STEPS, count=count)
+    reason = _("{compared}: {result}.").format(compared=compared, result=sure)
+    return _("Not known: nothing tells how far the score moves by chance."), reason
+
+
+def _needed(count: int, changed: bool, all_have_a_score: bool) -> str:
+    """How many steps a verdict needs, and how many there are."""
+    if changed:
+        return ngettext(
+            "A verdict needs {fewest} steps; there is 1 since the reward was changed.",
+            "A verdict needs {fewest} steps; there are {count} since the reward was changed.",
+            count,
+        )
+    if all_have_a_score:
+        return ngettext("A verdict needs {fewest} steps; there is 1.", "A verdict needs {fewest} steps; there are {count}.", count)
+    return ngettext(
+        "A verdict needs {fewest} steps with a score; there is 1.", "A verdict needs {fewest} steps with a score; there are {count}.", count
+    )
 
 
 def left_out(run: RunData) -> str:
@@ -216,25 +208,36 @@ def left_out(run: RunData) -> str:
         return ""
     skipped = {event.step for event in skips if event.text.startswith("This update")}
     partly = {event.step for event in skips} - skipped
-    cause = _(" or ").join(sorted({_why_left_out(event.text) for event in skips}))
-    total = len(run.steps)
-    parts = []
-    if skipped:
-        words = _("the updates of {count} of {total} steps, with {responses:,} responses")
-        parts.append(words.format(count=len(skipped), total=total, responses=len(skipped) * run.batch))
-    if partly:
-        parts.append(_("minibatches of {count} of {total} steps").format(count=len(partly), total=total))
-    return _("Left out: {parts}, as {cause}").format(parts=_joined(parts), cause=cause)
+    cause = _(" or ").join(_(why) for why in sorted({_why_left_out(event.text) for event in skips}))
+    counts = {
+        "total": len(run.steps),
+        "skipped": len(skipped),
+        "partly": len(partly),
+        "responses": len(skipped) * run.batch,
+        "cause": cause,
+    }
+    if skipped and partly:
+        words = _(
+            "Left out: the updates of {skipped} of {total} steps, with {responses:,} responses and minibatches of {partly} "
+            "of {total} steps, "
+            "as {cause}"
+        )
+    elif skipped:
+        words = _("Left out: the updates of {skipped} of {total} steps, with {responses:,} responses, as {cause}")
+    else:
+        words = _("Left out: minibatches of {partly} of {total} steps, as {cause}")
+    return words.format(**counts)
 
 
 def _why_left_out(text: str) -> str:
     """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
-    what, __, problem = text.partition(" left out: ")
+    what, _colon, problem = text.partition(" left out: ")
     if problem.startswith("the mean ratio"):
-        return _("the mean ratio exceeded its threshold (ppo.ratio_threshold)")
+        return N_("the mean ratio exceeded its threshold (ppo.ratio_threshold)")
     # A minibatch has no other problem than these two; a whole update may lack its rewards.
-    bad_number = "not finite" in problem or not what.startswith("This update")
-    return _("a number was not finite") if bad_number else _("a reward was missing")
+    if "not finite" in problem or not what.startswith("This update"):
+        return N_("a number was not finite")
+    return N_("a reward was missing")
 
 
 def _change(run: RunData, series: judges.ScoreSeries) -> str:
@@ -253,11 +256,16 @@ def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
         return _("the standard error of the score is not known")
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
         return _("all scores are the same, so there is no chance to compare with")
-    change = _("the change is {times} times its standard error").format(times=f"{times:.1f}".replace("-", "−"))
+    words = _(
+        "the change is {times} times its standard error, and from {enough:g} times on it is more than chance: of simulated runs that learn "
+        "nothing at most 1 in 20 got there"
+    )
     if score.by_steps:
-        change = together(change, _("(estimated from how far the means of successive steps lie apart)"))
-    chance = _("from {enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there")
-    return _("{change}, and {chance}").format(change=change, chance=chance.format(enough=enough))
+        words = _(
+            "the change is {times} times its standard error (estimated from how far the means of successive steps lie apart), and from "
+            "{enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there"
+        )
+    return words.format(times=f"{times:.1f}".replace("-", "−"), enough=enough)
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:
@@ -274,47 +282,45 @@ def _signs(checked: Checked[RunData]) -> dict[str, str]:
     return {name: words[name] for name in checked.at_newest(list(words), ALARM)[:MOST_SIGNS]}
 
 
-def _joined(parts: list[str]) -> str:
-    return _("{most} and {last}").format(most=_(", ").join(parts[:-1]), last=parts[-1]) if len(parts) > 1 else parts[0]
-
-
 def _exploit_words(checked: Checked[RunData], change: str, gold: judges.ScoreSeries | None) -> tuple[str, str]:
     if gold is None:
-        titles = [_(CHECKS[name].title) for name in checked.at_newest(EXPLOIT_SIGNS)] or [_(CHECKS["held-out-falls"].title)]
+        titles = [CHECKS[name].title for name in checked.at_newest(EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
         reason = _("The score rose, and nothing else judges this run. Signs of it: {signs}.")
-        signs = _joined([lowered(title) for title in titles])
-        return _("Exploiting the reward. {change}.").format(change=change), reason.format(signs=signs)
+        reason = reason.format(signs=joined_clauses([lowered(_(title)) for title in titles]))
+        return _("Exploiting the reward. {change}.").format(change=change), reason
     fall = judges.fall(gold)
     best = int(checked.run.steps[fall.best_at[-1]])
-    reason = _("Gold was {best} around step {step} and is {now} now, while the score kept rising.").format(
-        best=f"{fall.best[-1]:.2f}".replace("-", "−"), step=best, now=f"{fall.now[-1]:.2f}".replace("-", "−")
-    )
-    return _("Exploiting the reward: the score rises and the gold score falls. {change}.").format(change=change), reason
+    reason = _("Gold was {best:.2f} around step {step} and is {now:.2f} now, while the score kept rising.")
+    reason = reason.format(best=fall.best[-1], step=best, now=fall.now[-1])
+    sentence = _("Exploiting the reward: the score rises and the gold score falls. {change}.").format(change=change)
+    return sentence, reason.replace(" -", " −")
 
 
 def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     run, now = checked.run, checked.lasting
     phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
     score = judges.score(run)
-    phrase = N_("{title}; the judge may be fooled by it.") if judges.risen(score, needed(run))[-1] else N_("{title}.")
+    paid = judges.risen(score, needed(run))[-1]
     expected = None if kind not in OPEN or run.closed else outlook(run, score)
     notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
     hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
     notes += [str(hindrance)] if hindrance else []
-    notes += [_(phrase).format(title=finding.title) for finding in phrases]
+    fooled = _("{finding}; the judge may be fooled by it.")
+    notes += [fooled.format(finding=finding.title) if paid else as_sentence(finding.title) for finding in phrases]
     named = {"one-phrase", hindrance.check if hindrance else ""}  # and what the sentence or the reason has
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         notes += risky_settings([finding for finding in checked.findings if finding.check not in named])
     if kind in ("nothing learned", "too early", "not known"):
-        notes += [_("{title}.").format(title=finding.title) for finding in now if finding.check in STILL_SIGNS and hindrance is None]
+        notes += [as_sentence(finding.title) for finding in now if finding.check in STILL_SIGNS and hindrance is None]
     if kind == "collapsed":
         named |= _signs(checked).keys()
     elif kind == "exploiting the reward" and judges.gold(run) is None:
         named |= set(checked.at_newest(EXPLOIT_SIGNS))
     more = {*EXPLOIT_SIGNS, "length-drift", "entropy-collapse"} - named
     signs = [finding for finding in now if finding.check in more]
-    signs = [finding for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")]
-    notes += [_("{title}.").format(title=finding.title) for finding in signs]
+    notes += [
+        as_sentence(finding.title) for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")
+    ]
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
         notes.append(_("No gold score: nothing independent of the reward judges this run."))
@@ -328,9 +334,9 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
         notes += failure(run)
     told = ("too early", "not known", "cannot tell yet", "improving")
     if run.broke_off and not run.closed and run.state != "failed" and kind not in told:
-        notes.append(_("It {broke_off}, and can go on.").format(broke_off=run.broke_off))
+        notes.append(_("It {ended}, and can go on.").format(ended=run.broke_off))
     lost = left_out(run)
-    return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
+    return [*notes, as_sentence(lost)] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 
 
 def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from rlhf_studio.analysis.doctor import settings_rules
 from rlhf_studio.analysis.doctor.bounds import MATTERS
 from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, usual_price
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
+from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, fitting
 from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known
 from rlhf_studio.config.usual import recipe_of
-from rlhf_studio.language import _, ngettext, together
+from rlhf_studio.language import _, ngettext
 from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
@@ -25,6 +26,9 @@ TELL_NOTHING = 16  # prompts: their mean is known to a quarter of the spread of 
 CUT: tuple[tuple[float, Level], ...] = ((0.5, "alarm"), (0.1, "warning"), (0.0, "note"))  # shares of the prompts
 LOW_GAMMA, LOW_LAMBDA = 0.95, 0.5  # 0.95 ** 32 leaves a fifth of the score at the first token of the shortest recipe
 WIDE_CLIP = 0.5  # ratios from 0.5 to 1.5: hardly any clipping is left; the field uses 0.1 to 0.3
+# One ratio for a response is a mean over its tokens. GSPO's paper clips at 3e-4 and 4e-4; a mean that has moved by 0.05 has moved every
+# token by 5 %, or a fifth of them by the 28 % at which DAPO clips one.
+WIDE_SEQUENCE_CLIP = 0.05
 MANY_PASSES = 20  # over one batch; the field uses 1 to 4
 STRONG_KL = 1.0  # points per nat: the recipes earn 2 points with 5 nats
 HOT, COLD = 1.5, 0.5  # sampling temperature
@@ -56,12 +60,7 @@ def _learning_rate(config: RunConfig, known: Known) -> Iterator[Finding]:
     yield from settings_rules.learning_rate(config, known, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
     yield from settings_rules.warm_up(config, ppo.steps)
     if ppo.critic_warmup_steps >= ppo.steps:
-        title, setting = (
-            _("The policy never learns"),
-            _("ppo.critic_warmup_steps {critic_warmup_steps}, ppo.steps {steps}").format(
-                critic_warmup_steps=ppo.critic_warmup_steps, steps=ppo.steps
-            ),
-        )
+        title, setting = _("The policy never learns"), f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"
         rule, cause = _("critic warm-up at least as long as the run"), _("Only the critic learns in all of these steps.")
         advice, changes = _("Use a shorter critic warm-up."), {"ppo.critic_warmup_steps": 0}
         yield finding("critic-warm-up", "alarm", title, rule, cause, advice, changes, setting=setting)
@@ -76,23 +75,30 @@ def _cut_prompts(config: RunConfig, known: Known) -> Iterator[Finding]:
     room = fitting.room_for(longest, known.device, known.most).value
     level = next(level for least, level in CUT if count >= least * len(lengths)) if room > most else "note"
     still = sum(length > room for length in lengths)
-    if room > most:
-        cuts = _("Use {room:,}, which cuts {still:,} of them: the longest has {longest:,} tokens.")
-        cuts = cuts if still else _("Use {room:,}, which cuts none: the longest has {longest:,} tokens.")
-        advice = cuts.format(room=room, still=still, longest=longest)
+    if room <= most:
+        advice = _("The longest has {longest:,} tokens, and no more than {room:,} fit; shorten such prompts, or leave them out.")
+    elif still:
+        advice = _("Use {room:,}, which cuts {count:,} of them: the longest has {longest:,} tokens.")
     else:
-        advice = _("The longest has {longest:,} tokens, and no more than {room:,} fit; shorten such prompts, or leave them out.").format(
-            longest=longest, room=room
-        )
-    title = _("{count:,} of {lengths:,} prompts are longer than {most:,} tokens and are cut").format(
-        count=count, lengths=len(lengths), most=most
-    )
-    lost = "end" if config.data.overlong == "cut_right" else "beginning"
-    cause = _("They lose their {lost}").format(lost=lost) + (_(", and with it the front of the chat") if config.data.chat_template else "")
-    cause += _(": the policy answers something that nobody asked.")
-    rule = _("prompts that are cut: any (note), {CUT} (warning), {CUT2} (alarm)").format(CUT=percent(CUT[1][0]), CUT2=percent(CUT[0][0]))
+        advice = _("Use {room:,}, which cuts none: the longest has {longest:,} tokens.")
+    advice = advice.format(room=room, count=still, longest=longest)
+    title = _("{count:,} of {all:,} prompts are longer than {most:,} tokens and are cut").format(count=count, all=len(lengths), most=most)
+    cause = _losing(config.data.overlong == "cut_right", config.data.chat_template)
+    rule = _("prompts that are cut: any (note), {some} (warning), {many} (alarm)")
+    rule = rule.format(some=percent(CUT[1][0]), many=percent(CUT[0][0]))
     changes = {"data.max_prompt_tokens": room} if room > most else {}
     yield finding("prompts-cut", level, title, rule, cause, advice, changes, setting=f"data.max_prompt_tokens {most}")
+
+
+def _losing(end: bool, chat: bool) -> str:
+    """What prompts that are cut lose."""
+    if chat and end:
+        return _("They lose their end, and with it the front of the chat: the policy answers something that nobody asked.")
+    if chat:
+        return _("They lose their beginning, and with it the front of the chat: the policy answers something that nobody asked.")
+    if end:
+        return _("They lose their end: the policy answers something that nobody asked.")
+    return _("They lose their beginning: the policy answers something that nobody asked.")
 
 
 def _held_out(config: RunConfig, known: Known) -> Iterator[Finding]:
@@ -104,32 +110,22 @@ def _held_out(config: RunConfig, known: Known) -> Iterator[Finding]:
     changes: dict[str, Any] = {}
     rows = known.examples
     if data.eval or rows is not None and rows < fitting.FEWEST_PROMPTS:
-        few = (
-            ""
-            if data.eval
-            else _("; of fewer than {FEWEST_PROMPTS} prompts none is set aside").format(FEWEST_PROMPTS=fitting.FEWEST_PROMPTS)
-        )
-        advice = _("Name {enough} prompts or more in data.eval{few}.").format(enough=enough, few=few)
+        advice = _("Name {enough} prompts or more in data.eval; of fewer than {fewest} prompts none is set aside.")
+        if data.eval:
+            advice = _("Name {enough} prompts or more in data.eval.")
+        advice = advice.format(enough=enough, fewest=fitting.FEWEST_PROMPTS)
     else:
         better = fitting.held_out_share(rows, enough, fitting.MOST_SET_ASIDE) if rows else Fitted(fitting.LEAST_SHARE, _("a usual share"))
         if better.value <= data.eval_share:
             return
-        advice, changes = (
-            _("Use a share of {value:g}: {why}.").format(value=better.value, why=better.why),
-            {"data.eval_share": better.value},
-        )
+        advice = _("Use a share of {share:g}: {why}.").format(share=better.value, why=better.why)
+        changes = {"data.eval_share": better.value}
     title = _("{count} prompts are held out").format(count=count) if count else _("No prompt is held out")
-    rule = _("fewer than {enough} held-out prompts (note); {TELL_NOTHING} or fewer, or none (warning)").format(
-        enough=enough, TELL_NOTHING=TELL_NOTHING
-    )
-    cause = (
-        _("The mean score of {count} prompts is known to ± {count2} of the spread of single scores.").format(
-            count=count, count2=percent(count**-0.5)
-        )
-        if count
-        else ""
-    )
-    cause = cause or _("Then nobody can see whether the policy gets better on prompts that it does not learn from.")
+    rule = _("fewer than {enough} held-out prompts (note); {few} or fewer, or none (warning)").format(enough=enough, few=TELL_NOTHING)
+    cause = _("Then nobody can see whether the policy gets better on prompts that it does not learn from.")
+    if count:
+        cause = _("The mean score of {count} prompts is known to ± {error} of the spread of single scores.")
+        cause = cause.format(count=count, error=percent(count**-0.5))
     setting = f"data.eval {data.eval}" if data.eval else f"data.eval_share {data.eval_share:g}"
     yield finding("held-out", "warning" if count <= TELL_NOTHING else "note", title, rule, cause, advice, changes, setting=setting)
 
@@ -141,14 +137,16 @@ def _batch(config: RunConfig, known: Known) -> Iterator[Finding]:
     size = fits["ppo.batch_size"]
     level: Level | None = "alarm" if count <= PAIR else "warning" if count < TINY_BATCH else "note" if FAR_FEWER * count < size else None
     if level is not None:
-        title = ngettext("A step learns from {count} response", "A step learns from {count} responses", count).format(count=count)
-        rule = _(
-            "at most {PAIR} responses in a batch (alarm), fewer than {TINY_BATCH} (warning), or than a quarter of {size} (note)"
-        ).format(PAIR=PAIR, TINY_BATCH=TINY_BATCH, size=size)
+        title = ngettext("A step learns from 1 response", "A step learns from {count} responses", count).format(count=count)
+        rule = _("at most {pair} responses in a batch (alarm), fewer than {tiny} (warning), or than a quarter of {size} (note)")
         cause = _("Their mean score is known to ± {error} of the spread of single scores; a change that matters is {matters} of it.")
-        cause = cause.format(error=percent(count**-0.5), matters=percent(MATTERS))
         if ppo.has_critic and ppo.whiten_advantages:
-            cause = together(cause, _("Whitening divides by chance."))
+            cause = _(
+                "Their mean score is known to ± {error} of the spread of single scores; a change that matters is {matters} of "
+                "it. Whitening "
+                "divides by chance."
+            )
+        rule, cause = rule.format(pair=PAIR, tiny=TINY_BATCH, size=size), cause.format(error=percent(count**-0.5), matters=percent(MATTERS))
         advice = _("Use {size}. A small micro-batch keeps the memory low and changes nothing else.").format(size=size)
         yield finding("batch", level, title, rule, cause, advice, fits, setting=f"ppo.batch_size {count}")
 
@@ -169,52 +167,40 @@ def _passes(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     if ppo.ppo_epochs >= MANY_PASSES:
         title, rule = (
-            _("{ppo_epochs} passes over each batch").format(ppo_epochs=ppo.ppo_epochs),
-            _("at least {MANY_PASSES} passes").format(MANY_PASSES=MANY_PASSES),
+            _("{count} passes over each batch").format(count=ppo.ppo_epochs),
+            _("at least {count} passes").format(count=MANY_PASSES),
         )
         cause = _("After so many the policy is far from the one that wrote the responses, and clipping stops most of it.")
         setting = f"ppo.ppo_epochs {ppo.ppo_epochs}"
-        yield finding("passes", "warning", title, rule, cause, "Use 1 to 4.", {"ppo.ppo_epochs": 4}, setting=setting)
+        yield finding("passes", "warning", title, rule, cause, _("Use 1 to 4."), {"ppo.ppo_epochs": 4}, setting=setting)
 
 
 def _sampling(config: RunConfig) -> Iterator[Finding]:
     generation = config.generation
     if cuts := neutral_sampling(config):
-        names = [_("top-k {top_k}").format(top_k=generation.top_k)] if generation.top_k else []
-        names += [_("top-p {top_p:g}").format(top_p=generation.top_p)] if generation.top_p < 1 else []
-        title = _("Sampling is cut off: {names}").format(names=_(" and ").join(names))
+        names = [f"top-k {generation.top_k}"] if generation.top_k else []
+        names += [f"top-p {generation.top_p:g}"] if generation.top_p < 1 else []
+        title = _("Sampling is cut off: {names}").format(names=joined(names))
         cause = _(
             "Responses then come from another distribution than the one whose probabilities are computed. The KL reads too low, can turn "
+            "negative, and pays for moving away."
         )
-        cause += _("negative, and pays for moving away.")
         advice = _("PPO is defined for top-k 0 and top-p 1.")
         level: Level = "note" if config.ppo.kl_coef == 0 else "warning"
         rule = _("top-k above 0 or top-p below 1")
         yield finding("sampling", level, title, rule, cause, advice, cuts, setting=", ".join(cuts))
     if not COLD <= generation.temperature <= HOT:
         hot = generation.temperature > HOT
-        title = (_("Temperature {temperature:g} is high") if hot else _("Temperature {temperature:g} is low")).format(
-            temperature=generation.temperature
-        )
+        title = _("Temperature {value:g} is high") if hot else _("Temperature {value:g} is low")
         cause = _("Responses become noise that earns little.") if hot else _("Responses become alike, so there is little to learn from.")
-        setting, rule = (
-            f"generation.temperature {generation.temperature:g}",
-            _("outside {COLD:g} to {HOT:g}").format(COLD=COLD, HOT=HOT),
-        )
-        yield finding("temperature", "warning", title, rule, cause, _("1 is usual."), {"generation.temperature": 1.0}, setting=setting)
+        title, setting = title.format(value=generation.temperature), f"generation.temperature {generation.temperature:g}"
+        rule, changes = _("outside {low:g} to {high:g}").format(low=COLD, high=HOT), {"generation.temperature": 1.0}
+        yield finding("temperature", "warning", title, rule, cause, _("1 is usual."), changes, setting=setting)
     if generation.response_length < SHORT_TEXT:
-        title, rule = (
-            _("Responses of at most {response_length} tokens").format(response_length=generation.response_length),
-            _("below {SHORT_TEXT} tokens").format(SHORT_TEXT=SHORT_TEXT),
-        )
-        setting, cause = (
-            f"generation.response_length {generation.response_length}",
-            _("There is hardly any text to judge."),
-        )
-        changes = {"generation.response_length": 32}
-        yield finding(
-            "length", "note", title, rule, cause, _("Allow some words, unless one token is the answer."), changes, setting=setting
-        )
+        title = _("Responses of at most {count} tokens").format(count=generation.response_length)
+        rule, cause = _("below {count} tokens").format(count=SHORT_TEXT), _("There is hardly any text to judge.")
+        setting, advice = f"generation.response_length {generation.response_length}", _("Allow some words, unless one token is the answer.")
+        yield finding("length", "note", title, rule, cause, advice, {"generation.response_length": 32}, setting=setting)
 
 
 def _kl(config: RunConfig) -> Iterator[Finding]:
@@ -222,101 +208,60 @@ def _kl(config: RunConfig) -> Iterator[Finding]:
     if ppo.kl_coef == 0:
         title, rule = _("With KL coefficient 0 nothing holds the policy near its start"), _("KL coefficient 0")
         cause = _("Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not.")
-        advice = _("Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall.").format(USUAL_KL_COEF=USUAL_KL_COEF)
+        advice = _("Use {usual:g} to 0.2; or keep 0 on purpose, and watch gold fall.").format(usual=USUAL_KL_COEF)
         yield finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
     elif ppo.kl_coef > STRONG_KL:
-        title, rule = (
-            _("KL coefficient {kl_coef:g} is very high").format(kl_coef=ppo.kl_coef),
-            _("above {STRONG_KL:g} points per nat").format(STRONG_KL=STRONG_KL),
-        )
+        title = _("KL coefficient {value:g} is very high").format(value=ppo.kl_coef)
+        rule = _("above {most:g} points per nat").format(most=STRONG_KL)
         cause = _("Moving away costs more than most scores can earn, so the policy stays where it is.")
-        yield finding(
-            "kl",
-            "warning",
-            title,
-            rule,
-            cause,
-            _("Use {USUAL_KL_COEF:g} to 0.2.").format(USUAL_KL_COEF=USUAL_KL_COEF),
-            {"ppo.kl_coef": 0.1},
-            setting=setting,
-        )
+        advice = _("Use {usual:g} to 0.2.").format(usual=USUAL_KL_COEF)
+        yield finding("kl", "warning", title, rule, cause, advice, {"ppo.kl_coef": 0.1}, setting=setting)
 
 
 def _credit(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     if ppo.gamma < LOW_GAMMA:
         share_left = ppo.gamma ** (config.generation.response_length - 1)
-        title, rule = (
-            _("Discount γ {gamma:g} hides the score from early tokens").format(gamma=ppo.gamma),
-            _("below {LOW_GAMMA:g}").format(LOW_GAMMA=LOW_GAMMA),
-        )
-        many = config.generation.response_length
-        cause = _("The score comes with the last token. Of it {share_left} is left at the first of {many} tokens.").format(
-            share_left=percent(share_left, 1), many=many
-        )
-        yield finding(
-            "gamma",
-            "warning",
-            title,
-            rule,
-            cause,
-            _("Use 1: a response is short."),
-            {"ppo.gamma": 1.0},
-            setting=f"ppo.gamma {ppo.gamma:g}",
-        )
+        title = _("Discount γ {value:g} hides the score from early tokens").format(value=ppo.gamma)
+        rule = _("below {value:g}").format(value=LOW_GAMMA)
+        cause = _("The score comes with the last token. Of it {share} is left at the first of {count} tokens.")
+        cause = cause.format(share=percent(share_left, 1), count=config.generation.response_length)
+        changes, setting = {"ppo.gamma": 1.0}, f"ppo.gamma {ppo.gamma:g}"
+        yield finding("gamma", "warning", title, rule, cause, _("Use 1: a response is short."), changes, setting=setting)
     if ppo.lam < LOW_LAMBDA:
-        title, rule = (
-            _("GAE λ {lam:g} trusts the critic almost alone").format(lam=ppo.lam),
-            _("below {LOW_LAMBDA:g}").format(LOW_LAMBDA=LOW_LAMBDA),
-        )
+        title = _("GAE λ {value:g} trusts the critic almost alone").format(value=ppo.lam)
+        rule, setting = _("below {value:g}").format(value=LOW_LAMBDA), f"ppo.lam {ppo.lam:g}"
         cause = _("The critic knows nothing at the start, so the first advantages are mostly its errors.")
-        yield finding("lambda", "warning", title, rule, cause, _("Use 0.9 to 1."), {"ppo.lam": 0.95}, setting=f"ppo.lam {ppo.lam:g}")
+        yield finding("lambda", "warning", title, rule, cause, _("Use 0.9 to 1."), {"ppo.lam": 0.95}, setting=setting)
 
 
 def _clipping(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     widest = max(ppo.cliprange, ppo.cliprange_high)
-    if widest > WIDE_CLIP:
+    if ppo.ratio_level == "sequence" and widest > WIDE_SEQUENCE_CLIP:
+        title, rule = f"A clip range of {widest:g} is one for single tokens", f"above {WIDE_SEQUENCE_CLIP:g} with ppo.ratio_level sequence"
+        cause = "The ratio of a whole response is a mean over its tokens and moves far less than theirs, so that nothing is clipped."
+        changes = {"ppo.cliprange": 3e-4, "ppo.cliprange_high": 4e-4}
+        setting = f"ppo.ratio_level sequence, clip range {widest:g}"
+        yield finding("clip-range", "warning", title, rule, cause, "GSPO's paper uses 0.0003 and 0.0004.", changes, setting=setting)
+    elif widest > WIDE_CLIP:
         name = "cliprange" if widest == ppo.cliprange else "cliprange_high"
-        title, rule = (
-            _("A clip range of {widest:g} hardly clips").format(widest=widest),
-            _("above {WIDE_CLIP:g}").format(WIDE_CLIP=WIDE_CLIP),
-        )
-        cause = _("Clipping is what keeps an update near the responses that it learns from.")
+        title, rule = _("A clip range of {value:g} hardly clips").format(value=widest), _("above {value:g}").format(value=WIDE_CLIP)
+        cause, setting = _("Clipping is what keeps an update near the responses that it learns from."), f"ppo.{name} {widest:g}"
         changes = {f"ppo.{name}": 0.2 if name == "cliprange" else 0.28}
-        yield finding(
-            "clip-range",
-            "warning",
-            title,
-            rule,
-            cause,
-            _("0.1 to 0.3 are usual."),
-            changes,
-            setting=f"ppo.{name} {widest:g}",
-        )
-    yield from settings_rules.gradient_clip(config, FULL_RATE, "policy")
+        yield finding("clip-range", "warning", title, rule, cause, _("0.1 to 0.3 are usual."), changes, setting=setting)
+    yield from settings_rules.gradient_clip(config, FULL_RATE, _("A single odd batch can then throw the policy far off."))
 
 
 def _length_of_run(config: RunConfig) -> Iterator[Finding]:
     steps = config.ppo.steps
     if steps < SHORT_RUN:
-        title, rule = (
-            ngettext("{count} step is too few to learn much", "{count} steps are too few to learn much", steps).format(count=steps),
-            _("fewer than {SHORT_RUN} steps").format(SHORT_RUN=SHORT_RUN),
-        )
+        title = ngettext("1 step is too few to learn much", "{count} steps are too few to learn much", steps).format(count=steps)
+        rule, setting = _("fewer than {count} steps").format(count=SHORT_RUN), f"ppo.steps {steps}"
         cause = _("Each step is one batch. The doctor says nothing of a score before 5 of them.")
         recipe = recipe_of(config)
         changes = {"ppo.steps": recipe.ppo.steps if recipe else 60}
-        yield finding(
-            "steps",
-            "note",
-            title,
-            rule,
-            cause,
-            _("Fine for a try; for a run take more."),
-            changes,
-            setting=f"ppo.steps {steps}",
-        )
+        yield finding("steps", "note", title, rule, cause, _("Fine for a try; for a run take more."), changes, setting=setting)
 
 
 def _reward(config: RunConfig) -> Iterator[Finding]:
