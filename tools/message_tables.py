@@ -79,6 +79,10 @@ def _charts() -> Iterator[tuple[str, str]]:
     yield from (("config/metrics/table.py", metric.tile.label) for metric in METRICS if metric.tile)
 
 
+def _phases() -> Iterator[tuple[str, str]]:
+    yield from (("runs/records.py", phase.what) for phase in PHASES.values())
+
+
 def _checks() -> Iterator[tuple[str, str]]:
     for check in CHECKS.values():
         yield from (("analysis/doctor/check.py", text) for text in (check.title, check.rule, check.cause, check.advice))

@@ -49,14 +49,15 @@ BY_SCORE = (
 class Poor:
     """How many answers a judge finds poor: ``was`` of the first step's ``of``, and ``now`` of the ``now_of`` of the last tenth.
 
-    ``by`` is the judge: ``world``, ``gold`` or ``score``.
+    ``one`` and ``many`` say it of one answer and of several, with ``{count}`` and ``{of}``; :func:`_` translates them.
     """
 
     was: int
     of: int
     now: int
     now_of: int
-    by: str
+    one: str
+    many: str
 
     @property
     def change(self) -> int:
@@ -94,12 +95,8 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
             return together(said, _("But {phrase}.").format(phrase=phrase) if phrase else "")
         return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        fooled = (
-            _("The judge was fooled: its score rose, but {poor}. {phrase}.")
-            if phrase
-            else _("The judge was fooled: its score rose, but {poor}.")
-        )
-        return fooled.format(poor=poor, phrase=phrase)
+        fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
+        return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")
     if kind == "nothing learned" and poor.change == 0:
         return _("Nothing was learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:

@@ -112,7 +112,8 @@ def failure(run: RecordedRun) -> list[str]:
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
     """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
     risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
-    return [
-        (_("{title}.") if finding.until is None else _("{title} ({when}).")).format(title=finding.title, when=finding.when)
+    titles = [
+        finding.title if finding.until is None else _("{title} ({when})").format(title=finding.title, when=finding.when)
         for finding in risky
     ]
+    return [as_sentence(title) for title in titles]
