@@ -263,7 +263,7 @@ def test_a_fine_tuned_policy_reads_prompts_as_it_learned_to(tmp_path: Path) -> N
     assert {name: getattr(asked_for.data, name) for name in written} == written == prompt_writing(as_sampled(sft))
 
 
-NO_TASTE = "The raters err: a perfect reward model agrees with 50.0 % of them.\n"
+NO_TASTE = "The raters err at times: even a perfect reward model agrees with only 50.0 % of the pairs.\n"
 """What is said of texts that the raters like equally well."""
 
 

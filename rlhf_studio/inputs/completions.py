@@ -121,7 +121,11 @@ class Labelled:
             f"{self.single:,} prompts with a single response": self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
-        most = "" if self.ceiling is None else f" The raters err: a perfect reward model agrees with {percent(self.ceiling, 1)} of them."
+        most = (
+            ""
+            if self.ceiling is None
+            else f" The raters err at times: even a perfect reward model agrees with only {percent(self.ceiling, 1)} of the pairs."
+        )
         known_only = (
             ""
             if not self.foreign

@@ -55,7 +55,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     page.get_by_role("link", name=RECORDED[2]).click()
     expect(name).to_have_text(RECORDED[2])
     expect(page.locator(".rs-head .rs-chip")).to_have_text("Recording")
-    expect(page.locator(".rs-verdict")).to_contain_text("Collapsed")
+    expect(page.locator(".rs-verdict")).to_contain_text("The model collapsed")
     expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
     buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
     assert buttons == ["Take it home", "Compare", "Train with its settings"]
@@ -148,7 +148,7 @@ def test_every_tab_has_an_address_and_the_theme_is_remembered(open_page: Callabl
     events = page.locator("#rs-bell li")
     expect(events.filter(has_text="over-optimised").filter(has_text="finished: Step 2")).to_have_count(1)
     assert violations(page, "#rs-bell") == [] and page.evaluate("Notification.permission") == "default"
-    page.get_by_label("Tell me when a run ends").check()
+    page.get_by_role("button", name="Notify me when a run ends").click()
     expect(page.get_by_role("button", name="Notifications: on")).to_have_count(1)
     events.get_by_role("link", name="over-optimised").click()
     page.wait_for_url(f"**run={studio.runs['exploited']}")

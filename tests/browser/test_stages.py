@@ -96,7 +96,7 @@ def test_an_evaluation_is_looked_at_from_all_sides_and_voted_on_blindly(open_pag
 
     # what matters most is told above all views, and a reload stays there
     page.get_by_label("Evaluation", exact=True).select_option(studio.runs["exploited"])
-    warning = page.get_by_text("The reward is over-optimised: from middle to late")
+    warning = page.get_by_text("The judge was fooled (the reward is over-optimised): from middle to late")
     expect(warning).to_be_visible()
     expect(page.get_by_role("img", name="Score, Gold against the distance from the reference: 3 policies")).to_be_visible()
     expect(warning).to_have_count(1)

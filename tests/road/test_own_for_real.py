@@ -52,7 +52,7 @@ def check(road: Road, runs: Path) -> None:
     assert policies[0] == "bundled/world-policy" and policies[1].startswith(sft) and policies[2].startswith(ppo)
     comparison = road.part("evaluation").comparison
     assert comparison is not None and comparison.same_origin is False and comparison.judge == "sentiment words"
-    examples = examples_of(readers["evaluation"], 2)
+    examples = examples_of(readers["evaluation"], 2).shown
     assert len(examples) == 2 and all(example.prompt in PROMPTS for example in examples)
     answers = readers["evaluation"].answers()  # the last policy reads and writes with its own tokenizer, which its base has not
     assert any(answer.response for answer in answers[-4:]) and all(math.isfinite(answer.kl) for answer in answers)

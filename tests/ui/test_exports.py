@@ -165,7 +165,8 @@ def test_what_was_made_is_a_download_and_nothing_else(server: SimpleNamespace) -
         answer = connection.getresponse()
         body = answer.read()
         assert answer.status == 200 and body == (b"" if method == "HEAD" else b"<h1>report</h1>")
-        assert answer.getheader("Content-Disposition") == 'attachment; filename="report.html"'
+        named = "attachment; filename=\"report.html\"; filename*=UTF-8''world-seed-0-report.html"
+        assert answer.getheader("Content-Disposition") == named
         assert answer.getheader("X-Content-Type-Options") == "nosniff" and "sandbox" in answer.getheader("Content-Security-Policy")
         assert answer.getheader("Content-Length") == "15" and answer.getheader("Cache-Control") == "no-store"
         connection.close()

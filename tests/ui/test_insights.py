@@ -13,6 +13,7 @@ import pytest
 from rlhf_studio import lessons
 from rlhf_studio.analysis.doctor.doctor import CHECKS
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.lessons.shelf import text_of
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -127,18 +128,29 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, mad
     }
 
 
+def heading_of(place):
+    scene = next(scene for scene in text_of(place["lesson"]).scenes if scene.name == place["scene"])
+    return scene.blocks[0]["content"][0]
+
+
 def test_a_run_leads_to_the_lesson_that_is_about_it():
     def said(kind, *findings):
         named = [dict(zip(("check", "level", "until"), finding, strict=True)) for finding in findings]
         return explained({"verdict": {"kind": kind}, "findings": named})
 
     two_curves = {"lesson": "what_goes_wrong", "scene": "two_curves"}
-    assert said("exploiting the reward") == two_curves and said("collapsed") == {"lesson": "what_goes_wrong"}
+    assert said("exploiting the reward") == two_curves and said("collapsed") == {"lesson": "what_goes_wrong", "scene": "price"}
     assert said("improved", ("one-phrase", "note", None)) == two_curves  # it worked, and a phrase took over
     assert said("improved", ("one-phrase", "warning", 9)) is said("improved", ("repetition", "note", None)) is said("improved") is None
     assert said("rising", ("clip-low", "alarm", None), ("kl-exploding", "alarm", None))["scene"] == "price"
-    for place in (two_curves, said("rising", ("kl-exploding", "alarm", None))):
+    for place in (*EXPLAINED_BY_VERDICT.values(), *EXPLAINED_BY_CHECK.values()):
         assert f":::scene {place['scene']}\n" in PAGES.joinpath(f"{place['lesson']}.en.md").read_text(encoding="utf-8")
+    headings = {
+        "exploiting the reward": "The judge is pleased",
+        "collapsed": "The price that keeps it honest",
+        "nothing learned": "What a setting does when it is doubled",
+    }
+    assert {kind: heading_of(place) for kind, place in EXPLAINED_BY_VERDICT.items()} == headings
     assert {*EXPLAINED_BY_CHECK} <= {*CHECKS} and {*EXPLAINED_BY_VERDICT} <= {*get_args(VerdictKind)}
 
 

@@ -82,13 +82,18 @@ def test_a_page_without_a_road_shows_the_recorded_one(tmp_path: Path, recordings
     example = news(page, VIEWER)["example"]
     assert {part["state"] for part in example["parts"]} == {"done"} and "The trained policy is better" in example["verdict"]
     assert not any(part["run"] for part in example["parts"] if part["key"] != "evaluation")  # of the others only the numbers are there
-    shown = page.road_examples({"road": example["id"]}, VIEWER)["examples"]
+    answers = page.road_examples({"road": example["id"]}, VIEWER)
+    shown = answers["examples"]
     assert [one["gained"] for one in shown] == ["most", "the middle", "least"] and shown[0]["before"] != shown[0]["after"]
     records = Workspace(tmp_path, recordings).reader(EXAMPLE_ROAD_EVALUATION).answers()
     gold = {(row.policy, row.prompt): row.gold for row in records if row.draw == 0}
     start, end = dict.fromkeys(row.policy for row in records)
     gains = sorted(gold[end, prompt] - gold[start, prompt] for policy, prompt in gold if policy == start)
     assert [one["score_after"] - one["score_before"] for one in (shown[0], shown[-1])] == pytest.approx([gains[-1], gains[0]])
+    counts = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains)
+    assert (answers["better"], answers["worse"], answers["of"], answers["decides"]) == (*counts, "gold")
+    ends = [row.policy for row in records if row.draw == 0 and "Cinema at its" in row.response]
+    assert f"{ends.count(end)} of 64 say “Cinema at its” at the end, {ends.count(start)} at the start." == answers["phrase"]
     assert page.road_go({"road": example["id"]}, OPERATOR) == page.road_stop({"road": example["id"]}, OPERATOR) == {"problem": pages.GONE}
     new_road(tmp_path)
     assert news(page)["example"] is None

@@ -1,11 +1,12 @@
-"""What a PPO run came to, in counts of answers that a person can picture: one sentence for its end.
+"""What a PPO run came to, in counts of answers that a person can picture: one sentence for its end, with the outcome first.
 
-Two steps are compared: the first, and the newest one that has answers on record; of each all episodes where they were kept, else the
-recorded responses. A judge says which answers are poor:
+Compared are the first step and the last tenth, as everywhere; of each step all episodes where they were kept, else the recorded responses.
+All counts of the sentence are of as many answers as the first step has: those of the last tenth are the mean of its steps. A judge says
+which answers are poor:
 
 * the gold score of the review world: below 0, which is a review that dislikes the film, or text that is none (``inputs/world/gold.py``);
 * any other gold score, and the score where there is no gold score: below the mean of the first step. A score only where it is the same
-  quantity in both steps: neither scaled as a run goes on, nor of another reward since.
+  quantity in all these steps: neither scaled as a run goes on, nor of another reward since.
 
 The verdict knows all steps, and is never contradicted: a count is told as a change only where it goes the verdict's way, and by more than
 the draw of so few answers explains (:data:`CLEAR`). Where that fails, or too few answers are on record, there is no such sentence.
@@ -21,56 +22,61 @@ from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
-from rlhf_studio.language import _, ngettext
-from rlhf_studio.units import percent
+from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import N_, _, ngettext, together
+from rlhf_studio.runs.rows import tenth
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
+MOST_STEPS = 20  # of the last tenth that are read, evenly spread
+PHRASES = {
+    "ends": N_("{count} of {of} end with “{text}”"),
+    "opens": N_("{count} of {of} begin with “{text}”"),
+    "is in": N_("{count} of {of} say “{text}”"),
+}
+
+REVIEWS = N_("{count} of {of} reviews is unfriendly or broken"), N_("{count} of {of} reviews are unfriendly or broken")
+BY_GOLD = (
+    N_("{count} of {of} answers has a gold score below the mean of step 1"),
+    N_("{count} of {of} answers have a gold score below the mean of step 1"),
+)
+BY_SCORE = (
+    N_("{count} of {of} answers has a score below the mean of step 1"),
+    N_("{count} of {of} answers have a score below the mean of step 1"),
+)
 
 
 @dataclass(frozen=True)
 class Poor:
-    """How many answers a judge finds poor in the first step, ``was`` of ``was_of``, and in the newest, ``now`` of ``now_of``.
+    """How many answers a judge finds poor: ``was`` of the first step's ``of``, and ``now`` of the ``now_of`` of the last tenth.
 
-    ``by`` is the judge: ``world``, ``gold`` or ``score``.
+    ``one`` and ``many`` say it of one answer and of several, with ``{count}`` and ``{of}``; :func:`_` translates them.
     """
 
     was: int
-    was_of: int
+    of: int
     now: int
     now_of: int
-    by: str
+    one: str
+    many: str
 
     @property
     def change(self) -> int:
         """1 for more poor answers than at the start, -1 for fewer, 0 where chance may be all of it."""
-        share = (self.was + self.now) / (self.was_of + self.now_of)
-        error = np.sqrt(share * (1 - share) * (1 / self.was_of + 1 / self.now_of))
-        difference = self.now / self.now_of - self.was / self.was_of
+        share = (self.was + self.now) / (self.of + self.now_of)
+        error = np.sqrt(share * (1 - share) * (1 / self.of + 1 / self.now_of))
+        difference = self.now / self.now_of - self.was / self.of
         return int(np.sign(difference)) if abs(difference) > CLEAR * error else 0
 
     def __str__(self) -> str:
-        before = str(self.was) if self.was_of == self.now_of else _("{was} of {was_of}").format(was=self.was, was_of=self.was_of)
-        return _of_poor(self.by, self.now).format(now=self.now, now_of=self.now_of, before=before)
+        count = of_so_many(self.now, self.now_of, self.of)
+        now = ngettext(self.one, self.many, count).format(count=count, of=self.of)
+        return _("{now} now, {before} at the start").format(now=now, before=self.was)
 
 
-def _of_poor(by: str, now: int) -> str:
-    if by == "world":
-        return ngettext(
-            "{now} of {now_of} reviews is unfriendly or broken now, {before} at the start",
-            "{now} of {now_of} reviews are unfriendly or broken now, {before} at the start",
-            now,
-        )
-    if by == "gold":
-        return ngettext(
-            "{now} of {now_of} answers has a gold score below the mean of step 1 now, {before} at the start",
-            "{now} of {now_of} answers have a gold score below the mean of step 1 now, {before} at the start",
-            now,
-        )
-    return ngettext(
-        "{now} of {now_of} answers has a score below the mean of step 1 now, {before} at the start",
-        "{now} of {now_of} answers have a score below the mean of step 1 now, {before} at the start",
-        now,
-    )
+def of_so_many(count: int, total: int, of: int) -> int:
+    """A count as one of ``of`` answers; neither none nor all where some or not all were counted."""
+    scaled = int(count * of / total + 0.5)
+    return min(max(scaled, int(count > 0)), of - int(count < total))
 
 
 def in_counts(run: RunData, kind: VerdictKind) -> str:
@@ -79,48 +85,40 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     if run.reader is None or not run.ended or run.state == "failed" or len(steps) < 2:
         return ""
     gold = judges.gold(run) is not None
-    newest = next((step for step in reversed(steps[-max(1, len(steps) // 10) :]) if _values(run, step, gold) is not None), None)
-    poor = None if newest is None else _poor(run, steps[0], newest, gold)
-    if poor is None or newest is None:
+    poor = _poor(run, steps, gold)
+    if poor is None:
         return ""
-    phrase = _phrase(run)
+    phrase = _phrase(run, poor.of)
     if kind in ("improved", "improving"):
         if poor.change < 0:
-            return _worked(gold, bool(phrase)).format(poor=poor, phrase=phrase)
+            said = (_("It worked: {poor}.") if gold else _("The score rose: {poor}.")).format(poor=poor)
+            return together(said, _("But {phrase}.").format(phrase=phrase) if phrase else "")
         return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        fooled = (
-            _("The judge was fooled: its score rose, but {poor}. {phrase}.")
-            if phrase
-            else _("The judge was fooled: its score rose, but {poor}.")
-        )
-        return fooled.format(poor=poor, phrase=phrase)
+        fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
+        return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")
     if kind == "nothing learned" and poor.change == 0:
-        return _("Nothing learned: {poor}, which may be chance.").format(poor=poor)
+        return _("Nothing was learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:
         return _("Cannot tell yet: {poor}, which may be chance.").format(poor=poor)
     if kind == "rising" and poor.change < 0:
-        return _("Rising, not yet certain: {poor}.").format(poor=poor)
-    return _("Collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and poor.change > 0 else ""
+        return _("It seems to work, but is not certain yet: {poor}.").format(poor=poor)
+    return _("The model collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and poor.change > 0 else ""
 
 
-def _worked(gold: bool, phrase: bool) -> str:
-    """The sentence of a success; with ``phrase`` it has a slot for what a phrase takes away from it."""
-    if phrase:
-        return _("It worked: {poor}; but {phrase}.") if gold else _("The score rose: {poor}; but {phrase}.")
-    return _("It worked: {poor}.") if gold else _("The score rose: {poor}.")
-
-
-def _poor(run: RunData, first: int, newest: int, gold: bool) -> Poor | None:
-    before, after = _values(run, first, gold), _values(run, newest, gold)
-    changed = any(setting != "reward.gold" or gold for step, setting in run.reward_changes if step < newest)
+def _poor(run: RunData, steps: list[int], gold: bool) -> Poor | None:
+    last = steps[-tenth(len(steps)) :]
+    last = [last[index] for index in evenly(len(last), MOST_STEPS)]
+    before, after = _values(run, steps[0], gold), [values for step in last if (values := _values(run, step, gold)) is not None]
+    changed = any(setting != "reward.gold" or gold for step, setting in run.reward_changes if step < steps[-1])
     scaled = not gold and (not run.settings_known or run.config.reward.scaling != "none")
-    if before is None or after is None or first == newest or changed or scaled:
+    if before is None or not after or changed or scaled:
         return None
     world = gold and run.settings_known and run.config.reward.gold == "world"
     limit = 0.0 if world else float(before.mean())
-    by = "world" if world else "gold" if gold else "score"
-    return Poor(int((before < limit).sum()), len(before), int((after < limit).sum()), len(after), by)
+    words = REVIEWS if world else BY_GOLD if gold else BY_SCORE
+    now = np.concatenate(after)
+    return Poor(int((before < limit).sum()), len(before), int((now < limit).sum()), len(now), *words)
 
 
 def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
@@ -134,15 +132,9 @@ def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
     return values if len(values) >= FEWEST_RESPONSES else None
 
 
-def _phrase(run: RunData) -> str:
-    """Which share of the answers of the last tenth has the phrase that took over, as "What did it learn?" counts them; empty where none
-    did. A share, because those are other answers than the ones that are counted beside it."""
+def _phrase(run: RunData, of: int) -> str:
+    """How many of ``of`` answers have the phrase that took over, as "What did it learn?" counts them; empty where none did."""
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    words = {
-        "ends": _("{share} of recent ones end with “{text}”"),
-        "opens": _("{share} of recent ones begin with “{text}”"),
-        "is in": _("{share} of recent ones say “{text}”"),
-    }
-    return words[newest.verb].format(share=percent(newest.after / newest.after_of), text=newest.text)
+    return _(PHRASES[newest.verb]).format(count=of_so_many(newest.after, newest.after_of, of), of=of, text=newest.text)

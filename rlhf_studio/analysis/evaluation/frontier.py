@@ -109,7 +109,7 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     top = at[best]
     gold, score = (top.measures[name].value or 0.0 for name in (GOLD, SCORE))
     if not over:
-        begin = f"Gold is highest at {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
+        begin = f"Gold is highest for {titled(best)} ({score_text(gold)}, \N{SQUARE ROOT}KL {top.root_kl:.2f})"
         unsure = [point.policy for point in points if _value(point, SCORE) > score and _value(point, GOLD) < gold]
         if not unsure:
             return f"{begin}; no policy has a higher score and a lower gold."
@@ -118,8 +118,8 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
     return (
-        f"The reward is over-optimised: from {titled(best)} to {titled(worst)} the score rises from {score_text(score)} "
-        f"to {score_text(then_score)} and gold falls from {score_text(gold)} to {score_text(then_gold)}."
+        f"The judge was fooled (the reward is over-optimised): from {titled(best)} to {titled(worst)} the score rises "
+        f"from {score_text(score)} to {score_text(then_score)} and gold falls from {score_text(gold)} to {score_text(then_gold)}."
     )
 
 

@@ -90,7 +90,10 @@ def _say_the_end(road: Road, workspace: Path, say: Say) -> None:
     evaluation = road.part("evaluation")
     if evaluation.state != "done":
         return
-    for example in examples_of(RunReader(workspace / paths.RUNS / evaluation.run), EXAMPLES_SAID):
+    examples = examples_of(RunReader(workspace / paths.RUNS / evaluation.run), EXAMPLES_SAID)
+    if examples.phrase:
+        say(examples.phrase)
+    for example in examples.shown:
         say(f"  prompt  {_line(example.prompt)}")
         say(f"  before  {_line(example.before)}{_score(example.score_before)}")
         say(f"  after   {_line(example.after)}{_score(example.score_after)}")

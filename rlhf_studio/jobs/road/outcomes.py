@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.analysis.doctor.in_counts import PHRASES
+from rlhf_studio.analysis.doctor.phrases import counted_response, rising
 from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
 from rlhf_studio.analysis.evaluation.intervals import NOTHING
@@ -19,6 +21,7 @@ from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -37,6 +40,24 @@ class Example:
     score_before: float | None
     score_after: float | None
     gained: str = ""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Some answers before and after, and what holds of all of them.
+
+    Attributes:
+        decides: the measure of the scores: ``gold``, ``judge`` or ``score``.
+        better, worse: to how many of ``of`` prompts the last policy's answer has a higher score than the first one's, and a lower.
+        phrase: what many answers of the last policy say and those of the first did not, as a sentence; empty for nothing.
+    """
+
+    shown: list[Example]
+    decides: str = ""
+    better: int = 0
+    worse: int = 0
+    of: int = 0
+    phrase: str = ""
 
 
 def ends_of(reader: RunReader) -> TrainingEnds | None:
@@ -72,7 +93,7 @@ def _same_answer(reader: RunReader, policy: str) -> int:
     return max(Counter(response for response, _ in given).values(), default=0)
 
 
-def examples_of(reader: RunReader, most: int) -> list[Example]:
+def examples_of(reader: RunReader, most: int) -> Examples:
     """Answers to ``most`` prompts of an evaluation that show what changed and hide nothing: of all, those that gained most, middling and
     least by the measure that decides. Without scores the first prompts; none with one policy.
 
@@ -80,7 +101,7 @@ def examples_of(reader: RunReader, most: int) -> list[Example]:
     """
     answers = list(by_policy(reader.answers()).values())
     if len(answers) < 2:
-        return []
+        return Examples([])
     first, last = answers[0], answers[-1]
     config = reader.config()
     is_chat = isinstance(config, EvaluationRunConfig) and config.data.chat_template
@@ -97,12 +118,23 @@ def examples_of(reader: RunReader, most: int) -> list[Example]:
         if record.draw == 0 and other is not None:
             texts = record.prompt.removeprefix(frame[0]).removesuffix(frame[1]), record.response, last.records[other].response
             both.append(Example(*texts, score(first, index), score(last, other)))
-    return _spread(both, most)
-
-
-def _spread(examples: list[Example], most: int) -> list[Example]:
-    scores = [(example.score_before, example.score_after) for example in examples]
+    scores = [(example.score_before, example.score_after) for example in both]
     gains = [after - before for before, after in scores if before is not None and after is not None]
+    counts = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains)
+    return Examples(_spread(both, gains, most), decides, *counts, _phrase(both))
+
+
+def _phrase(examples: Sequence[Example]) -> str:
+    """The phrase that took over between the two policies, as a sentence; empty where none did."""
+    before = [counted_response(example.before, True) for example in examples]
+    found = rising(before, [counted_response(example.after, True) for example in examples])
+    if found is None or not found.takes_over:
+        return ""
+    said = _(PHRASES[found.verb]).format(count=found.after, of=found.after_of, text=found.text)
+    return _("{phrase} at the end, {before} at the start.").format(phrase=said, before=found.before)
+
+
+def _spread(examples: list[Example], gains: Sequence[float], most: int) -> list[Example]:
     if len(gains) < len(examples) or min(most, len(examples)) < 2:
         return examples[:most]
     order = sorted(range(len(examples)), key=lambda index: -gains[index])

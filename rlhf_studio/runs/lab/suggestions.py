@@ -107,7 +107,7 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
             yield _variation(_("A weaker KL penalty, β {value:g}").format(value=weaker), why, {"ppo.kl_coef": weaker})
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = _("See whether it still improves, or turns.") if verdict == "improved" else _("It may not have been trained long enough.")
-        yield Suggestion(_("Go on to {count} steps").format(count=2 * ppo.steps), why, "more steps", {"ppo.steps": 2 * ppo.steps})
+        yield Suggestion(_("Go on with more steps"), why, "more steps", {"ppo.steps": 2 * ppo.steps})
 
 
 def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:

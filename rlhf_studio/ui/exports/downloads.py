@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -21,7 +22,16 @@ from rlhf_studio.system import open_below
 ADDRESS = "/exports/{run}/{name}"
 TYPES = {".zip": "application/zip", ".html": "text/html; charset=utf-8", ".csv": "text/csv; charset=utf-8", ".jsonl": "application/jsonl"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}\.(zip|html|csv|jsonl)")
+_WORDS = re.compile(r"\w+")
+LONGEST_NAME = 60
+"""Characters of a run's name in the name of a file."""
 CHUNK = 1 << 18
+
+
+def saved_name(run: str, name: str) -> str:
+    """How an export is called where it is saved: the name of its run, as far as file names may have it, and the name of the file."""
+    words = "-".join(_WORDS.findall(run))[:LONGEST_NAME].strip("-")
+    return f"{words}-{name}" if words else name
 
 
 def is_download(name: str) -> bool:
@@ -67,14 +77,15 @@ def download_route(workspace: Workspace) -> Route:
     """The route of :data:`ADDRESS`. Who may ask is in :mod:`rlhf_studio.ui.roles`, and the door holds everyone to it."""
 
     def download(request: Request) -> Response:
-        name = request.path_params["name"]
+        run, name = request.path_params["run"], request.path_params["name"]
         try:
-            descriptor = open_export(workspace.exports_parent(request.path_params["run"]), name)
+            descriptor = open_export(workspace.exports_parent(run), name)
+            saved = quote(saved_name(workspace.reader(run).status().name, name))
         except (StoreError, FileNotFoundError, ValueError):
             return JSONResponse({"detail": "There is no such file."}, 404)
         size = os.fstat(descriptor).st_size
         headers = {
-            "Content-Disposition": f'attachment; filename="{name}"',
+            "Content-Disposition": f"attachment; filename=\"{name}\"; filename*=UTF-8''{saved}",
             "Content-Length": str(size),
             "Content-Security-Policy": "default-src 'none'; sandbox",
             "X-Content-Type-Options": "nosniff",

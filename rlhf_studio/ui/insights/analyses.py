@@ -97,10 +97,15 @@ class Analyses:
 
 
 FOOLED = {"lesson": "what_goes_wrong", "scene": "two_curves"}
-EXPLAINED_BY_VERDICT: dict[str, Json] = {"exploiting the reward": FOOLED, "collapsed": {"lesson": "what_goes_wrong"}}
+PRICE = {"lesson": "what_goes_wrong", "scene": "price"}
+EXPLAINED_BY_VERDICT: dict[str, Json] = {
+    "exploiting the reward": FOOLED,
+    "collapsed": PRICE,
+    "nothing learned": {"lesson": "before_the_loop", "scene": "doubled"},
+}
 EXPLAINED_BY_CHECK: dict[str, Json] = {
     **dict.fromkeys(("judge-falls", "held-out-falls", "one-phrase", "length-reward", "repetition", "diversity-loss"), FOOLED),
-    "kl-exploding": {"lesson": "what_goes_wrong", "scene": "price"},
+    "kl-exploding": PRICE,
 }
 
 

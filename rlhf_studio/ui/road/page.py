@@ -139,7 +139,8 @@ class RoadPage:
             run = next((part.run for part in road.parts if part.key == "evaluation" and part.state == "done"), "") if road else ""
             if not run:
                 return {"examples": []}
-            return {"examples": [asdict(example) for example in examples_of(self._workspace.reader(run), MOST_EXAMPLES)]}
+            of_all = asdict(examples_of(self._workspace.reader(run), MOST_EXAMPLES))
+            return {"examples": of_all.pop("shown"), **of_all}
         except (StoreError, OSError, ValueError) as error:  # it was deleted since
             return {"examples": [], "problem": str(error)}
 

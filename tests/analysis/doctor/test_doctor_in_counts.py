@@ -43,7 +43,11 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "improved, with a phrase": (  # of the last three steps, 20 each
         Made(gold=True, settings=WORLD, responses=answers(ends_with(2), end=". A masterpiece.")),
-        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start; but 100 % of recent ones end with “A masterpiece”.",
+        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start. But 20 of 20 end with “A masterpiece”.",
+    ),
+    "the last tenth counts, as one step": (  # 3 of 40 in the last two of 20 steps
+        Made(steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10))),
+        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start.",
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
@@ -52,11 +56,11 @@ CASES: dict[str, tuple[Made, str]] = {
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
         "The judge was fooled: its score rose, but 19 of 20 reviews are unfriendly or broken now, 11 at the start. "
-        "100 % of recent ones end with “A masterpiece”.",
+        "20 of 20 end with “A masterpiece”.",
     ),
     "nothing learned": (
         Made(metrics={**FLAT, "lr": 1e-9, "gold/score": 0.1, "gold/score_se": 0.05}, settings=WORLD, responses=answers(ends_with(12))),
-        "Nothing learned: 12 of 20 reviews are unfriendly or broken now, 11 at the start, which may be chance.",
+        "Nothing was learned: 12 of 20 reviews are unfriendly or broken now, 11 at the start, which may be chance.",
     ),
     "no gold score": (  # the mean of the first step is -0.05
         Made(responses=answers(ends_with(2), gold=False)),
@@ -70,7 +74,10 @@ CASES: dict[str, tuple[Made, str]] = {
         Made(settings={"reward": {"scaling": "scale"}}, responses=answers(ends_with(2), gold=False)),
         "",
     ),
-    "too few answers": (Made(gold=True, settings=WORLD, responses=answers(lambda step: 1 if step > 1 else 6, of=7)), ""),
+    "too few answers": (
+        Made(gold=True, settings=WORLD, responses=answers(lambda step: 1 if step > 1 else 6, of=7)),
+        "It worked: score 0.10 → 1.26, gold 0.14 → 0.68.",
+    ),
     "it failed": (Made(gold=True, settings=WORLD, responses=answers(ends_with(1)), state="failed", cause="the disk is full"), ""),
     "too early": (Made(steps=3, gold=True, settings=WORLD, responses=answers(lambda step: 20 if step == 1 else 0)), ""),
 }

@@ -114,7 +114,7 @@ def test_the_notes_say_how_many_steps_would_tell_what_to_expect_and_what_it_assu
     assert "more would tell if the score goes on rising" in notes[0] and "at 18 s a step" in notes[0]
     assert notes[1].startswith("What holds it back: 16 responses a step are few") and "ppo.batch_size 256 is better" in notes[1]
     assert notes[-1].startswith("Expect a score of") and "200 more steps (60 minutes at 18 s a step)" in notes[-1]
-    assert "no more than it gained so far" in notes[-1]
+    assert "if it goes on at most as it did so far" in notes[-1]
     alive = replace(made.read(tmp_path), state="running", total_steps=0, origin=Origin(imported="a loop", controls=[]))
     endless = diagnosis(alive).verdict
     assert any("more would tell" in note for note in endless.notes) and not any(note.startswith("Expect") for note in endless.notes)

@@ -345,7 +345,21 @@ def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
 
 
 def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
-    return in_counts(checked.run, kind)
+    return in_counts(checked.run, kind) or _outcome(checked.run, kind)
+
+
+def _outcome(run: RunData, kind: VerdictKind) -> str:
+    """The outcome of a run that has ended, where no counts of answers can be told; empty where the verdict's own sentence is as plain."""
+    score, gold = judges.score(run), judges.gold(run)
+    if not run.ended or run.state == "failed" or kind not in ("improved", "improving", "exploiting the reward"):
+        return ""
+    if gold is None:
+        fooled = _("The judge may have been fooled: score {change}. Read the answers.").format(change=_change(run, score))
+        return fooled if kind == "exploiting the reward" else ""
+    change = _("score {change}, gold {gold}").format(change=_change(run, score), gold=_change(run, gold))
+    if kind == "exploiting the reward":
+        return _("The judge was fooled: {change}.").format(change=change)
+    return _("It worked: {change}.").format(change=change) if sureness(gold)[0][-1] > LIKELY_RISE else ""
 
 
 VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})

@@ -79,14 +79,13 @@ def expectation(expected: Outlook) -> str:
         words = _("{steps} (a night of {time} at {pace} a step)") if night else _("{steps} ({time} at {pace} a step)")
         at = words.format(steps=at, time=duration(time), pace=duration(expected.pace))
     words = _(
-        "Expect a score of {low} to {high} after {steps}: from no further gain to the trend carried on, by no more than it gained so far "
-        "and not above the best answer yet."
+        "Expect a score of {low} to {high} after {steps}: the lower if it gains nothing more, the higher if it goes on at most as it did "
+        "so far."
     )
     if np.isfinite(expected.kl):
         words = _(
-            "Expect a score of {low} to {high} after {steps}, with a KL of up to {kl} nats: from no further gain to the "
-            "trend carried on, by "
-            "no more than it gained so far and not above the best answer yet."
+            "Expect a score of {low} to {high} after {steps}, with a KL of up to {kl} nats: the lower if it gains nothing more, the higher "
+            "if it goes on at most as it did so far."
         )
     return words.format(low=score_text(expected.low), high=score_text(expected.high), steps=at, kl=figure(expected.kl, 2))
 

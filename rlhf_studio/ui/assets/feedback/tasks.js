@@ -105,8 +105,9 @@ export class TaskList {
     this.asked = Boolean(reply?.task);
     if (!reply?.task) return;
     const about = t(
-      "40 pairs of the start and the end of a run without a KL coefficient. The four raters are rules " +
-        "with some noise, in place of people. Your own task will look like this when it is done.",
+      "40 pairs of the start and the end of a run with a KL coefficient of 0, so that nothing held it near its " +
+        "start. The four raters are rules with some noise, in place of people. Your own task will look like this " +
+        "when it is done.",
     );
     const title = el("h3", {}, readable(reply.task.name, 200));
     fill(this.example, recorded(about), title, pictured(reply.task, reply.results));

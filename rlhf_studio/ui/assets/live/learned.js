@@ -147,7 +147,7 @@ export class LearnedPanel {
     return el(
       "p",
       { class: "rs-gap" },
-      el("span", {}, t("Widest gap:"), " "),
+      el("span", {}, t("Where score and gold disagree most:"), " "),
       el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
       " ",
       pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),

@@ -72,15 +72,17 @@ export class Verdict {
     this.failed = failed;
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
-    // Of a run that is over, counts of answers say it where they can; the doctor's own sentence is behind "why?" then.
+    // Of a run that is over, the outcome in a person's words, and the verdict's name beside it; the doctor's own
+    // sentence is behind "why?" then.
     setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : t("Reading the run\u2026"));
     setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
-    const parts = verdict
-      ? ["alarm", "warning", "note"]
-          .filter((level) => verdict[`${level}s`])
-          .map((level) => el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)))
-      : [];
+    const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-name" }, t(verdict.kind)) : null;
+    const found = ["alarm", "warning", "note"].filter((level) => verdict?.[`${level}s`]);
+    const levels = found.map((level) =>
+      el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)),
+    );
+    const parts = [kind, ...levels].filter(Boolean);
     const shown = parts.map((part) => part.textContent).join();
     if (this.counts.dataset.shown !== shown) {
       this.counts.dataset.shown = shown;

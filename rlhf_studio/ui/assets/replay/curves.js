@@ -22,7 +22,7 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl", 得分: "score", 金标准: "gold" };
 
-const NEVER_SEEN = ` \u00b7 ${t("gold is a score that it never sees")}`;
+const NEVER_SEEN = ` \u00b7 ${t("gold is a second score, which it never sees")}`;
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
@@ -55,8 +55,13 @@ export class ReplayCurves {
     } else this.charts.push(chart({ lines: [one], title: t("Score"), height: tall, axis: last }));
     const level = Number.isFinite(target)
       ? { value: target, label: t("target") }
-      : { value: usual, label: t("usual to") };
-    const about = { title: t("KL from the start, nats per response"), levels: [level], digits: 1, diamonds: false };
+      : { value: usual, label: t("usual: up to") };
+    const about = {
+      title: t("KL: how far its answers have moved from the start"),
+      levels: [level],
+      digits: 1,
+      diamonds: false,
+    };
     if (known(kl))
       this.charts.push(chart({ lines: [line("kl", "KL", kl)], height: compact ? TALL.small : TALL.kl, ...about }));
     const note = known(gold) && !together ? el("p", { class: "rs-replay-note" }, APART) : null;

@@ -73,6 +73,8 @@ export class ReplayTokens {
 /** A word with a tip, on pages that have tips (shared/tips.js). */
 export const explained = (name, ...words) => el("span", { class: "rs-word", "data-term": name }, words);
 
+const LIKELIER = t(": orange becomes likelier, blue rarer");
+
 export function legendOf(scale, hero = false) {
   const { centre, limit, label, quantity } = scale;
   const marks = [-limit, -limit / 4, 0, limit / 4, limit].map((side) => centre + side);
@@ -89,6 +91,7 @@ export function legendOf(scale, hero = false) {
       "span",
       {},
       tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
+      hero && quantity === "advantages" ? LIKELIER : null,
     ),
   );
 }

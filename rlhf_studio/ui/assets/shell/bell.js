@@ -1,5 +1,5 @@
 // The bell: what has happened to the runs of this workspace, and whether this browser tells of it.
-import { each, el, setText, svg } from "../shared/dom.js";
+import { each, el, pushButton, setText, show, svg } from "../shared/dom.js";
 import { clock, readable } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { pageLink } from "../shared/links.js";
@@ -20,8 +20,7 @@ const WAIT = t("None yet: no run has ended here.");
 export class Bell {
   /** @param server  whose `news` are told */
   constructor(server) {
-    this.box = el("input", { type: "checkbox", checked: notices.wanted, onchange: () => this.want() });
-    this.box.disabled = !notices.possible;
+    this.switch = pushButton("rs-button rs-small", "", () => this.want());
     this.note = el("p", { class: "rs-help", role: "status" });
     this.list = el("ul", { class: "rs-news" });
     this.drop = new Drop({
@@ -31,8 +30,7 @@ export class Bell {
       content: [
         el("h2", {}, t("What happened last")),
         this.list,
-        el("label", { class: "rs-check" }, this.box, t("Tell me when a run ends or raises an alarm")),
-        this.note,
+        el("div", { class: "rs-news-switch rs-column" }, this.switch, this.note),
       ],
       onopen: () => this.open(),
     });
@@ -49,7 +47,7 @@ export class Bell {
   }
 
   async want() {
-    this.box.checked = await notices.want(this.box.checked);
+    await notices.want(!notices.wanted);
     this.draw();
     if (notices.wanted) this.news.wake();
   }
@@ -57,9 +55,11 @@ export class Bell {
   draw() {
     const on = notices.wanted;
     const why = !notices.possible ? WHY.impossible : notices.refused ? WHY.refused : "";
+    setText(this.switch, on ? t("Stop notifying me") : t("Notify me when a run ends"));
+    show(this.switch, !why);
     const said = on
-      ? t("On, in this browser, while a page of RLHF Studio is open in some tab.")
-      : t("Off. The browser asks you once whether it may.");
+      ? t("You are told of ends and alarms while RLHF Studio is open in some tab of this browser.")
+      : t("Of alarms too, also while another tab is in front. The browser asks you once whether it may.");
     setText(this.note, why || said);
     this.drop.button.classList.toggle("rs-on", on);
     this.drop.say(on ? t("on") : t("off"));
@@ -68,6 +68,7 @@ export class Bell {
   open() {
     if (!this.list.childElementCount) each(this.list, [WAIT], (words) => el("li", { class: "rs-help" }, words));
     this.opened = true;
+    this.draw(); // the browser's own settings may have changed
     this.news.wake();
   }
 

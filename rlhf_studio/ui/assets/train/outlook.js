@@ -133,6 +133,7 @@ export class Outlook {
     this.onuse = onuse;
     this.mendOf = mendOf;
     this.titleOf = titleOf;
+    this.trial = trial;
     this.risks = new Risks({ onuse, onfield: onproblem, onnone: () => this.focus() });
     this.origin = new Origin({ onresume, onforget });
     this.plan = new MemoryPlan();
@@ -270,7 +271,8 @@ export class Outlook {
     setText(this.command, answer.command);
     show(this.commandBox, Boolean(answer.command));
     setText(this.button, answer.waiting ? "Add to queue" : "Start run");
-    this.button.classList.toggle("rs-blocked", wrong + missing.length > 0);
+    for (const button of [this.button, this.trial?.button])
+      button?.classList.toggle("rs-blocked", wrong + missing.length > 0);
     const others = answer.waiting === 1 ? "One run comes first" : `${answer.waiting} runs come first`;
     setText(this.queue, `${others}; this one starts by itself after.`);
     show(this.queue, answer.waiting > 0 && !wrong);
