@@ -81,6 +81,11 @@ def N_(sentence: str) -> str:
     return sentence
 
 
+def sentences(*parts: str) -> str:
+    """Sentences one after the other, without the empty ones. Chinese ones follow each other without a space."""
+    return ("" if _language.get() == "zh" else " ").join(part for part in parts if part)
+
+
 def shown(table: Any, names: Collection[str]) -> Any:
     """Plain data, with the texts of the members that are called one of ``names`` in the language that is spoken now."""
     if _language.get() == ENGLISH:

@@ -1,15 +1,21 @@
-"""Sentences that stand in tables of the program, where no function marks them: units, the glossary, the charts, the doctor's checks."""
+"""Sentences that stand in tables of the program, where no function marks them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import get_args
 
+from pydantic.fields import FieldInfo
+
 from rlhf_studio.analysis.doctor import checks  # noqa: F401  (registers the checks)
 from rlhf_studio.analysis.doctor.check import CHECKS
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES
 from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
+from rlhf_studio.config.io import section_model, walk_fields
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.ui.form import SECTION_TITLES, intro_of
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
 
 UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
@@ -17,12 +23,13 @@ UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
 
 def tables() -> Iterator[tuple[str, str]]:
     """Each as its file, from ``rlhf_studio/`` on, and its text; twice where two tables have it."""
-    for place, text in (*_units(), *_glossary(), *_charts(), *_checks()):
+    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes()):
         if text:
             yield place, text
 
 
 def _units() -> Iterator[tuple[str, str]]:
+    yield "ui/assets/replay/tokens.js", "advantage"
     for unit in ("token", "tokens", "word", "words"):
         yield "ui/assets/shared/tokens.js", unit
     for term in (*GLOSSARY.values(), *IN_WORDS.values()):
@@ -36,6 +43,32 @@ def _units() -> Iterator[tuple[str, str]]:
 def _glossary() -> Iterator[tuple[str, str]]:
     for term in (*GLOSSARY.values(), *IN_WORDS.values()):
         yield from (("config/glossary.py", text) for text in (term.title, term.meaning, term.good))
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    yield from (("ui/form.py", title) for title in SECTION_TITLES.values())
+    yield from (("config/stage.py", title) for title in STAGE_TITLES.values())
+    for stage in STAGES.values():
+        for _name, info in walk_fields(stage):
+            yield from _field(info)
+        yield from (("config/", intro_of(section_model(section, stage))) for section in stage.sections)
+    for kind in REWARD_KINDS.values():
+        yield from (("config/", text) for text in (kind.title, kind.group, intro_of(kind)))
+        for info in kind.model_fields.values():
+            yield from _field(info)
+
+
+def _field(info: FieldInfo) -> Iterator[tuple[str, str]]:
+    extra = info.json_schema_extra
+    yield from (("config/", text) for text in (info.title or "", info.description or ""))
+    yield "ui/assets/train/form.js", str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+
+
+def _recipes() -> Iterator[tuple[str, str]]:
+    for recipe in list_recipes():
+        yield from (
+            ("config/recipes/", text) for text in (recipe.title, recipe.summary, recipe.first, recipe.writes, recipe.watch, recipe.gpu)
+        )
 
 
 def _charts() -> Iterator[tuple[str, str]]:

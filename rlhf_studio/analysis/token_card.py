@@ -81,6 +81,8 @@ IN_SUMS = {formula.name for formula in SUMS.values()} | {term.of for formula in 
 SENTENCES = {
     "rloo": N_("the reward of the whole response, less the mean reward of the other responses to its prompt."),
     "grpo": N_("its score less the mean score of the responses to its prompt, over their standard deviation."),
+    "dr_grpo": N_("its score less the mean score of the responses to its prompt."),
+    "reinforce": N_("the reward of the whole response, less the mean reward of the batch."),
     "waiting": N_("Advantages are not computed yet: the step waits before that phase."),
     "missing": N_("What the advantage here was added up from is not recorded, or not finite."),
     "last": N_("Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0."),

@@ -119,14 +119,10 @@ class Learner:
 
     def __str__(self) -> str:
         """``135 M weights with LoRA``."""
-        words = (
-            _("{count} weights with LoRA")
-            if self.lora
-            else _("{count} weights that begin at random")
-            if self.fresh
-            else _("{count} weights")
-        )
-        return words.format(count=short_count(self.weights))
+        count = short_count(self.weights)
+        if self.lora:
+            return _("{count} weights with LoRA").format(count=count)
+        return (_("{count} weights that begin at random") if self.fresh else _("{count} weights")).format(count=count)
 
 
 @dataclass(frozen=True)
@@ -218,8 +214,10 @@ def is_slow(weights: int, device: str) -> bool:
 def batch_size(weights: int, device: str, unit: int) -> Fitted:
     """Responses in a step of PPO: a multiple of ``unit``, into which mini-batches and groups of responses must fit."""
     size = SMALL_BATCH if is_slow(weights, device) else BATCH
-    why = _("{count} weights on a CPU") if device == "cpu" else _("{count} weights on a GPU")
-    return Fitted(unit * ceil(size / unit), why.format(count=short_count(weights)))
+    return Fitted(
+        unit * ceil(size / unit),
+        (_("{weights} weights on a CPU") if device == "cpu" else _("{weights} weights on a GPU")).format(weights=short_count(weights)),
+    )
 
 
 def mini_batch_size(batch: int, unit: int) -> Fitted:
@@ -232,7 +230,7 @@ def mini_batch_size(batch: int, unit: int) -> Fitted:
 def response_length(weights: int, device: str, *, chat: bool) -> Fitted | None:
     """Tokens that PPO's policy may write; None where the recipe's do."""
     if is_slow(weights, device):
-        return Fitted(RESPONSE["large on a CPU"], _("{count} weights on a CPU").format(count=short_count(weights)))
+        return Fitted(RESPONSE["large on a CPU"], _("{weights} weights on a CPU").format(weights=short_count(weights)))
     if device == "cuda":
         return Fitted(RESPONSE["chat on a GPU" if chat else "on a GPU"], _("chats on a GPU") if chat else _("a GPU"))
     return None
@@ -242,17 +240,17 @@ def room_for(longest: int, device: str, most: int | None) -> Fitted:
     """Room for the longest text, in steps of 8 tokens; ``most``: what the model can read."""
     limit = min(MOST_TOKENS[device], most or MOST_TOKENS[device])
     room = max(8, min(8 * ceil(longest / 8), limit))
-    why = (
-        _("the longest has {longest:,} tokens") if longest <= room else _("the longest has {longest:,} tokens, of which {room:,} are read")
+    return Fitted(
+        room,
+        _("the longest has {longest:,} tokens").format(longest=longest)
+        + ("" if longest <= room else _(", of which {room:,} are read").format(room=room)),
     )
-    return Fitted(room, why.format(longest=longest, room=room))
 
 
 def held_out_share(rows: int, fewest: int, most: int) -> Fitted:
     """The share to hold out: at least ``fewest`` of the rows, at most a third of them. ``most`` are held out at most."""
     share = min(MOST_SHARE, max(LEAST_SHARE, ceil(1000 * fewest / rows) / 1000))
-    why = _("{count:,} of {rows:,} rows, to tell a change from chance").format(count=min(most, int(share * rows)), rows=rows)
-    return Fitted(share, why)
+    return Fitted(share, _("{most:,} of {rows:,} rows, to tell a change from chance").format(most=min(most, int(share * rows)), rows=rows))
 
 
 def examples_share(examples: int | None) -> Fitted:
@@ -280,19 +278,20 @@ def epochs(stage: Stage, examples: int) -> Fitted:
 def supervised_batch(examples: int, passes: int) -> Fitted:
     """The largest usual batch that leaves enough steps."""
     size = next((size for size in BATCHES if passes * examples / size >= ENOUGH_STEPS), BATCHES[-1])
-    why = _("{steps:,} steps over {examples:,} examples").format(steps=passes * ceil(examples / size), examples=examples)
-    return Fitted(size, why)
+    return Fitted(size, _("{passes:,} steps over {examples:,} examples").format(passes=passes * ceil(examples / size), examples=examples))
 
 
 def watch_every(steps: int, usual: int) -> Fitted | None:
     """Steps between two looks at answers and examples, in stages whose steps are short; None where the ``usual`` number is enough."""
     every = steps // LOOKS
-    if every <= usual:
-        return None
-    return Fitted(every, _("{count} looks at answers in {steps:,} steps").format(count=steps // every, steps=steps))
+    return (
+        Fitted(every, _("{steps} looks at answers in {steps_2:,} steps").format(steps=steps // every, steps_2=steps))
+        if every > usual
+        else None
+    )
 
 
 def eval_every(steps: int) -> Fitted:
     """Steps between two measurements of the held-out loss."""
     every = max(1, steps // MEASUREMENTS)
-    return Fitted(every, _("{count} measurements in {steps:,} steps").format(count=steps // every, steps=steps))
+    return Fitted(every, _("{steps} measurements in {steps_2:,} steps").format(steps=steps // every, steps_2=steps))

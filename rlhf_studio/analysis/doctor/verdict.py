@@ -15,7 +15,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
-from rlhf_studio.analysis.doctor.wording import as_sentence, lowered
+from rlhf_studio.analysis.doctor.wording import lowered
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, NotChecked, Verdict, VerdictKind
 from rlhf_studio.language import N_, _
 
@@ -112,8 +112,7 @@ def failure(run: RecordedRun) -> list[str]:
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
     """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
     risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
-    titles = [
-        finding.title if finding.until is None else _("{title} ({when})").format(title=finding.title, when=finding.when)
+    return [
+        (_("{title}.") if finding.until is None else _("{title} ({when}).")).format(title=finding.title, when=finding.when)
         for finding in risky
     ]
-    return [as_sentence(title) for title in titles]

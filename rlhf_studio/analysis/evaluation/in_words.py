@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.analysis.evaluation.report import Report
-from rlhf_studio.language import _
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import percent
+
+_BY = {GOLD: N_("by the gold score"), JUDGE: N_("by the judge")}
 
 
 def in_words(report: Report) -> str:
@@ -20,9 +22,6 @@ def in_words(report: Report) -> str:
     rate = last.win_rates[report.decides].rate if report.decides in last.win_rates else None
     if rate is None or rate.value is None:
         return ""
-    by = {GOLD: _("by the gold score"), JUDGE: _("by the judge")}.get(report.decides, _("by the score"))
-    share = percent(rate.value)
-    if rate.low is None or rate.high is None:
-        return _("The last policy wins {share} of comparisons with the first, {by}.").format(share=share, by=by)
-    words = _("The last policy wins {share} of comparisons with the first ({low} to {high}), {by}.")
-    return words.format(share=share, low=percent(rate.low), high=percent(rate.high), by=by)
+    sure = "" if rate.low is None or rate.high is None else _(" ({low} to {high})").format(low=percent(rate.low), high=percent(rate.high))
+    by = _(_BY.get(report.decides, N_("by the score")))
+    return _("The last policy wins {value} of comparisons with the first{sure}, {by}.").format(value=percent(rate.value), sure=sure, by=by)

@@ -76,6 +76,8 @@ def unstable_start(run: RecordedRun) -> Course | None:
     advice="Lower the learning rate, make fewer passes, or set an early stop KL.",
 )
 def clip_fraction_high(run: RunData) -> Course | None:
+    if run.config.ppo.ratio_level == "sequence":  # whole responses are clipped, and many of them: that is how GSPO is meant to work
+        return None
     high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
     return Course(
         levels(warning=high),

@@ -26,6 +26,9 @@ TELL_NOTHING = 16  # prompts: their mean is known to a quarter of the spread of 
 CUT: tuple[tuple[float, Level], ...] = ((0.5, "alarm"), (0.1, "warning"), (0.0, "note"))  # shares of the prompts
 LOW_GAMMA, LOW_LAMBDA = 0.95, 0.5  # 0.95 ** 32 leaves a fifth of the score at the first token of the shortest recipe
 WIDE_CLIP = 0.5  # ratios from 0.5 to 1.5: hardly any clipping is left; the field uses 0.1 to 0.3
+# One ratio for a response is a mean over its tokens. GSPO's paper clips at 3e-4 and 4e-4; a mean that has moved by 0.05 has moved every
+# token by 5 %, or a fifth of them by the 28 % at which DAPO clips one.
+WIDE_SEQUENCE_CLIP = 0.05
 MANY_PASSES = 20  # over one batch; the field uses 1 to 4
 STRONG_KL = 1.0  # points per nat: the recipes earn 2 points with 5 nats
 HOT, COLD = 1.5, 0.5  # sampling temperature
@@ -235,7 +238,15 @@ def _credit(config: RunConfig) -> Iterator[Finding]:
 def _clipping(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     widest = max(ppo.cliprange, ppo.cliprange_high)
-    if widest > WIDE_CLIP:
+    if ppo.ratio_level == "sequence" and widest > WIDE_SEQUENCE_CLIP:
+        title = _("A clip range of {value:g} is one for single tokens").format(value=widest)
+        rule = _("above {value:g} with ppo.ratio_level sequence").format(value=WIDE_SEQUENCE_CLIP)
+        cause = _("The ratio of a whole response is a mean over its tokens and moves far less than theirs, so that nothing is clipped.")
+        changes = {"ppo.cliprange": 3e-4, "ppo.cliprange_high": 4e-4}
+        setting = _("ppo.ratio_level sequence, clip range {value:g}").format(value=widest)
+        advice = _("GSPO's paper uses 0.0003 and 0.0004.")
+        yield finding("clip-range", "warning", title, rule, cause, advice, changes, setting=setting)
+    elif widest > WIDE_CLIP:
         name = "cliprange" if widest == ppo.cliprange else "cliprange_high"
         title, rule = _("A clip range of {value:g} hardly clips").format(value=widest), _("above {value:g}").format(value=WIDE_CLIP)
         cause, setting = _("Clipping is what keeps an update near the responses that it learns from."), f"ppo.{name} {widest:g}"

@@ -2,9 +2,9 @@
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
-import { t } from "../shared/language.js";
 
 const KEYS = { a: "left", b: "right", t: "tie", ArrowLeft: "left", ArrowRight: "right" };
 

@@ -52,7 +52,7 @@ export class Frontier {
     const named = this.report.measures.filter(({ name }) => name in COLOURS);
     fill(
       this.legend,
-      keys(named.map(({ name, title }) => ({ label: title, colour: `var(${COLOURS[name]})`, look: "dot" }))),
+      keys(named.map(({ name, title }) => ({ label: t(title), colour: `var(${COLOURS[name]})`, look: "dot" }))),
     );
     fill(this.place, picture(points, named, Math.max(this.width, NARROWEST)));
   }
@@ -70,7 +70,7 @@ function picture(points, named, width) {
     x: t("distance from the reference, \u221aKL"),
     y: t("mean over answers"),
   };
-  const titles = named.map(({ title }) => title).join(", ");
+  const titles = named.map(({ title }) => t(title)).join(", ");
   const said = t("{titles} against the distance from the reference: {count} policies, root of KL from 0 to {far}", {
     titles,
     count: points.length,
@@ -85,7 +85,7 @@ function picture(points, named, width) {
     for (const point of known) {
       const cell = point.measures[name];
       const middle = [x(point.root_kl), y(cell.value)];
-      const words = `${policyName(point.policy)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
+      const words = `${policyName(point.policy)}: ${t(title)} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
       const whisker = Number.isFinite(cell.low)
         ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
         : [];

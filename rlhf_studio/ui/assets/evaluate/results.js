@@ -118,7 +118,7 @@ export class Results {
       explained ? head(t("What it is"), { class: "rs-evaluate-meaning" }) : null,
     ];
     const lines = columns.map((column, place) => [
-      rowHead(el("span", { class: "rs-word", tabindex: "0", "data-tip": column.meaning }, column.title)),
+      rowHead(el("span", { class: "rs-word", tabindex: "0", "data-tip": column.meaning }, t(column.title))),
       ...rows.map(({ cells }) => valueOf(cells[place], column)),
       explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
     ]);
@@ -127,7 +127,7 @@ export class Results {
     const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: t("Your votes") }] : [])];
     const names = options.map(({ name }) => name);
     if (!names.includes(this.measure)) this.measure = names.includes(report.decides) ? report.decides : names[0] || "";
-    each(this.by, options, ({ name, title }) => el("option", { value: name }, title));
+    each(this.by, options, ({ name, title }) => el("option", { value: name }, t(title)));
     this.by.value = this.measure;
     show(this.wins, options.length > 0);
     this.drawWins();

@@ -303,7 +303,7 @@ function finishedLine(status) {
         step: saved.step,
         bytes: bytes(saved.bytes),
       })
-    : `${took}.`;
+    : t("{took}.", { took });
 }
 
 export class Banner {

@@ -1,10 +1,15 @@
-// The verdict in one sentence, and behind t("why?") what the doctor found, each with its evidence and one way out.
+// The verdict in one sentence, and behind "why?" what the doctor found, each with its evidence and one way out.
 import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { asOf, counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 import { t, tn } from "../shared/language.js";
 
 const LEVELS = { alarm: t("alarm"), warning: t("warning"), note: t("note") };
+const COUNTED = {
+  alarm: (count) => counted(count, "alarm"),
+  warning: (count) => counted(count, "warning"),
+  note: (count) => counted(count, "note"),
+};
 const NOT_CHECKED = "not-checked";
 
 export class Verdict {
@@ -80,7 +85,7 @@ export class Verdict {
     const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-name" }, t(verdict.kind)) : null;
     const found = ["alarm", "warning", "note"].filter((level) => verdict?.[`${level}s`]);
     const levels = found.map((level) =>
-      el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)),
+      el("span", { class: `rs-level rs-is-${level}` }, COUNTED[level](verdict[`${level}s`])),
     );
     const parts = [kind, ...levels].filter(Boolean);
     const shown = parts.map((part) => part.textContent).join();

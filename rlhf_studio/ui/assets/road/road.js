@@ -15,7 +15,7 @@ const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 const STATES = {
   waiting: "Waiting",
   running: t("Under way"),
-  done: "Done",
+  done: tp("road", "Done"),
   failed: t("Failed"),
   stopped: t("Stopped"),
   skipped: t("Left out"),

@@ -411,7 +411,8 @@ export class RunTable {
   said(node) {
     const wanted = [...this.rows.values()].filter((row) => this.isWanted(row));
     const some = wanted.length;
-    const all = counted(some, some && wanted.every((row) => row.recording) ? "recording" : "run");
+    const recorded = some && wanted.every((row) => row.recording);
+    const all = recorded ? counted(some, "recording") : counted(some, "run");
     setText(node, this.shown === some ? all : t("{shown} of {all}", { shown: this.shown, all }));
   }
 }

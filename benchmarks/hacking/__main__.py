@@ -1,0 +1,158 @@
+"""Reward hacking on the review world: train the runs, judge the monitors, write docs/hacking.md.
+
+    python -m benchmarks.hacking --folder RUNS                    # all runs, one after the other; go on by the same command
+    python -m benchmarks.hacking --folder RUNS --part train       # some of them: train, test, "held out"; --jobs 2 for two at a time
+    python -m benchmarks.hacking --folder RUNS --tables           # data, tables and figure from the runs that are finished
+    python -m benchmarks.hacking --tables                         # tables and figure from the data of the repository
+    python -m benchmarks.hacking --check                          # exit code 1 when the page does not say what the scores say
+
+Every run is a process of its own, with one thread. It may be killed at any point: what is unfinished is made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.hacking import data, report
+from benchmarks.hacking.plan import Planned, planned_runs
+
+ROWS = "rows.json"
+
+
+class Progress:
+    """Says what is done and how long the rest will take, at the pace so far."""
+
+    def __init__(self, runs: Sequence[Planned], folder: Path):
+        self._total = len(runs)
+        self._before = self._done = sum(is_done(run, folder) for run in runs)
+        self._started, self._lock = time.monotonic(), threading.Lock()
+
+    def one_more(self, run: Planned, seconds: float) -> None:
+        """After each run."""
+        with self._lock:
+            self._done += 1
+            pace = (time.monotonic() - self._started) / (self._done - self._before)
+            left = pace * (self._total - self._done) / 60
+            print(f"{self._done}/{self._total} {run.name}: {seconds:.0f} s; {left // 60:.0f} h {left % 60:.0f} min left", flush=True)
+
+
+def is_done(run: Planned, folder: Path) -> bool:
+    """Whether a run is finished."""
+    return (folder / "runs" / run.name / ROWS).is_file()
+
+
+def train(runs: Sequence[Planned], folder: Path, jobs: int) -> int:
+    """Make the runs that are not there yet. Those of one reward model go one after the other: the first of them trains it."""
+    progress = Progress(runs, folder)
+    by_judge: dict[str, list[Planned]] = {}
+    for run in runs:
+        if not is_done(run, folder):
+            by_judge.setdefault(run.judge_name, []).append(run)
+
+    def of_one_judge(own: Sequence[Planned]) -> int:
+        failed = 0
+        for run in own:
+            started = time.monotonic()
+            code = start(run, folder)
+            failed += code != 0
+            if code:
+                print(f"{run.name} failed; its words are in {folder / 'logs' / run.name}.log", flush=True)
+            else:
+                progress.one_more(run, time.monotonic() - started)
+        return failed
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return min(sum(pool.map(of_one_judge, by_judge.values())), 1)
+
+
+def start(run: Planned, folder: Path) -> int:
+    """The exit code of a run's process."""
+    log = folder / "logs" / f"{run.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.hacking", "--folder", str(folder), "--one", run.name]
+    with log.open("w", encoding="utf-8") as words:
+        return subprocess.run(command, stdout=words, stderr=words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode
+
+
+def one(run: Planned, folder: Path) -> None:
+    """A run, in this process."""
+    import torch
+
+    from benchmarks.hacking.reward_models import reward_model
+    from benchmarks.hacking.run import run_once, settings_of
+
+    torch.set_num_threads(1)
+    judges = folder / "reward-models"
+    judges.mkdir(parents=True, exist_ok=True)
+    judge = reward_model(run.judge, run.seed, judges / run.judge_name)
+    run_once(folder / "runs" / run.name, settings_of(run, judge))
+
+
+def gathered(folder: Path) -> list[data.Run]:
+    """The runs that are finished, in the order of the plan."""
+    runs = []
+    for run in planned_runs():
+        if is_done(run, folder):
+            told = json.loads((folder / "runs" / run.name / ROWS).read_text(encoding="utf-8"))
+            accuracy = json.loads((folder / "reward-models" / run.judge_name / "accuracy.json").read_text(encoding="utf-8"))
+            about = {name: getattr(run, name) for name in ("name", "beta", "rate", "part", "seed")}
+            about |= {"judge": run.judge.name, "kind": run.judge.kind, "seconds": told["seconds"]}
+            runs.append(data.judged({**about, "accuracy": round(accuracy["held_out_accuracy"], 4)}, told["rows"]))
+    return runs
+
+
+def tables(folder: Path | None) -> None:
+    """Data, where a folder of runs is given; scores, page and figure."""
+    if folder is not None:
+        runs = gathered(folder)
+        if not runs:
+            raise SystemExit(f"no run in {folder} is finished")
+        data.write(runs, data.FOLDER, len(planned_runs()))
+    stored, planned = data.read()
+    report.write_page(report.computed(stored, planned))
+    if len(stored) < planned:
+        print(f"unfinished: {len(stored)} of {planned} runs; the page says so")
+
+
+def check() -> int:
+    """1 when the page or the figure is out of date."""
+    scores = json.loads(report.SCORES.read_text(encoding="utf-8"))
+    page = report.PAGE.read_text(encoding="utf-8")
+    same = page == report.filled(page, scores) and report.FIGURE.read_text(encoding="utf-8") == report.figure.drawn(scores)
+    print("up to date" if same else "out of date; run: python -m benchmarks.hacking --tables")
+    return int(not same)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="where runs and reward models are kept")
+    parser.add_argument("--part", choices=["train", "test", "held out"], help="only the runs of this part")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--tables", action="store_true", help="train nothing: write data, tables and figure")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.check:
+        return check()
+    if options.tables:
+        tables(options.folder)
+        return 0
+    if options.folder is None:
+        parser.error("--folder is needed: runs and reward models are kept there")
+    if options.one:
+        one(next(run for run in planned_runs() if run.name == options.one), options.folder)
+        return 0
+    return train([run for run in planned_runs() if options.part in (None, run.part)], options.folder, options.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
