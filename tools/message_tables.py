@@ -24,7 +24,7 @@ UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
 
 def tables() -> Iterator[tuple[str, str]]:
     """Each as its file, from ``rlhf_studio/`` on, and its text; twice where two tables have it."""
-    for place, text in (*_units(), *_glossary(), *_charts(), *_phases(), *_checks(), *_settings(), *_recipes()):
+    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes()):
         if text:
             yield place, text
 

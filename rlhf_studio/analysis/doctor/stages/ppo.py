@@ -373,11 +373,12 @@ def _outcome(run: RunData, kind: VerdictKind) -> str:
     if not run.ended or run.state == "failed" or kind not in ("improved", "improving", "exploiting the reward"):
         return ""
     if gold is None:
-        return "" if kind != "exploiting the reward" else f"The judge may have been fooled: score {_change(run, score)}. Read the answers."
-    change = f"score {_change(run, score)}, gold {_change(run, gold)}"
+        fooled = _("The judge may have been fooled: score {change}. Read the answers.").format(change=_change(run, score))
+        return fooled if kind == "exploiting the reward" else ""
+    change = _("score {change}, gold {gold}").format(change=_change(run, score), gold=_change(run, gold))
     if kind == "exploiting the reward":
-        return f"The judge was fooled: {change}."
-    return f"It worked: {change}." if sureness(gold)[0][-1] > LIKELY_RISE else ""
+        return _("The judge was fooled: {change}.").format(change=change)
+    return _("It worked: {change}.").format(change=change) if sureness(gold)[0][-1] > LIKELY_RISE else ""
 
 
 VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})

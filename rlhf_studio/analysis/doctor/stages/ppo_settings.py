@@ -239,11 +239,13 @@ def _clipping(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     widest = max(ppo.cliprange, ppo.cliprange_high)
     if ppo.ratio_level == "sequence" and widest > WIDE_SEQUENCE_CLIP:
-        title, rule = f"A clip range of {widest:g} is one for single tokens", f"above {WIDE_SEQUENCE_CLIP:g} with ppo.ratio_level sequence"
-        cause = "The ratio of a whole response is a mean over its tokens and moves far less than theirs, so that nothing is clipped."
+        title = _("A clip range of {value:g} is one for single tokens").format(value=widest)
+        rule = _("above {value:g} with ppo.ratio_level sequence").format(value=WIDE_SEQUENCE_CLIP)
+        cause = _("The ratio of a whole response is a mean over its tokens and moves far less than theirs, so that nothing is clipped.")
         changes = {"ppo.cliprange": 3e-4, "ppo.cliprange_high": 4e-4}
-        setting = f"ppo.ratio_level sequence, clip range {widest:g}"
-        yield finding("clip-range", "warning", title, rule, cause, "GSPO's paper uses 0.0003 and 0.0004.", changes, setting=setting)
+        setting = _("ppo.ratio_level sequence, clip range {value:g}").format(value=widest)
+        advice = _("GSPO's paper uses 0.0003 and 0.0004.")
+        yield finding("clip-range", "warning", title, rule, cause, advice, changes, setting=setting)
     elif widest > WIDE_CLIP:
         name = "cliprange" if widest == ppo.cliprange else "cliprange_high"
         title, rule = _("A clip range of {value:g} hardly clips").format(value=widest), _("above {value:g}").format(value=WIDE_CLIP)

@@ -15,39 +15,38 @@ from rlhf_studio.units import duration, score_text
 
 def nothing_words(run: RunData, score: ScoreSeries, change: str, compared: str) -> tuple[str, str]:
     """Sentence and reason of "nothing learned": the rise that is excluded, and by what."""
-    so_far = "" if run.over else _(" so far")
-    most, near = float(by_scores(score)[1][-1]), float(by_kl(run, score)[-1])
-    matters = _("{rise} would matter ({times:g} times the spread of single scores)").format(
-        rise=figure(MATTERS * score.spread, 2), times=MATTERS
-    )
+    begin = _("Nothing learned") if run.over else _("Nothing learned so far")
+    most, near, matters = float(by_scores(score)[1][-1]), float(by_kl(run, score)[-1]), figure(MATTERS * score.spread, 2)
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
-        return _("Nothing learned{so_far}: all scores are the same. {change}.").format(so_far=so_far, change=change), _(
-            "{compared}: there is no chance to compare with."
-        ).format(compared=compared)
+        reason = _("{compared}: there is no chance to compare with.").format(compared=compared)
+        return _("{begin}: all scores are the same. {change}.").format(begin=begin, change=change), reason
     if near < most:
-        kl = figure(float(run.column("objective/kl_k3")[-1]), 2)
-        sentence = _("Nothing learned{so_far}: the policy is where it began. {change}.").format(so_far=so_far, change=change)
-        reason = _("The KL is {kl} nats: no policy so near to another scores higher by more than {near}, and {matters}.").format(
-            kl=kl, near=figure(near, 2), matters=matters
+        reason = _(
+            "The KL is {kl} nats: no policy so near to another scores higher by more than {near}, and {matters} would matter "
+            "({times:g} times the spread of single scores)."
         )
-        return sentence, reason
-    rose = _("rose by {most} at most").format(most=score_text(most)) if most > 0 else _("did not rise")
-    by_steps = _(" Its error is estimated from how far the means of successive steps lie apart.") if score.by_steps else ""
-    sentence = _("Nothing learned{so_far}: the score {rose}, and {rise} would matter. {change}.").format(
-        so_far=so_far, rose=rose, rise=figure(MATTERS * score.spread, 2), change=change
-    )
-    return sentence, f"{compared}: {interval(score)}{by_steps}"
+        kl = figure(float(run.column("objective/kl_k3")[-1]), 2)
+        sentence = _("{begin}: the policy is where it began. {change}.").format(begin=begin, change=change)
+        return sentence, reason.format(kl=kl, near=figure(near, 2), matters=matters, times=MATTERS)
+    if most > 0:
+        sentence = _("{begin}: the score rose by {most} at most, and {matters} would matter. {change}.")
+    else:
+        sentence = _("{begin}: the score did not rise, and {matters} would matter. {change}.")
+    reason = _("{compared}: {interval}")
+    if score.by_steps:
+        reason = _("{compared}: {interval} Its error is estimated from how far the means of successive steps lie apart.")
+    sentence = sentence.format(begin=begin, most=score_text(most), matters=matters, change=change)
+    return sentence, reason.format(compared=compared, interval=interval(score))
 
 
 def interval(score: ScoreSeries) -> str:
     """Between what the rise lies, and what would matter, as a sentence."""
-    least, most = (float(part[-1]) for part in by_scores(score))
-    matters = _("{rise} would matter, {times:g} times the spread of single scores").format(
-        rise=figure(MATTERS * score.spread, 2), times=MATTERS
+    least, most = (score_text(float(part[-1])) for part in by_scores(score))
+    words = _(
+        "the rise lies between {least} and {most} (each end with 95 %); {matters} would matter, {times:g} times the "
+        "spread of single scores."
     )
-    return _("the rise lies between {least} and {most} (each end with 95 %); {matters}.").format(
-        least=score_text(least), most=score_text(most), matters=matters
-    )
+    return words.format(least=least, most=most, matters=figure(MATTERS * score.spread, 2), times=MATTERS)
 
 
 def more_steps(expected: Outlook) -> str:
@@ -55,32 +54,41 @@ def more_steps(expected: Outlook) -> str:
     rises, stays = expected.if_it_rises, expected.if_it_stays
     if rises is None and stays is None:
         return _("Many times as many steps would tell no more than larger batches: take more responses in each step.")
-    parts = [] if rises is None else [_("about {rises} more would tell if the score goes on rising as it does").format(rises=_steps(rises))]
-    parts += [] if stays is None else [_("about {stays} more if it does not rise").format(stays=_steps(stays))]
-    sentence = ", ".join(parts)
     if rises is None:
-        sentence = _("about {steps} more would tell if the score does not rise").format(steps=_steps(stays or 0))
-    longest = max(rises or 0, stays or 0) * expected.pace
-    time = _(" ({longest} at {pace} a step)").format(longest=duration(longest), pace=duration(expected.pace)) if expected.pace > 0 else ""
-    return f"{sentence[0].upper()}{sentence[1:]}{time}."
+        words = _("About {stays} more would tell if the score does not rise")
+    elif stays is None:
+        words = _("About {rises} more would tell if the score goes on rising as it does")
+    else:
+        words = _("About {rises} more would tell if the score goes on rising as it does, about {stays} more if it does not rise")
+    sentence = words.format(rises=_steps(rises or 0), stays=_steps(stays or 0))
+    if expected.pace > 0:
+        longest = duration(max(rises or 0, stays or 0) * expected.pace)
+        return _("{sentence} ({time} at {pace} a step).").format(sentence=sentence, time=longest, pace=duration(expected.pace))
+    return _("{sentence}.").format(sentence=sentence)
 
 
 def expectation(expected: Outlook) -> str:
     """The score to expect, after how many steps, and what that assumes."""
     steps, time = expected.steps, expected.steps * expected.pace
     if expected.planned:
-        at = ngettext("the {count:,} step that is left", "the {count:,} steps that are left", steps).format(count=steps)
+        at = ngettext("the 1 step that is left", "the {count:,} steps that are left", steps).format(count=steps)
     else:
-        at = _("{steps:,} more steps").format(steps=steps)
+        at = _("{count:,} more steps").format(count=steps)
     if time > 0:
-        night = _("a night of ") if not expected.planned and 0.9 * NIGHT < time < 1.1 * NIGHT else ""
-        at += _(" ({night}{time} at {pace} a step)").format(night=night, time=duration(time), pace=duration(expected.pace))
-    kl = _(", with a KL of up to {kl} nats").format(kl=figure(expected.kl, 2)) if np.isfinite(expected.kl) else ""
-    limits = _("the lower if it gains nothing more, the higher if it goes on at most as it did so far")
-    return _("Expect a score of {low} to {high} after {at}{kl}: {limits}.").format(
-        low=score_text(expected.low), high=score_text(expected.high), at=at, kl=kl, limits=limits
+        night = not expected.planned and 0.9 * NIGHT < time < 1.1 * NIGHT
+        words = _("{steps} (a night of {time} at {pace} a step)") if night else _("{steps} ({time} at {pace} a step)")
+        at = words.format(steps=at, time=duration(time), pace=duration(expected.pace))
+    words = _(
+        "Expect a score of {low} to {high} after {steps}: the lower if it gains nothing more, the higher if it goes on at most as it did "
+        "so far."
     )
+    if np.isfinite(expected.kl):
+        words = _(
+            "Expect a score of {low} to {high} after {steps}, with a KL of up to {kl} nats: the lower if it gains nothing more, the higher "
+            "if it goes on at most as it did so far."
+        )
+    return words.format(low=score_text(expected.low), high=score_text(expected.high), steps=at, kl=figure(expected.kl, 2))
 
 
 def _steps(count: int) -> str:
-    return ngettext("{count:,} step", "{count:,} steps", count).format(count=count)
+    return ngettext("1 step", "{count:,} steps", count).format(count=count)
