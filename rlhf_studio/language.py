@@ -57,7 +57,7 @@ def speaking(name: str) -> Iterator[None]:
 
 
 def _(sentence: str) -> str:
-    """The sentence in the language that is spoken now."""
+    """The sentence in the language that is spoken now; an empty one stays empty."""
     return _words(_language.get()).get(sentence, sentence)
 
 
@@ -71,9 +71,19 @@ def pgettext(context: str, sentence: str) -> str:
     return _words(_language.get()).get(context + CONTEXT_END + sentence, sentence)
 
 
+def together(*sentences: str) -> str:
+    """Sentences one after the other; Chinese has no space between them."""
+    return ("" if _language.get() == "zh" else " ").join(sentence for sentence in sentences if sentence)
+
+
 def N_(sentence: str) -> str:
     """The sentence as it is, marked for the translation that :func:`_` gives where it is shown."""
     return sentence
+
+
+def sentences(*parts: str) -> str:
+    """Sentences one after the other, without the empty ones. Chinese ones follow each other without a space."""
+    return ("" if _language.get() == "zh" else " ").join(part for part in parts if part)
 
 
 def shown(table: Any, names: Collection[str]) -> Any:

@@ -1,9 +1,11 @@
-"""Shares, counts, times and bytes as people read them, bytes in powers of 1000. Imports nothing of ours: every room may import it."""
+"""Shares, counts, times and bytes as people read them, bytes in powers of 1000. Every room may import it."""
 
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Context, Decimal
 from math import isfinite
+
+from rlhf_studio.language import _, ngettext
 
 
 def format_bytes(count: float) -> str:
@@ -21,7 +23,12 @@ def format_byte_range(low: float, high: float) -> str:
     if first == last:
         return last
     number, unit = first.rsplit(" ", 1)
-    return f"{number} to {last}" if last.endswith(f" {unit}") else f"{first} to {last}"
+    return span(number if last.endswith(f" {unit}") else first, last)
+
+
+def span(low: str, high: str) -> str:
+    """``3`` and ``5 minutes`` -> "3 to 5 minutes"."""
+    return _("{low} to {high}").format(low=low, high=high)
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -41,12 +48,14 @@ def short_count(count: int) -> str:
 def duration(seconds: float) -> str:
     """``0.42`` -> "0.42 s", ``21`` -> "21 s", ``204`` -> "3.4 minutes", ``12000`` -> "3.3 hours"."""
     if not isfinite(seconds):
-        return "an unknown time"
-    for unit, length, least in (("hours", 3600, 5400), ("minutes", 60, 60)):
-        if seconds >= least:
-            text = _two_digits(seconds / length)
-            return f"1 {unit[:-1]}" if text == "1" else f"{text} {unit}"
-    return f"{_two_digits(seconds)} s"
+        return _("an unknown time")
+    if seconds >= 5400:
+        text = _two_digits(seconds / 3600)
+        return ngettext("{count} hour", "{count} hours", 1 if text == "1" else 2).format(count=text)
+    if seconds >= 60:
+        text = _two_digits(seconds / 60)
+        return ngettext("{count} minute", "{count} minutes", 1 if text == "1" else 2).format(count=text)
+    return _("{count} s").format(count=_two_digits(seconds))
 
 
 def score_text(value: float) -> str:

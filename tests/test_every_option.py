@@ -252,6 +252,9 @@ TOGETHER: list[tuple[dict[str, Any], str, str]] = [
         "ppo.kl_estimator",
         "advantage grpo charges the KL as k3, not k2; use k3",
     ),
+    ({"ppo": {"ratio_level": "sequence"}}, "ppo.ratio_level", "advantage gae gives each token its own; use token, or"),
+    ({"ppo": {"advantage": "dr_grpo", "responses_per_prompt": 4}}, "ppo.kl_placement", "advantage dr_grpo charges the KL in the"),
+    ({"ppo": {"advantage": "reinforce", "batch_size": 1, "mini_batch_size": 1}}, "ppo.batch_size", "1 gives advantage reinforce nothing"),
     (
         {"ppo": {"advantage": "rloo", "responses_per_prompt": 4, "whiten_advantages": False}},
         "ppo.whiten_advantages",

@@ -12,7 +12,7 @@ from rlhf_studio.ui.serving.spoken import asked_in
 from tools import messages
 
 SCRIPT = """import { t, tn } from "../shared/language.js";
-el("p", {}, t("One {name}" + " more."), `${tn("{count} run", "{count} runs", n)} !`);
+el("p", {}, t("One {name}" + " more."), `${tn("{count} run", "{count} runs", n)} !`, t("{a} of all", { a: counted(n, "row") }));
 """
 PO = """# x
 msgid ""
@@ -48,8 +48,10 @@ def test_a_sentence_is_found_and_a_wrong_translation_is_named(tmp_path: Path, mo
     monkeypatch.setattr(messages, "tables", lambda: [])
     monkeypatch.setattr(messages, "po_file", lambda language: po)
     catalog = messages.catalog_of("zh")
-    assert messages.missing(catalog) == {"One {name} more.": "", "{count} run": ""}
-    messages.take(catalog, {"One {name} more.": "再来一个 {nmae}。", "{count} run": "{count} 次训练"})
+    assert messages.missing(catalog) == {"One {name} more.": "", "count|row": "", "{a} of all": "", "{count} run": ""}
+    messages.take(
+        catalog, {"One {name} more.": "再来一个 {nmae}。", "{count} run": "{count} 次训练", "count|row": "行", "{a} of all": "{a}"}
+    )
     po.write_text(messages.written(catalog), encoding="utf-8")
     assert messages.problems("zh") == ["other slots than in the English sentence: One {name} more."]
 

@@ -11,16 +11,17 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 from babel.messages.catalog import Catalog
-from babel.messages.extract import extract_javascript, extract_python
+from babel.messages.extract import extract_python
 from babel.messages.pofile import read_po, write_po
 
 from rlhf_studio.language import ENGLISH, LANGUAGES, po_file
+from tools.message_scripts import Call, calls
 from tools.message_tables import tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,25 +51,27 @@ def said() -> Iterator[Said]:
     """Every sentence of the source."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if "rlhf_studio.language import" in path.read_text(encoding="utf-8"):
-            yield from _from(path, extract_python, {})
+            found = extract_python(BytesIO(path.read_bytes()), FUNCTIONS, [], {})
+            yield from _sentences(path, ((name, [texts] if isinstance(texts, str | None) else list(texts)) for _, name, texts, _ in found))
     for path in sorted((PACKAGE / "ui" / "assets").rglob("*.js")):
-        if re.search(r'language\.js"|counted\(', path.read_text(encoding="utf-8")):
-            yield from _from(path, extract_javascript, {"parse_template_string": True})
+        text = path.read_text(encoding="utf-8")
+        if re.search(r'language\.js"|counted\(', text):
+            yield from _sentences(path, calls(text, FUNCTIONS))
     yield from (Said("", text, "", f"rlhf_studio/{place}") for place, text in tables())
 
 
-def _from(path: Path, extract: Callable[..., Iterator[tuple[int, str, object, list[str]]]], options: dict[str, bool]) -> Iterator[Said]:
+def _sentences(path: Path, found: Iterable[Call]) -> Iterator[Said]:
     place = path.relative_to(ROOT).as_posix()
-    for _line, function, words, _comments in extract(BytesIO(path.read_bytes()), FUNCTIONS, [], options):
-        texts = [words] if isinstance(words, str | None) else list(words)  # type: ignore[call-overload]
-        if function in PLURALS + IN_CONTEXT:
-            if len(texts) > 1 and isinstance(texts[0], str) and isinstance(texts[1], str):
-                yield Said(*(("", texts[0], texts[1]) if function in PLURALS else (texts[0], texts[1], "")), place)
-        elif function == "counted":
-            if len(texts) > 1 and isinstance(texts[1], str):
-                yield Said(COUNT, texts[1], "", place)
-        elif texts and isinstance(texts[0], str) and texts[0]:
-            yield Said("", texts[0], "", place)
+    for function, texts in found:
+        first, second = (*texts, None, None)[:2]
+        if function in PLURALS and first and second:
+            yield Said("", first, second, place)
+        elif function in IN_CONTEXT and first and second:
+            yield Said(first, second, "", place)
+        elif function == "counted" and second:
+            yield Said(COUNT, second, "", place)
+        elif function not in (*PLURALS, *IN_CONTEXT, "counted") and first:
+            yield Said("", first, "", place)
 
 
 def catalog_of(language: str) -> Catalog:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.config import PPOConfig
+from rlhf_studio.language import N_, _, shown
 from rlhf_studio.runs.records import TokenRecord
 
 DIGITS, MOST_DIGITS = 4, 6
@@ -67,9 +68,9 @@ SUMS = {
     ),
     "rewards": Sum("rewards", r"r_t", r"-\beta\,\mathrm{kl}_t", (_CHARGE,)),
     "rewards_last": Sum("rewards", r"r_t", r"-\beta\,\mathrm{kl}_t + \mathrm{score}", (_CHARGE, _SCORE)),
-    "rewards_in_loss": Sum("rewards", r"r_t", r"0", (_REWARD,), ", the KL is charged in the loss"),
+    "rewards_in_loss": Sum("rewards", r"r_t", r"0", (_REWARD,), N_(", the KL is charged in the loss")),
     "rewards_in_loss_last": Sum("rewards", r"r_t", r"\mathrm{score}", (_SCORE,)),
-    "rewards_given": Sum("rewards", r"r_t", "", (_REWARD,), "reward of this token"),
+    "rewards_given": Sum("rewards", r"r_t", "", (_REWARD,), N_("reward of this token")),
     "returns": Sum("returns", r"R_t", r"A_t + V_t", (SumTerm("advantages"), SumTerm("values"))),
 }
 """Every sum that a card may show, in the order of the card. A token has at most one of those for its reward: ``rewards_given`` when the
@@ -78,11 +79,13 @@ IN_SUMS = {formula.name for formula in SUMS.values()} | {term.of for formula in 
 """The quantities that a page must have as they were recorded, so that they add up there as they do here."""
 
 SENTENCES = {
-    "rloo": "the reward of the whole response, less the mean reward of the other responses to its prompt.",
-    "grpo": "its score less the mean score of the responses to its prompt, over their standard deviation.",
-    "waiting": "Advantages are not computed yet: the step waits before that phase.",
-    "missing": "What the advantage here was added up from is not recorded, or not finite.",
-    "last": "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0.",
+    "rloo": N_("the reward of the whole response, less the mean reward of the other responses to its prompt."),
+    "grpo": N_("its score less the mean score of the responses to its prompt, over their standard deviation."),
+    "dr_grpo": N_("its score less the mean score of the responses to its prompt."),
+    "reinforce": N_("the reward of the whole response, less the mean reward of the batch."),
+    "waiting": N_("Advantages are not computed yet: the step waits before that phase."),
+    "missing": N_("What the advantage here was added up from is not recorded, or not finite."),
+    "last": N_("Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0."),
 }
 
 _GREEK = {"beta": "β", "gamma": "γ", "delta": "δ", "lambda": "λ"}
@@ -107,8 +110,13 @@ def described() -> dict[str, Any]:
     sums = {}
     for name, formula in SUMS.items():
         terms = [{key: value for key, value in asdict(term).items() if value or (key == "beyond" and term.next)} for term in formula.terms]
-        sums[name] = {"name": formula.name, "left": letters(formula.left), "right": letters(formula.right) + formula.note, "terms": terms}
-    return {"sums": sums, "sentences": SENTENCES}
+        sums[name] = {
+            "name": formula.name,
+            "left": letters(formula.left),
+            "right": letters(formula.right) + _(formula.note),
+            "terms": terms,
+        }
+    return {"sums": sums, "sentences": shown(SENTENCES, SENTENCES)}
 
 
 def factors(gamma: float, lam: float, kl_coef: float) -> dict[str, tuple[Decimal, str]]:

@@ -113,7 +113,9 @@ class Online:
         group = {"ppo.batch_size": size, "ppo.mini_batch_size": size, "ppo.responses_per_prompt": each}
         if any(base.__name__.startswith("RLOO") for base in type(self._trainer).__mro__):
             return {**group, "ppo.advantage": "rloo"}
-        return {**group, "ppo.advantage": "grpo", "ppo.kl_placement": "loss", "ppo.kl_estimator": "k3"}
+        scaled = getattr(args, "scale_rewards", "group") not in ("none", False)  # by the deviation of the group, or of the batch
+        advantage = "grpo" if scaled else "dr_grpo"
+        return {**group, "ppo.advantage": advantage, "ppo.kl_placement": "loss", "ppo.kl_estimator": "k3"}
 
     def _batch_size(self, args: Any) -> int:
         processes = max(1, int(getattr(args, "world_size", 1) or 1))

@@ -15,7 +15,7 @@ from typing import Any
 from rlhf_studio.attach.recording import UNCLOSED, Control, Guard, Recording
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
-from rlhf_studio.config import RunConfig, Stage
+from rlhf_studio.config import PPOConfig, RunConfig, Stage
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.records import EventRecord, Origin, State
@@ -49,7 +49,7 @@ class Session:
         self.recording: Recording | None = None
         self.stopping = False
         self._texts, self._kl_coef = TokenTexts(None), math.nan
-        self._estimator, self._told_of_texts = "k1", False
+        self._estimator, self._ratio_level, self._told_of_texts = "k1", "token", False
         self._words: bool | None = None  # whether lengths count words; not known before the first responses
         self._episodes, self._began, self._last, self._last_step = 0, 0.0, math.nan, 0
 
@@ -105,7 +105,8 @@ class Session:
         tokenizer, why = _own_copy(getattr(self.tokenizer, "tokenizer", self.tokenizer))
         self._texts = TokenTexts(tokenizer)
         self._kl_coef = float(config.ppo.kl_coef) if isinstance(config, RunConfig) and "ppo.kl_coef" in own else math.nan
-        self._estimator = config.ppo.kl_estimator if isinstance(config, RunConfig) else "k1"
+        ppo = config.ppo if isinstance(config, RunConfig) else PPOConfig()
+        self._estimator, self._ratio_level = ppo.kl_estimator, ppo.ratio_level
         self.stopping, self._told_of_texts, self._episodes, self._words = False, False, 0, None
         folder = paths.run_dir(self._workspace, paths.new_run_id())
         origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
@@ -166,6 +167,7 @@ class Session:
                     times["speed/tokens_per_second"] = sum(length or 0 for length in lengths) / seconds
             every = {**times, **own, **metrics}
             extra: dict[str, Any] = {"most": self._most, "kl_coef": self._kl_coef, "estimator": self._estimator}
+            extra["ratio_level"] = self._ratio_level
             return step_record(step, responses, every, self._texts, events=told, **extra)
 
         recording.commit(record)

@@ -33,6 +33,7 @@ _SAMPLING = {
     "beta": "ppo.kl_coef",
     "epsilon": "ppo.cliprange",
     "epsilon_high": "ppo.cliprange_high",
+    "importance_sampling_level": "ppo.ratio_level",
     "num_iterations": "ppo.ppo_epochs",
     "num_generations": "ppo.responses_per_prompt",
     "temperature": "generation.temperature",
@@ -40,6 +41,8 @@ _SAMPLING = {
     "top_k": "generation.top_k",
     "max_completion_length": "generation.response_length",
 }
+_LOSS_AVERAGES = {"grpo": "responses", "bnpo": "tokens", "dapo": "tokens", "dr_grpo": "constant"}
+"""By TRL's loss_type, which names several things at once; those that are left out have another loss altogether."""
 _OTHERS: dict[Stage, dict[str, str]] = {"ppo": _SAMPLING, "dpo": {"beta": "dpo.beta"}}
 
 
@@ -47,6 +50,8 @@ def settings_of(stage: Stage, args: Mapping[str, Any], model: str) -> dict[str, 
     """Dotted names of ours and their values, from a trainer's arguments."""
     names = {theirs: f"{stage}.{ours}" for theirs, ours in _OPTIMISATION.items()} | _OTHERS.get(stage, {})
     given = {ours: _plain(args[theirs]) for theirs, ours in names.items() if args.get(theirs) is not None}
+    if stage == "ppo" and (average := _LOSS_AVERAGES.get(str(_plain(args.get("loss_type"))))):
+        given["ppo.loss_average"] = average
     if model:
         given["model.policy"] = model
     if isinstance(args.get("seed"), int):

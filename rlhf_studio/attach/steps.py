@@ -84,22 +84,24 @@ def step_record(
     most: int,
     kl_coef: float = math.nan,
     estimator: str = "k1",
+    ratio_level: str = "token",
     events: Sequence[EventRecord] = (),
 ) -> StepRecord:
     """A step's record: the first ``most`` responses with every token's numbers, and metrics over all of them.
 
     ``estimator``: of the KL of tokens, by the names of ``ppo.kl_estimator``. "full" needs whole distributions, so then there is none.
+    ``ratio_level``: as ``ppo.ratio_level``, what the ratio of a token is.
     What ``metrics`` gives has the last word over what follows from the responses; beside a mean of its own stands no error of ours.
     """
-    rollouts = [_rollout(row, response, texts, kl_coef, estimator) for row, response in enumerate(responses[:most])]
+    rollouts = [_rollout(row, response, texts, kl_coef, estimator, ratio_level) for row, response in enumerate(responses[:most])]
     ours = metrics_of(responses)
     for name in ERRORS.keys() & metrics.keys():
         ours.pop(ERRORS[name], None)
     return StepRecord(step, {**ours, **metrics}, rollouts, events=list(events))
 
 
-def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, estimator: str) -> RolloutRecord:
-    tokens = _tokens(response, texts, kl_coef, estimator)
+def _rollout(row: int, response: Response, texts: TokenTexts, kl_coef: float, estimator: str, ratio_level: str) -> RolloutRecord:
+    tokens = _tokens(response, texts, kl_coef, estimator, ratio_level)
     prompt, text = response.prompt, response.response
     if prompt is None:
         prompt = texts.text(_listed(response.prompt_ids)) or "".join(tokens.prompt_pieces if tokens else [])
@@ -123,7 +125,7 @@ def _listed(ids: np.ndarray | None) -> list[int]:
     return [] if ids is None else ids.tolist()
 
 
-def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: str) -> TokenRecord | None:
+def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: str, ratio_level: str) -> TokenRecord | None:
     """The tokens with their numbers; None where no text of a token is known."""
     known = _pieces(response, texts)
     if known is None:
@@ -132,7 +134,8 @@ def _tokens(response: Response, texts: TokenTexts, kl_coef: float, estimator: st
     if {"logprobs", "ref_logprobs"} <= arrays.keys() and estimator in _ESTIMATORS:
         arrays.setdefault("kl", _ESTIMATORS[estimator](arrays).astype(np.float32))
     if {"logprobs", "new_logprobs"} <= arrays.keys():
-        arrays.setdefault("ratio", np.exp(np.clip(arrays["new_logprobs"] - arrays["logprobs"], -80, 80)))
+        moved = np.clip(arrays["new_logprobs"] - arrays["logprobs"], -80, 80)
+        arrays.setdefault("ratio", np.exp(np.full_like(moved, _mean(moved)) if ratio_level == "sequence" else moved))
     count = len(pieces)
     none_ids, none = np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32)
     return TokenRecord(

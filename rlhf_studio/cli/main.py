@@ -13,6 +13,7 @@ from rlhf_studio import __version__
 from rlhf_studio.child_process.loading import libraries_stay
 from rlhf_studio.cli import (
     check,
+    compare_updates,
     completions,
     doctor,
     ensemble,
@@ -120,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     lessons.add_commands(commands)
     evaluate.add_commands(commands)
     completions.add_commands(commands)
+    compare_updates.add_commands(commands)
     ensemble.add_commands(commands)
     explain.add_commands(commands)
     train.add_stop(commands)

@@ -29,6 +29,8 @@ RECORDED, WITHOUT_KL, ADAPTERS, VALUE_HEAD = "run", "without_kl", "adapters.safe
 """What is in it: two run folders, and the policies of the first one's steps; the names of the value heads' weights begin with the last."""
 NEW_LOGPROBS = "new_logprobs"
 """Of all episodes of its steps, beside what every run keeps of them: the log-probabilities in the update's last pass."""
+ONE_BATCH = ASSETS / "lessons" / "one_batch.json"
+"""What all algorithms made of one batch of the tiny world; ``python -m rlhf_studio compare-updates --fresh 1024 --out FILE`` makes it."""
 COLLAPSED_RUN = ASSETS / "recordings" / "collapsed.zip"
 """A recorded run whose learning rate is far too high; ``python -m rlhf_studio world recordings`` makes it."""
 COLLAPSED = "collapsed"

@@ -14,6 +14,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from rlhf_studio.config.stage import Stage
+from rlhf_studio.language import _
 from rlhf_studio.units import short_count
 
 MILLION = 1_000_000
@@ -118,7 +119,10 @@ class Learner:
 
     def __str__(self) -> str:
         """``135 M weights with LoRA``."""
-        return f"{short_count(self.weights)} weights{' with LoRA' if self.lora else ' that begin at random' if self.fresh else ''}"
+        count = short_count(self.weights)
+        if self.lora:
+            return _("{count} weights with LoRA").format(count=count)
+        return (_("{count} weights that begin at random") if self.fresh else _("{count} weights")).format(count=count)
 
 
 @dataclass(frozen=True)
@@ -176,13 +180,13 @@ def learning_rate(stage: Stage, learner: Learner, examples: int | None = None) -
     if learner.fresh:
         rate *= FRESH_TIMES
     near = (1 / NEAR <= source.weights / learner.weights <= NEAR for source in SOURCES if source.stage == stage)
-    why = f"{learner} and {examples:,} examples" if gentle else str(learner)
+    why = _("{learner} and {examples:,} examples").format(learner=learner, examples=examples) if gentle else str(learner)
     return Fitted(rounded(rate * (learner.weights / MILLION) ** -power), why, not any(near))
 
 
 def critic_learning_rate(width: int) -> Fitted:
     """The rate of the value head."""
-    return Fitted(rounded(CRITIC / width), f"a width of {width:,}")
+    return Fitted(rounded(CRITIC / width), _("a width of {width:,}").format(width=width))
 
 
 def rounded(number: float) -> float:
@@ -194,12 +198,12 @@ def rounded(number: float) -> float:
 
 def use_lora(weights: int) -> Fitted:
     """Whether adapters are the start."""
-    return Fitted(weights >= LORA_FROM, f"{short_count(weights)} weights")
+    return Fitted(weights >= LORA_FROM, _("{count} weights").format(count=short_count(weights)))
 
 
 def chat_template(template: bool) -> Fitted:
     """Whether prompts are written as chats."""
-    return Fitted(template, "the tokenizer has a chat template" if template else "the tokenizer has no chat template")
+    return Fitted(template, _("the tokenizer has a chat template") if template else _("the tokenizer has no chat template"))
 
 
 def is_slow(weights: int, device: str) -> bool:
@@ -210,22 +214,25 @@ def is_slow(weights: int, device: str) -> bool:
 def batch_size(weights: int, device: str, unit: int) -> Fitted:
     """Responses in a step of PPO: a multiple of ``unit``, into which mini-batches and groups of responses must fit."""
     size = SMALL_BATCH if is_slow(weights, device) else BATCH
-    return Fitted(unit * ceil(size / unit), f"{short_count(weights)} weights on a {'CPU' if device == 'cpu' else 'GPU'}")
+    return Fitted(
+        unit * ceil(size / unit),
+        (_("{weights} weights on a CPU") if device == "cpu" else _("{weights} weights on a GPU")).format(weights=short_count(weights)),
+    )
 
 
 def mini_batch_size(batch: int, unit: int) -> Fitted:
     """Two optimizer steps in each pass, where the batch can be halved; a multiple of ``unit``, of which micro-batches and processes take
     their shares."""
     halves = batch % (2 * unit) == 0
-    return Fitted(batch // 2 if halves else batch, "half of the batch" if halves else "the batch, which cannot be halved")
+    return Fitted(batch // 2 if halves else batch, _("half of the batch") if halves else _("the batch, which cannot be halved"))
 
 
 def response_length(weights: int, device: str, *, chat: bool) -> Fitted | None:
     """Tokens that PPO's policy may write; None where the recipe's do."""
     if is_slow(weights, device):
-        return Fitted(RESPONSE["large on a CPU"], f"{short_count(weights)} weights on a CPU")
+        return Fitted(RESPONSE["large on a CPU"], _("{weights} weights on a CPU").format(weights=short_count(weights)))
     if device == "cuda":
-        return Fitted(RESPONSE["chat on a GPU" if chat else "on a GPU"], "chats on a GPU" if chat else "a GPU")
+        return Fitted(RESPONSE["chat on a GPU" if chat else "on a GPU"], _("chats on a GPU") if chat else _("a GPU"))
     return None
 
 
@@ -233,23 +240,29 @@ def room_for(longest: int, device: str, most: int | None) -> Fitted:
     """Room for the longest text, in steps of 8 tokens; ``most``: what the model can read."""
     limit = min(MOST_TOKENS[device], most or MOST_TOKENS[device])
     room = max(8, min(8 * ceil(longest / 8), limit))
-    return Fitted(room, f"the longest has {longest:,} tokens" + ("" if longest <= room else f", of which {room:,} are read"))
+    return Fitted(
+        room,
+        _("the longest has {longest:,} tokens").format(longest=longest)
+        + ("" if longest <= room else _(", of which {room:,} are read").format(room=room)),
+    )
 
 
 def held_out_share(rows: int, fewest: int, most: int) -> Fitted:
     """The share to hold out: at least ``fewest`` of the rows, at most a third of them. ``most`` are held out at most."""
     share = min(MOST_SHARE, max(LEAST_SHARE, ceil(1000 * fewest / rows) / 1000))
-    return Fitted(share, f"{min(most, int(share * rows)):,} of {rows:,} rows, to tell a change from chance")
+    return Fitted(share, _("{most:,} of {rows:,} rows, to tell a change from chance").format(most=min(most, int(share * rows)), rows=rows))
 
 
 def examples_share(examples: int | None) -> Fitted:
     """The share of examples to hold out; None, or 0: nobody knows how many there are."""
-    return held_out_share(examples, FEWEST_EXAMPLES_HELD_OUT, MOST_EXAMPLES_HELD_OUT) if examples else Fitted(LEAST_SHARE, "a usual share")
+    return (
+        held_out_share(examples, FEWEST_EXAMPLES_HELD_OUT, MOST_EXAMPLES_HELD_OUT) if examples else Fitted(LEAST_SHARE, _("a usual share"))
+    )
 
 
 def warm_up(steps: int) -> Fitted:
     """The warm-up: a share of the steps."""
-    return Fitted(round(WARM_UP * steps), f"a tenth of {steps:,} steps")
+    return Fitted(round(WARM_UP * steps), _("a tenth of {steps:,} steps").format(steps=steps))
 
 
 def few(examples: int) -> bool:
@@ -259,22 +272,26 @@ def few(examples: int) -> bool:
 
 def epochs(stage: Stage, examples: int) -> Fitted:
     """How often the examples are read."""
-    return Fitted(EPOCHS_OF_FEW[stage] if few(examples) else 1, f"{examples:,} examples")
+    return Fitted(EPOCHS_OF_FEW[stage] if few(examples) else 1, _("{examples:,} examples").format(examples=examples))
 
 
 def supervised_batch(examples: int, passes: int) -> Fitted:
     """The largest usual batch that leaves enough steps."""
     size = next((size for size in BATCHES if passes * examples / size >= ENOUGH_STEPS), BATCHES[-1])
-    return Fitted(size, f"{passes * ceil(examples / size):,} steps over {examples:,} examples")
+    return Fitted(size, _("{passes:,} steps over {examples:,} examples").format(passes=passes * ceil(examples / size), examples=examples))
 
 
 def watch_every(steps: int, usual: int) -> Fitted | None:
     """Steps between two looks at answers and examples, in stages whose steps are short; None where the ``usual`` number is enough."""
     every = steps // LOOKS
-    return Fitted(every, f"{steps // every} looks at answers in {steps:,} steps") if every > usual else None
+    return (
+        Fitted(every, _("{steps} looks at answers in {steps_2:,} steps").format(steps=steps // every, steps_2=steps))
+        if every > usual
+        else None
+    )
 
 
 def eval_every(steps: int) -> Fitted:
     """Steps between two measurements of the held-out loss."""
     every = max(1, steps // MEASUREMENTS)
-    return Fitted(every, f"{steps // every} measurements in {steps:,} steps")
+    return Fitted(every, _("{steps} measurements in {steps_2:,} steps").format(steps=steps // every, steps_2=steps))

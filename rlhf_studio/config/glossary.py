@@ -7,10 +7,13 @@ the quantities of one token or one response (``advantages``), which stand here: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from rlhf_studio.config.metrics.metric import Metric, Term
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import shown
 
 _TOKENS = {
     "logprobs": Term(
@@ -70,19 +73,23 @@ _TOKENS = {
         "Entropy", "nats", "How open the choice was at this position: 0 is certain.", "High where several continuations make sense."
     ),
     "ratio": Term(
-        "Ratio", "", "Probability in the update's last pass divided by probability when sampled.", "Within the clip range around 1."
+        "Ratio",
+        "",
+        "Probability in the update's last pass divided by probability when sampled. With ppo.ratio_level sequence all tokens "
+        "of a response share one: the geometric mean of theirs.",
+        "Within the clip range around 1.",
     ),
     "clipped": Term(
         "Clipped",
         "",
         "Whether clipping decided this token's loss in the last pass: it had moved as far as its advantage may take it, and taught nothing "
         "more. A ratio out of the range on the other side is clipped only by dual clip.",
-        "Few tokens, at most one in five.",
+        "Few tokens, at most one in five; with ppo.ratio_level sequence whole responses.",
     ),
     "log_ratio": Term(
         "Log-ratio",
         "nats",
-        "Log of the ratio: how far this step's update had moved this token's probability by its last pass.",
+        "Log of this token's own ratio: how far this step's update had moved its probability by its last pass.",
         "Same sign as the advantage; small.",
     ),
     "loss": Term(
@@ -122,8 +129,8 @@ _WORDS = {
         "Mean over tokens",
         "",
         "How a mini-batch's loss becomes one number: the loss of all its response tokens, divided by how many there are. A response of 200 "
-        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo; the GRPO paper takes the mean of each response "
-        "first.",
+        "tokens therefore counts ten times as much as one of 20. TRL calls this bnpo. With ppo.loss_average responses it is the mean "
+        "of each response first, as in the GRPO paper.",
         "Keep it in mind where responses are of very unlike lengths.",
     ),
     "perplexity": Term(
@@ -206,6 +213,11 @@ IN_WORDS = {
     "length": Term("Length", "words", "Words in the response: the run was recorded from texts, without their tokens.", ""),
 }
 """What is said otherwise of a run whose lengths count words (``Origin.unit``)."""
+
+
+def explained(terms: Mapping[str, Term]) -> dict[str, Any]:
+    """Terms as plain data, in the language that is spoken now. A unit stays English: pages translate it where they show it."""
+    return {name: shown(asdict(term), ("title", "meaning", "good")) for name, term in terms.items()}
 
 
 def glossary_of(unit: str) -> dict[str, Term]:

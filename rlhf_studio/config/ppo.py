@@ -28,12 +28,13 @@ class PPOConfig(Section):
         1, "Responses per prompt", "Each prompt of a batch is answered this many times; must divide the batch size.", unit="responses",
         ge=1, le=65536,
     )  # fmt: skip
-    advantage: Literal["gae", "rloo", "grpo"] = setting(
+    advantage: Literal["gae", "rloo", "grpo", "dr_grpo", "reinforce"] = setting(
         "gae",
         "Advantage",
-        "gae: a critic says how much better each token turned out. rloo and grpo have no critic: a response is compared with the others to "
-        "its prompt. rloo: its reward less their mean reward. grpo: standard deviations of its score above the mean score. "
-        "With each of them the loss is the mean over all tokens of a mini-batch (TRL's bnpo), not over each response first.",
+        "gae: a critic says how much better each token turned out (PPO). The others have no critic and give all tokens of a response one "
+        "number. rloo: its reward less the mean reward of the other responses to its prompt (arXiv:2402.14740). grpo: standard deviations "
+        "of its score above the mean score of its prompt (arXiv:2402.03300). dr_grpo: the same without the division (arXiv:2503.20783). "
+        "reinforce: its reward less the mean reward of the batch (Williams 1992).",
     )
     mini_batch_size: int = setting(
         32, "Mini-batch size", "Responses per optimizer step; must divide the batch size.", unit="episodes", level="basic", ge=1, le=65536
@@ -92,7 +93,26 @@ class PPOConfig(Section):
         0.2, "Clip range ε", "The policy gains nothing from moving a token's probability ratio further than this from 1.", level="basic",
         gt=0, lt=1,
     )  # fmt: skip
-    cliprange_high: float = setting(0.0, "Upper clip range", "A different ε above 1 (clip-higher); 0 takes the same as below.", ge=0, le=10)
+    cliprange_high: float = setting(
+        0.0,
+        "Upper clip range",
+        "A different ε above 1, DAPO's clip-higher (arXiv:2503.14476, eq. 10; 0.28 there); 0 takes the same as below.",
+        ge=0,
+        le=10,
+    )
+    ratio_level: Literal["token", "sequence"] = setting(
+        "token",
+        "Ratio",
+        "What clipping limits. token: each token's probability ratio. sequence: one ratio for the whole response, the geometric mean of "
+        "its tokens' ratios (GSPO, arXiv:2507.18071, eq. 7). That one moves far less: the paper clips at 0.0003 below and 0.0004 above.",
+    )
+    loss_average: Literal["tokens", "responses", "constant"] = setting(
+        "tokens",
+        "Loss average",
+        "Over what the loss of a mini-batch is a mean. tokens: over all of its tokens (PPO; DAPO, arXiv:2503.14476, eq. 12). responses: "
+        "over each response, then over the responses (GRPO, arXiv:2402.03300, eq. 3; GSPO). constant: the sum over the tokens, divided by "
+        "the number of responses times generation.response_length (Dr. GRPO, arXiv:2503.20783).",
+    )
     dual_clip: float = setting(
         0.0, "Dual clip", "For negative advantages the loss per token stays below this times |A|; must be above 1, or 0 for none.", ge=0,
         le=1000,
@@ -145,21 +165,34 @@ class PPOConfig(Section):
         """Whether values are learned: the other kinds of advantages need none."""
         return self.advantage == "gae"
 
+    @property
+    def in_groups(self) -> bool:
+        """Whether a response is compared with the others to its own prompt."""
+        return self.advantage in ("rloo", "grpo", "dr_grpo")
+
     @model_validator(mode="after")
     def _compares_responses(self) -> PPOConfig:
         """What the advantages without a critic need, and what they do not use."""
         if self.has_critic:
+            if self.ratio_level == "sequence":
+                raise ValueError(
+                    "ratio_level: sequence needs one advantage for all tokens of a response, and advantage gae gives each token its own; "
+                    "use token, or advantage grpo as GSPO does"
+                )
             return self
         wrong = []
-        if self.responses_per_prompt < 2:
+        if self.in_groups and self.responses_per_prompt < 2:
             wrong.append(
                 f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response with; "
                 "use at least 2"
             )
-        if self.advantage == "grpo" and self.kl_placement != "loss":
-            wrong.append("kl_placement: advantage grpo charges the KL in the loss; use loss, with kl_estimator k3")
-        if self.advantage == "grpo" and self.kl_estimator != "k3":
-            wrong.append(f"kl_estimator: advantage grpo charges the KL as k3, not {self.kl_estimator}; use k3")
+        if self.advantage == "reinforce" and self.batch_size < 2:
+            wrong.append("batch_size: 1 gives advantage reinforce nothing to compare a response with; use at least 2")
+        of_scores = self.advantage in ("grpo", "dr_grpo")
+        if of_scores and self.kl_placement != "loss":
+            wrong.append(f"kl_placement: advantage {self.advantage} charges the KL in the loss; use loss, with kl_estimator k3")
+        if of_scores and self.kl_estimator != "k3":
+            wrong.append(f"kl_estimator: advantage {self.advantage} charges the KL as k3, not {self.kl_estimator}; use k3")
         for name in CRITIC_SETTINGS:
             default = type(self).model_fields[name].default
             if getattr(self, name) != default:

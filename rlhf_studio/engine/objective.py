@@ -6,8 +6,11 @@ from rlhf_studio.config import PPOConfig
 from rlhf_studio.ppo.objective import ObjectiveSettings
 
 
-def objective_settings(ppo: PPOConfig, kl_coef: float, *, critic_only: bool = False) -> ObjectiveSettings:
-    """The objective that the configuration asks for: 0 means none there."""
+def objective_settings(ppo: PPOConfig, kl_coef: float, *, critic_only: bool = False, longest: int = 0) -> ObjectiveSettings:
+    """The objective that the configuration asks for: 0 means none there.
+
+    ``longest``: tokens of the longest response that may be written; only ``ppo.loss_average`` constant needs it, to divide by.
+    """
     return ObjectiveSettings(
         cliprange=ppo.cliprange,
         cliprange_high=ppo.cliprange_high or None,
@@ -18,4 +21,7 @@ def objective_settings(ppo: PPOConfig, kl_coef: float, *, critic_only: bool = Fa
         kl_coef=kl_coef,
         kl_in_loss=ppo.kl_estimator if ppo.kl_placement == "loss" else None,
         critic_only=critic_only,
+        ratio_level=ppo.ratio_level,
+        loss_average=ppo.loss_average,
+        longest=longest,
     )

@@ -12,7 +12,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation, tensor_parallel
 
-ESTIMATORS = {"gae": "gae", "rloo": "rloo", "grpo": "group_norm"}
+ESTIMATORS = {"gae": "gae", "rloo": "rloo", "grpo": "group_norm", "dr_grpo": "dr_grpo", "reinforce": "flash_reinforce"}
 MOST_ROWS = 1_000_000
 """So many prompts are written one by one; beyond that the file holds each prompt once and is passed over again and again."""
 SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
@@ -110,14 +110,23 @@ def _loss(to: Translation) -> None:
         to.put("actor.dual_clip", dual, "ppo.dual_clip")
     if entropy := to.read("ppo.entropy_coef"):
         to.put("actor.entropy_coef", entropy, "ppo.entropy_coef")
-    to.put("actor.loss_agg_mode", "token-mean")
+    _average(to)
     to.put("algo.advantage.estimator", ESTIMATORS[to.read("ppo.advantage")], "ppo.advantage")
-    if to.read("ppo.advantage") == "rloo" and to.read("ppo.kl_coef"):
+    if to.read("ppo.advantage") in ("rloo", "reinforce") and to.read("ppo.kl_coef"):
         sentence = "OpenRLHF compares scores alone and charges the KL token by token; here the whole KL is charged before the comparison."
         to.change("ppo.advantage", sentence)
     if to.config.ppo.has_critic:
         to.put("algo.advantage.gamma", to.read("ppo.gamma"), "ppo.gamma")
         to.put("algo.advantage.lambd", to.read("ppo.lam"), "ppo.lam")
+
+
+def _average(to: Translation) -> None:
+    average, whole = to.read("ppo.loss_average"), to.read("ppo.ratio_level") == "sequence"
+    to.put("actor.policy_loss_type", "gspo" if whole else "ppo", "ppo.ratio_level")
+    to.put("actor.loss_agg_mode", "seq-mean-token-mean" if average == "responses" or whole else "token-mean", "ppo.loss_average")
+    if average == "constant" or (whole and average == "tokens"):
+        instead = "the mean over the responses" if whole else "the mean over the tokens of a mini-batch"
+        to.change("ppo.loss_average", f"OpenRLHF takes {instead} there; it has no such average as {average} for this loss.")
 
 
 def _kl(to: Translation) -> None:

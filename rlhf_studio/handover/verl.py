@@ -14,6 +14,8 @@ from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Trans
 ACTOR, ROLLOUT, CRITIC, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic", "actor_rollout_ref.model"
 AS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 """A chat template that writes a prompt as it stands: verl always writes prompts with one."""
+ESTIMATORS = {"gae": "gae", "rloo": "rloo", "grpo": "grpo", "dr_grpo": "grpo", "reinforce": "reinforce_plus_plus"}
+AVERAGES = {"tokens": "token-mean", "responses": "seq-mean-token-mean", "constant": "seq-mean-token-sum-norm"}
 KL_NAMES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}
 
 
@@ -104,8 +106,16 @@ def _loss(to: Translation) -> None:
     to.put(f"{ACTOR}.clip_ratio_high", high or low, "ppo.cliprange_high")
     to.put(f"{ACTOR}.clip_ratio_c", dual or UNLIMITED, "ppo.dual_clip")
     to.put(f"{ACTOR}.entropy_coeff", to.read("ppo.entropy_coef"), "ppo.entropy_coef")
-    to.put(f"{ACTOR}.loss_agg_mode", "token-mean")
-    to.put("algorithm.adv_estimator", to.read("ppo.advantage"), "ppo.advantage")
+    to.put(f"{ACTOR}.policy_loss.loss_mode", "gspo" if to.read("ppo.ratio_level") == "sequence" else "vanilla", "ppo.ratio_level")
+    to.put(f"{ACTOR}.loss_agg_mode", AVERAGES[to.read("ppo.loss_average")], "ppo.loss_average")
+    if to.read("ppo.loss_average") == "constant":
+        to.put(f"{ACTOR}.loss_scale_factor", to.read("generation.response_length"))
+    to.put("algorithm.adv_estimator", ESTIMATORS[to.read("ppo.advantage")], "ppo.advantage")
+    if to.read("ppo.advantage") == "dr_grpo":
+        to.put("algorithm.norm_adv_by_std_in_grpo", False, "ppo.advantage")
+    if to.read("ppo.advantage") == "reinforce":
+        sentence = "verl whitens these advantages over the batch; here the batch's mean reward is taken away, and nothing is divided."
+        to.change("ppo.advantage", sentence)
     if to.config.ppo.has_critic:
         to.put("algorithm.gamma", to.read("ppo.gamma"), "ppo.gamma")
         to.put("algorithm.lam", to.read("ppo.lam"), "ppo.lam")

@@ -209,7 +209,7 @@ class PPOTrainer:
         if len(read) != config.ppo.batch_size:
             raise ValueError(f"a step takes ppo.batch_size = {config.ppo.batch_size} prompts, but there are {len(read)}")
         group = config.ppo.responses_per_prompt
-        if not config.ppo.has_critic and any(text != read.texts[row - row % group] for row, text in enumerate(read.texts)):
+        if config.ppo.in_groups and any(text != read.texts[row - row % group] for row, text in enumerate(read.texts)):
             compared = f"with ppo.advantage {config.ppo.advantage} the {group} responses to a prompt are compared with each other"
             raise ValueError(f"{compared}: give each prompt {group} times in a row (ppo.responses_per_prompt)")
         prepared = prepare_prompts(read, models.tokenizer, config, _silent)

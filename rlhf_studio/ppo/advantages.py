@@ -1,7 +1,8 @@
 """How much better a token turned out than was expected, and the scaling of that number over a batch.
 
-A critic predicts what to expect at each token (:func:`gae`). Without a critic, a response is compared with the other responses to its
-prompt, and all of its tokens get the same number (:func:`rloo_advantages`, :func:`grpo_advantages`).
+A critic predicts what to expect at each token (:func:`gae`). Without a critic, a response is compared with others, and all of its tokens
+get the same number: with the other responses to its prompt (:func:`rloo_advantages`, :func:`grpo_advantages`, :func:`dr_grpo_advantages`),
+or with all responses of the batch (:func:`reinforce_advantages`).
 """
 
 from __future__ import annotations
@@ -107,9 +108,7 @@ def rloo_advantages(rewards: torch.Tensor, mask: torch.Tensor, responses_per_pro
     Source: Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
     arXiv:2402.14740.
     """
-    if rewards.shape != mask.shape:
-        raise ValueError(f"rewards has shape {tuple(rewards.shape)} but the mask has shape {tuple(mask.shape)}; they must be equal")
-    groups = _in_groups(masked_select(rewards, mask).sum(dim=1), responses_per_prompt)
+    groups = _in_groups(_earned(rewards, mask), responses_per_prompt)
     others = (groups.sum(dim=1, keepdim=True) - groups) / (responses_per_prompt - 1)
     return _at_each_token(groups - others, mask)
 
@@ -135,17 +134,74 @@ def grpo_advantages(scores: torch.Tensor, mask: torch.Tensor, responses_per_prom
 
     Source: Shao et al. 2024, "DeepSeekMath", arXiv:2402.03300, section 4.1.2 (outcome supervision); the 1e-4 is TRL's.
     """
-    if scores.shape != mask.shape[:1]:
-        raise ValueError(f"scores has shape {tuple(scores.shape)} but the mask has {len(mask)} responses; each needs one score")
-    groups = _in_groups(scores, responses_per_prompt)
+    groups = _scores_in_groups(scores, mask, responses_per_prompt)
     centred = groups - groups.mean(dim=1, keepdim=True)
     return _at_each_token(centred / (groups.std(dim=1, keepdim=True) + GROUP_EPSILON), mask)
+
+
+def dr_grpo_advantages(scores: torch.Tensor, mask: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
+    """GRPO "done right": a response's score less the mean score of its prompt's responses, and no division.
+
+        A_i = score_i − mean of the group
+
+    GRPO's division by the standard deviation makes every prompt teach equally much: one whose responses hardly differ as much as any
+    other. Without it a prompt teaches as much as its scores differ. A_i is (G − 1) / G of RLOO's, but for the KL, which RLOO charges.
+
+    Arguments and errors as for :func:`grpo_advantages`.
+
+    Returns:
+        (B, T) in units of the score: A_i at each token of response i, 0 behind the mask.
+
+    Source: Liu et al. 2025, "Understanding R1-Zero-Like Training: A Critical Perspective", arXiv:2503.20783, section 3.2.
+    """
+    groups = _scores_in_groups(scores, mask, responses_per_prompt)
+    return _at_each_token(groups - groups.mean(dim=1, keepdim=True), mask)
+
+
+def reinforce_advantages(rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """REINFORCE with a baseline: how much more a response earned than the responses of the batch did on average.
+
+        R_i = Σ_t r[i, t]                            the score, less what the response pays for its KL
+        A_i = R_i − mean of all R_j of the batch
+
+    An easy prompt makes all of its responses look good, and a hard one all of them bad: that is what comparing within a prompt mends. The
+    mean holds R_i itself, so the gradient is (B − 1) / B of the unbiased one.
+
+    Args:
+        rewards: (B, T) in score units, as :func:`~rlhf_studio.ppo.rewards.shape_rewards` gives them.
+        mask: (B, T) bool, True = response token.
+
+    Returns:
+        (B, T) in score units: A_i at each token of response i, 0 behind the mask.
+
+    Raises:
+        ValueError: there is no other response, or the shapes differ.
+
+    Source: Williams 1992, "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning", section 4 (the
+    baseline); for language models Ahmadian et al. 2024, arXiv:2402.14740, section 2.2.
+    """
+    batch = _in_groups(_earned(rewards, mask), len(mask))
+    return _at_each_token(batch - batch.mean(), mask)
+
+
+def _earned(rewards: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B,) what each response earned: the sum of its tokens' rewards."""
+    if rewards.shape != mask.shape:
+        raise ValueError(f"rewards has shape {tuple(rewards.shape)} but the mask has shape {tuple(mask.shape)}; they must be equal")
+    return masked_select(rewards, mask).sum(dim=1)
+
+
+def _scores_in_groups(scores: torch.Tensor, mask: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
+    """(B / G, G) scores, a row for each prompt."""
+    if scores.shape != mask.shape[:1]:
+        raise ValueError(f"scores has shape {tuple(scores.shape)} but the mask has {len(mask)} responses; each needs one score")
+    return _in_groups(scores, responses_per_prompt)
 
 
 def _in_groups(x: torch.Tensor, responses_per_prompt: int) -> torch.Tensor:
     """(B,) numbers as (B / G, G), a row for each prompt."""
     if responses_per_prompt < 2:
-        raise ValueError(f"a response is compared with others to its prompt: at least 2 responses per prompt, got {responses_per_prompt}")
+        raise ValueError(f"a response is compared with others: at least 2 responses per prompt or batch, got {responses_per_prompt}")
     if len(x) % responses_per_prompt:
         raise ValueError(f"{len(x)} responses are no whole groups of {responses_per_prompt} for each prompt")
     return x.reshape(-1, responses_per_prompt)

@@ -22,12 +22,14 @@ class UpdateSums(NamedTuple):
     tensor, so that all can be fetched from a GPU at once, or a number.
 
     Attributes:
-        policy_loss, value_loss, kl_loss: of the loss's terms, without their coefficients; 0 for a term that the loss does not have.
+        policy_loss, value_loss, kl_loss: of the loss's terms, without their coefficients, each token with its weight in the loss
+            (:mod:`averages`); 0 for a term that the loss does not have.
         clipped, value_clipped: tokens on which clipping decided the loss; ``value_clipped`` is 0 without a critic.
         entropy: in nats.
         squared_change: of (new_logprob − logprob)², in nats squared.
         ratio, squared_ratio: of the probability ratio ρ and of ρ².
         tokens: how many there are.
+        weight: by what the terms of the loss are divided; the number of tokens, unless the loss is another average.
     """
 
     policy_loss: torch.Tensor | float
@@ -40,6 +42,7 @@ class UpdateSums(NamedTuple):
     ratio: torch.Tensor | float
     squared_ratio: torch.Tensor | float
     tokens: torch.Tensor | float
+    weight: torch.Tensor | float
 
     @classmethod
     def total(cls, parts: Iterable[UpdateSums]) -> UpdateSums:
@@ -48,13 +51,13 @@ class UpdateSums(NamedTuple):
 
     @property
     def mean_policy_loss(self) -> torch.Tensor | float:
-        """Per token."""
-        return self.policy_loss / self.tokens
+        """As the loss averages it: per token, unless it is another average."""
+        return self.policy_loss / self.weight
 
     @property
     def mean_value_loss(self) -> torch.Tensor | float:
-        """Per token, in squared score units."""
-        return self.value_loss / self.tokens
+        """In squared score units; averaged as the policy's."""
+        return self.value_loss / self.weight
 
     @property
     def mean_entropy(self) -> torch.Tensor | float:

@@ -24,12 +24,13 @@ def masked_select(x: torch.Tensor, mask: torch.Tensor, fill: float = 0.0) -> tor
     return torch.where(mask, x, fill)
 
 
-def masked_sum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sum of ``x`` over the real tokens: Σ x[b, t] where mask[b, t].
+def masked_sum(x: torch.Tensor, mask: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Sum of ``x`` over the real tokens: Σ w[b, t] x[b, t] where mask[b, t].
 
     Args:
         x: (B, T).
         mask: (B, T) bool. Its shape must equal that of ``x``: broadcasting here would count tokens twice.
+        weights: (B, T) what each token counts, finite everywhere; None: each counts 1.
 
     Returns:
         A scalar tensor; 0 for an empty mask.
@@ -39,7 +40,8 @@ def masked_sum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     if x.shape != mask.shape:
         raise ValueError(f"x has shape {tuple(x.shape)} but the mask has shape {tuple(mask.shape)}; they must be equal")
-    return masked_select(x, mask).sum()
+    real = masked_select(x, mask)
+    return (real if weights is None else real * weights).sum()
 
 
 def masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

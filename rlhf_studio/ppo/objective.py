@@ -2,7 +2,8 @@
 
     loss = Σ policy_loss + c_v Σ value_loss − c_e Σ entropy + β Σ kl          (the last term only where the KL is in the loss)
 
-A sum over tokens, for the reason that :mod:`losses` gives: the caller divides it by the token count of the whole minibatch.
+A sum over tokens, for the reason that :mod:`losses` gives: the caller divides it by a number of the whole minibatch
+(:func:`~rlhf_studio.ppo.averages.loss_divisor`), in PPO its token count.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from .averages import loss_divisor, token_weights
 from .diagnostics import UpdateSums
 from .losses import ValueLoss, entropy_bonus, kl_loss, policy_loss, value_loss
 from .masking import masked_select, masked_sum
@@ -30,6 +32,9 @@ class ObjectiveSettings:
         kl_coef: β; counts only with ``kl_in_loss``.
         kl_in_loss: the estimator, "k2" or "k3", where the KL is a term of the loss; None where the rewards hold it.
         critic_only: only the value loss, for the first steps in which the critic warms up.
+        ratio_level: "token", or "sequence" for one ratio of a response, as :func:`policy_loss` takes it.
+        loss_average: over what the loss is a mean, "tokens", "responses" or "constant" (:mod:`averages`).
+        longest: tokens of the longest response that may be written, which "constant" divides by.
     """
 
     cliprange: float = 0.2
@@ -41,6 +46,13 @@ class ObjectiveSettings:
     kl_coef: float = 0.0
     kl_in_loss: str | None = None
     critic_only: bool = False
+    ratio_level: str = "token"
+    loss_average: str = "tokens"
+    longest: int = 0
+
+    def divisor(self, mask: torch.Tensor) -> int:
+        """By what the loss, summed over the tokens of a whole minibatch with this ``mask`` (B, T), is divided."""
+        return loss_divisor(mask, self.loss_average, self.longest)
 
 
 class Minibatch(NamedTuple):
@@ -83,19 +95,18 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
     Raises:
         ValueError: a setting is out of its range, shapes differ, or a critic's numbers are there only in part.
     """
-    mask = batch.mask
-    surrogate = policy_loss(
-        new.logprobs, batch.logprobs, batch.advantages, mask, settings.cliprange, settings.cliprange_high, settings.dual_clip
-    )
-    critic = _critic_loss(batch, new, settings)
+    mask, weights = batch.mask, token_weights(batch.mask, settings.loss_average)
+    limits, level = (settings.cliprange, settings.cliprange_high, settings.dual_clip), settings.ratio_level
+    surrogate = policy_loss(new.logprobs, batch.logprobs, batch.advantages, mask, *limits, ratio_level=level, weights=weights)
+    critic = _critic_loss(batch, new, settings, weights)
     nothing = torch.zeros((), device=mask.device)
     loss, kl = nothing if critic is None else settings.vf_coef * critic.loss_sum, nothing
     if not settings.critic_only:
         loss = loss + surrogate.loss_sum
         if settings.entropy_coef:
-            loss = loss - settings.entropy_coef * entropy_bonus(new.entropy, mask)
+            loss = loss - settings.entropy_coef * entropy_bonus(new.entropy, mask, weights)
         if settings.kl_in_loss:
-            kl = kl_loss(new.logprobs, batch.ref_logprobs, mask, settings.kl_in_loss)
+            kl = kl_loss(new.logprobs, batch.ref_logprobs, mask, settings.kl_in_loss, weights)
             loss = loss + settings.kl_coef * kl
     with torch.no_grad():
         change, ratio = masked_select(new.logprobs - batch.logprobs, mask), masked_select(surrogate.ratio, mask)
@@ -110,17 +121,18 @@ def ppo_objective(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -
             ratio=ratio.sum(),
             squared_ratio=ratio.square().sum(),
             tokens=surrogate.tokens,
+            weight=surrogate.tokens if settings.loss_average == "tokens" else torch.tensor(settings.divisor(mask), device=mask.device),
         )
     return Objective(loss, sums)
 
 
-def _critic_loss(batch: Minibatch, new: NewPass, settings: ObjectiveSettings) -> ValueLoss | None:
+def _critic_loss(batch: Minibatch, new: NewPass, settings: ObjectiveSettings, weights: torch.Tensor | None) -> ValueLoss | None:
     """The critic's loss; None without a critic.
 
     Raises ValueError when only some of the critic's numbers are given, or when only the critic is to learn and there is none.
     """
     if batch.values is not None and batch.returns is not None and new.values is not None:
-        return value_loss(new.values, batch.values, batch.returns, batch.mask, settings.cliprange_value)
+        return value_loss(new.values, batch.values, batch.returns, batch.mask, settings.cliprange_value, weights)
     if not (batch.values is None and batch.returns is None and new.values is None):
         raise ValueError("a critic needs its old values, its new values and the returns; without a critic all three are None")
     if settings.critic_only:

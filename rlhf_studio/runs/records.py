@@ -34,7 +34,7 @@ TOKEN_QUANTITIES = (
     "returns",
     "deltas",  # TD errors: r_t + gamma * V_{t+1} - V_t
     "entropy",
-    "ratio",  # exp(new_logprobs - logprobs)
+    "ratio",  # exp(new_logprobs - logprobs); of the whole response where clipping limits that
     "clipped",  # 1.0 where clipping decided the last pass: the ratio is beyond the range on the side that the advantage asks for
 )
 

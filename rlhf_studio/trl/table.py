@@ -44,6 +44,7 @@ SECTIONS = (
     OptionSection("script", "TRL 1.12: ScriptArguments of its PPO scripts", "1.12", ("0.11", "1.12")),
     OptionSection("model", "TRL 1.12: ModelConfig of its PPO scripts", "1.12", ("0.11", "1.12")),
     OptionSection("older", "Names of releases in between", "0.12", ("0.11", "1.12")),
+    OptionSection("grpo", "TRL 1.16: GRPOConfig and RLOOConfig", "1.16", ()),
 )
 """All sections, in the order of the page. Where two have an option of the same name, the converter takes the first."""
 

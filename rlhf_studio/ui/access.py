@@ -18,6 +18,7 @@ from typing import Any
 import gradio as gr
 from starlette.types import Scope
 
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.visitors.limits import Admission
 from rlhf_studio.runs.visitors.starters import Starter
@@ -250,7 +251,7 @@ class Access:
     def require_operator(self, request: Any, data: Any = None) -> None:
         """Raises :class:`gradio.Error`, which the page shows, when the sender may only watch. Arguments as :meth:`is_operator`."""
         if not self.is_operator(request, data):
-            raise gr.Error(self.why_not(request, data), title="You are watching", print_exception=False)
+            raise gr.Error(self.why_not(request, data), title=_("You are watching"), print_exception=False)
 
     def rights(self, request: Any, data: Any = None) -> dict[str, Any]:
         """Members of a page's answer: ``operator``, whether this is one, and ``why_not``, which is empty for an operator."""
@@ -260,10 +261,10 @@ class Access:
     def why_not_rate(self) -> str:
         """One sentence for somebody who may not vote."""
         if self.read_only:
-            return "This app was started read-only: nobody can vote."
+            return _("This app was started read-only: nobody can vote.")
         if self.mode is Mode.CLASSROOM:
-            return "The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it."
-        return "You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it."
+            return _("The class link lets you answer and vote. There may be a new one: ask your teacher for it, and open it.")
+        return _("You can watch, not vote. The rating link lets you vote: ask whoever runs this app for it.")
 
     def why_no_place(self, request: Any) -> str:
         """One or two sentences for somebody who has opened the class link and may not take part; empty for everyone else."""
@@ -274,27 +275,31 @@ class Access:
             return ""
         if key and (students.is_late(key) or students.full):
             only_place = students.places == 1
-            taken = "The one place of this class is taken." if only_place else f"All {students.places} places of this class are taken."
-            return f"{taken} Your teacher can make room for you: say that you are here."
-        return "Open the class link again, in a browser that keeps cookies: your place in the class is kept in one."
+            taken = (
+                _("The one place of this class is taken.")
+                if only_place
+                else _("All {places} places of this class are taken.").format(places=students.places)
+            )
+            return _("{taken} Your teacher can make room for you: say that you are here.").format(taken=taken)
+        return _("Open the class link again, in a browser that keeps cookies: your place in the class is kept in one.")
 
     def why_not(self, request: Any, data: Any = None) -> str:
         """Sentences for somebody who is no operator: why not, and what would change it. Arguments as :meth:`is_operator`."""
         if self.read_only:
-            return "This app was started read-only: runs can be watched, not changed."
+            return _("This app was started read-only: runs can be watched, not changed.")
         if self.mode is Mode.SPACE:
-            return "You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space."
+            return _("You can watch all runs, and start, steer and stop small runs of your own. For more, duplicate this Space.")
         if self.mode is Mode.CLASSROOM and self.plays(request, data):
-            own = "start small runs of your own" if self.room.students_start_runs else "answer what your teacher asks"
-            return f"The class link lets you watch all runs, and {own}. All else is for the teacher."
+            own = _("start small runs of your own") if self.room.students_start_runs else _("answer what your teacher asks")
+            return _("The class link lets you watch all runs, and {own}. All else is for the teacher.").format(own=own)
         if self.mode is Mode.CLASSROOM and self.shows_class_link(request):
             return self.why_no_place(request)
         if self.mode is Mode.CLASSROOM:
-            return (
-                "Students open the class link: then they can answer and start small runs. All else is for the teacher. "
-                "Are you the teacher? Open the teacher's link that the app printed."
+            return _(
+                "Students open the class link: then they can answer and start small runs. All else is for the "
+                "teacher. Are you the teacher? Open the teacher's link that the app printed."
             )
-        return "You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both."
+        return _("You can watch runs, not change them. Where the app printed an operator link at its start, that link lets you do both.")
 
 
 def _scope_of(request: Any) -> MutableMapping[str, Any]:
@@ -340,7 +345,11 @@ def token_of(environment: Mapping[str, str]) -> str:
     """The token that a person set; empty when there is none. Raises ValueError for one that a cookie cannot carry."""
     token = environment.get(TOKEN_VARIABLE, "")
     if token and not _TOKEN.fullmatch(token):
-        raise ValueError(f"{TOKEN_VARIABLE} must be at most 200 letters, digits and characters of -._~+/= without spaces")
+        raise ValueError(
+            _("{token_variable} must be at most 200 letters, digits and characters of -._~+/= without spaces").format(
+                token_variable=TOKEN_VARIABLE
+            )
+        )
     return token
 
 

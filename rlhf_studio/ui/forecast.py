@@ -16,9 +16,10 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
+from rlhf_studio.language import N_, _, sentences
 from rlhf_studio.runs.pace import known_pace, slowness
 from rlhf_studio.ui.outlook import recipe_minutes, unknown_time
-from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count
+from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count, span
 
 Json = dict[str, Any]
 
@@ -27,10 +28,14 @@ def memory_view(memory: MemoryEstimate, change: MemorySaving | None) -> Json:
     """The table of parts, the total against what is free, and advice when it may not fit."""
     device = memory.device
     total = memory.unknown if memory.low is None or memory.high is None else format_byte_range(memory.low, memory.high)
-    free = "" if device.free is None else f"{format_bytes(device.free)} free" + (f" on {device.name}" if device.kind == "cuda" else "")
+    free = "" if device.free is None else _("{bytes} free").format(bytes=format_bytes(device.free))
+    if free and device.kind == "cuda":
+        free = _("{free} on {device}").format(free=free, device=device.name)
     state = "unknown" if memory.fits is None else "fits" if memory.fits else "too_large" if memory.too_large else "tight"
     return {
-        "rows": [{"name": part.name, "parameters": _count(part), "size": _bytes(part), "help": HELP[part.name]} for part in memory.parts],
+        "rows": [
+            {"name": _(part.name), "parameters": _count(part), "size": _bytes(part), "help": _(HELP[part.name])} for part in memory.parts
+        ],
         "total": total[:1].upper() + total[1:],
         "free": free,
         "state": state,
@@ -38,36 +43,42 @@ def memory_view(memory: MemoryEstimate, change: MemorySaving | None) -> Json:
     }
 
 
+def _row(part: MemoryPart) -> dict[str, str]:
+    return {"name": _(part.name), "parameters": _count(part), "size": _bytes(part), "help": _(HELP[part.name])}
+
+
 def _advice(state: str, change: MemorySaving | None) -> str:
     if state not in ("tight", "too_large"):
         return ""
-    start = "This may not fit." if state == "tight" else "This does not fit."
+    start = _("This may not fit.") if state == "tight" else _("This does not fit.")
     if change is None:
-        return f"{start} No single change is enough: use a smaller model, or several changes together."
+        return sentences(start, _("No single change is enough: use a smaller model, or several changes together."))
     titles = {name: field.title or name for name, field in walk_fields()}
-    value = {"true": "on", "false": "off"}.get(change.value, change.value)
-    return f"{start} Cheapest change that fits: {titles[change.setting]} {value} saves {format_bytes(change.saves)} ({change.price})."
+    value = {"true": _("on"), "false": _("off")}.get(change.value, change.value)
+    cheapest = _("Cheapest change that fits: {title} {value} saves {saves} ({price}).")
+    saves = format_bytes(change.saves)
+    return sentences(start, cheapest.format(title=_(titles[change.setting]), value=value, saves=saves, price=_(change.price)))
 
 
 def _count(part: MemoryPart) -> str:
     if part.parameters is None:
-        return "unknown" if part.low is None else ""
+        return _("unknown") if part.low is None else ""
     return short_count(part.parameters) if part.parameters else "–"
 
 
 def _bytes(part: MemoryPart) -> str:
-    return "unknown" if part.low is None or part.high is None else format_byte_range(part.low, part.high)
+    return _("unknown") if part.low is None or part.high is None else format_byte_range(part.low, part.high)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------------------
 
 Source = Literal["recipe", "newest runs", "earlier run", "other sizes", "rate"]
 _HELP: dict[Source, str] = {
-    "recipe": "On two CPU cores; less on a GPU.",
-    "newest runs": "going by the newest run here.",
-    "earlier run": "measured in an earlier run with these settings.",
-    "other sizes": "scaled from an earlier run of the same models.",
-    "rate": "from this machine's measured matrix rate: rough, a first run tells better.",
+    "recipe": N_("On two CPU cores; less on a GPU."),
+    "newest runs": N_("going by the newest run here."),
+    "earlier run": N_("measured in an earlier run with these settings."),
+    "other sizes": N_("scaled from an earlier run of the same models."),
+    "rate": N_("from this machine's measured matrix rate: rough, a first run tells better."),
 }
 
 
@@ -92,16 +103,19 @@ class Estimate:
     @property
     def text(self) -> str:
         """The time in words, and whether it is this machine's."""
-        time = f"about {duration(self.low)}" if self.low == self.high else f"{duration(self.low)} to {duration(self.high)}"
-        return time if self.source == "recipe" else f"{time} on this machine"
+        exact = self.low == self.high
+        time = _("about {time}").format(time=duration(self.low)) if exact else span(duration(self.low), duration(self.high))
+        return time if self.source == "recipe" else _("{time} on this machine").format(time=time)
 
     @property
     def row(self) -> dict[str, str]:
         """As label, value and help."""
         ends = [self.low] if self.low == self.high else [self.low, self.high]
-        each = f"{' to '.join(duration(end / self.steps) for end in ends)} a round, " if self.steps and self.source != "recipe" else ""
-        text = f"{each}{_HELP[self.source]}"
-        return {"label": "Time", "value": self.text, "help": text[:1].upper() + text[1:]}
+        text = _(_HELP[self.source])
+        if self.steps and self.source != "recipe":
+            each = [duration(end / self.steps) for end in ends]
+            text = _("{time} a round, {source}").format(time=span(*each) if len(each) > 1 else each[0], source=text)
+        return {"label": _("Time"), "value": self.text, "help": text[:1].upper() + text[1:]}
 
 
 def estimate(

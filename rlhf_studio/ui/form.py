@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from rlhf_studio.config import (
@@ -26,6 +27,7 @@ from rlhf_studio.config.io import ConfigError, Problem, section_model, walk_fiel
 from rlhf_studio.config.ppo import CRITIC_SETTINGS
 from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
 from rlhf_studio.inputs.relative_paths import as_seen_from
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 
 SECTION_TITLES = {
@@ -84,11 +86,11 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "pp
     kind = STAGES[stage]
     fields: dict[str, list[dict[str, Any]]] = {section: [] for section in kind.sections}
     for name, info in walk_fields(kind):
-        section, _, rest = name.partition(".")
+        section, _dot, rest = name.partition(".")
         if rest and uses(stage, name):
             fields[section].append(describe_field(name, info, stage))
     sections = [
-        {"name": section, "title": SECTION_TITLES[section], "help": _intro(section, kind), "fields": fields[section]}
+        {"name": section, "title": _(SECTION_TITLES[section]), "help": _intro(section, kind), "fields": fields[section]}
         for section in kind.sections
     ]
     return {
@@ -100,7 +102,12 @@ def describe_form(permissions: Permissions = NOTHING_ALLOWED, stage: Stage = "pp
 
 def _intro(section: str, kind: type[StageConfig]) -> str:
     """What a section is about: the first sentence of its model, in plain text."""
-    return (section_model(section, kind).__doc__ or "").replace("``", "")
+    return _(intro_of(section_model(section, kind)))
+
+
+def intro_of(model: type[BaseModel]) -> str:
+    """What a model of settings says of itself, in plain text."""
+    return (model.__doc__ or "").replace("``", "")
 
 
 def kinds_by_group() -> list[type[Component]]:
@@ -121,8 +128,8 @@ def describe_component(model: type[Component], permissions: Permissions = NOTHIN
         if known := suggested.get(name):
             field["suggestions"] = known
         fields.append(field)
-    help = (model.__doc__ or "").replace("``", "")
-    about = {"kind": kind_of(model), "title": model.title, "group": model.group, "help": help, "takes_reference": model.takes_reference}
+    words = {"title": _(model.title), "group": _(model.group), "help": _(intro_of(model))}
+    about = {"kind": kind_of(model), **words, "takes_reference": model.takes_reference}
     return {**about, "fields": fields, "defaults": model().model_dump()}
 
 
@@ -131,8 +138,8 @@ def describe_field(name: str, info: FieldInfo, stage: Stage = "ppo") -> dict[str
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     described: dict[str, Any] = {
         "name": name,
-        "title": info.title,
-        "help": info.description,
+        "title": _(info.title or ""),
+        "help": _(info.description or ""),
         "unit": extra.get("unit", ""),
         "level": extra.get("level", "all"),
         "kind": field_kind(info.annotation),
@@ -208,5 +215,5 @@ def settings_of(reader: RunReader) -> dict[str, Any]:
 def nested(values: Any) -> dict[str, Any]:
     """What the form sent, as the mapping that the configuration is parsed from. Raises :class:`ConfigError` for another shape."""
     if not isinstance(values, Mapping) or len(values) > 500:
-        raise ConfigError([Problem("", "the form sent something that is not a list of settings; reload the page")])
+        raise ConfigError([Problem("", _("the form sent something that is not a list of settings; reload the page"))])
     return io.nested(values)

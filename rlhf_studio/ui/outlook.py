@@ -22,11 +22,12 @@ from rlhf_studio.config.fitting import NOTHING_KNOWN, Known
 from rlhf_studio.config.io import text_of, walk_fields
 from rlhf_studio.config.recipes import Recipe
 from rlhf_studio.inputs.preflight import Preflight
+from rlhf_studio.language import N_, _, ngettext, shown
 from rlhf_studio.runs.scaled_time import scaled_minutes
 from rlhf_studio.units import duration, format_bytes
 
-UNKNOWN_TIME = {"label": "Time", "value": "known after the first round", "help": "It depends on the model and the machine."}
-_UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": "known after the first steps"}
+UNKNOWN_TIME = {"label": N_("Time"), "value": N_("known after the first round"), "help": N_("It depends on the model and the machine.")}
+_UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": N_("known after the first steps")}
 
 
 def sentence(config: StageConfig, recipe: Recipe, prompts: int | None = None, policies: Sequence[str] = ()) -> str:
@@ -54,62 +55,80 @@ _NO_NAMES = ("model", "policy")
 def _learner(config: RunConfig | SFTRunConfig | DPORunConfig | RewardModelRunConfig) -> str:
     """``model world-policy, with LoRA adapters of rank 16,``; a folder that is called "model" adds no name."""
     name = short_name(config.model.policy)
-    adapters = f", with LoRA adapters of rank {config.lora.r}," if config.lora.enabled else ""
-    return ("model" if name.lower() in _NO_NAMES else f"model {name}") + adapters
+    model = _("model") if name.lower() in _NO_NAMES else _("model {name}").format(name=name)
+    return _("{model}, with LoRA adapters of rank {rank},").format(model=model, rank=config.lora.r) if config.lora.enabled else model
 
 
 def _sft_sentence(config: SFTRunConfig) -> str:
-    who = f"An untrained model in the shape of {short_name(config.model.policy)}" if config.model.fresh else f"The {_learner(config)}"
-    what = "write" if config.sft.loss_on == "text" else "answer"
-    return f"{who} reads {short_name(config.data.source)} and learns to {what} as these examples do. {_amount(config.sft, 'examples')}."
+    who = (
+        _("An untrained model in the shape of {policy}").format(policy=short_name(config.model.policy))
+        if config.model.fresh
+        else _("The {learner}").format(learner=_learner(config))
+    )
+    what = (
+        _("{who} reads {source} and learns to write as these examples do. {amount}.")
+        if config.sft.loss_on == "text"
+        else _("{who} reads {source} and learns to answer as these examples do. {amount}.")
+    )
+    return what.format(who=who, source=short_name(config.data.source), amount=_amount(config.sft, _("examples")))
 
 
 def _reward_model_sentence(config: RewardModelRunConfig) -> str:
-    begin = f"A copy of the {_learner(config)} becomes a judge"
-    return (
-        f"{begin}: of each pair in {short_name(config.data.source)}, it learns to score the response higher that people preferred. "
-        f"{_amount(config.reward_model, 'pairs')}."
+    begin = _("A copy of the {learner} becomes a judge").format(learner=_learner(config))
+    return _("{begin}: of each pair in {source}, it learns to score the response higher that people preferred. {amount}.").format(
+        begin=begin, source=short_name(config.data.source), amount=_amount(config.reward_model, _("pairs"))
     )
 
 
 def _dpo_sentence(config: DPORunConfig) -> str:
-    return (
-        f"The {_learner(config)} learns from the pairs in {short_name(config.data.source)} themselves: preferred responses become "
-        f"likelier than rejected ones. No judge is needed. {_amount(config.dpo, 'pairs')}."
-    )
+    return _(
+        "The {learner} learns from the pairs in {source} themselves: preferred responses become likelier than "
+        "rejected ones. No judge is needed. {amount}."
+    ).format(learner=_learner(config), source=short_name(config.data.source), amount=_amount(config.dpo, _("pairs")))
 
 
 def _evaluation_sentence(config: EvaluationRunConfig, there: int | None, policies: Sequence[str]) -> str:
     evaluation = config.evaluation
     asked = evaluation.prompts if there is None else min(evaluation.prompts or there, there)
-    prompts = count(asked, "held-out prompt gets", "held-out prompts get") if asked else "All held-out prompts get"
+    some = ngettext("{count} held-out prompt gets", "{count} held-out prompts get", asked)
+    prompts = some.format(count=grouped(asked)) if asked else _("All held-out prompts get")
     named = [line for line in evaluation.policies.splitlines() if line.strip()]
-    who = _listed(policies) if policies else count(max(1, len(named)), "policy", "policies")
-    each = "" if evaluation.samples == 1 else f", {evaluation.samples} times each"
-    return f"{prompts} an answer from {who}{each}. Nothing is trained."
+    who = _listed(policies) if policies else ngettext("{count} policy", "{count} policies", len(named) or 1).format(count=len(named) or 1)
+    each = "" if evaluation.samples == 1 else _(", {count} times each").format(count=evaluation.samples)
+    return _("{prompts} an answer from {who}{each}. Nothing is trained.").format(prompts=prompts, who=who, each=each)
 
 
 def _amount(training: TrainingConfig, what: str) -> str:
     """How much the run reads, as a part of a sentence: ``1 pass over all of them, 64 examples at a time``."""
-    each = f"{grouped(training.batch_size)} {what}"
+    each = _("{count} {what}").format(count=grouped(training.batch_size), what=what)
     if training.max_steps:
-        return f"{count(training.max_steps, 'step', 'steps')} of {each}"
-    return f"{count(training.epochs, 'pass', 'passes')} over all of them, {each} at a time"
+        of = ngettext("{count} step of {each}", "{count} steps of {each}", training.max_steps)
+        return of.format(count=grouped(training.max_steps), each=each)
+    passes = ngettext(
+        "{count} pass over all of them, {each} at a time", "{count} passes over all of them, {each} at a time", training.epochs
+    )
+    return passes.format(count=grouped(training.epochs), each=each)
 
 
 def _ppo_sentence(config: RunConfig, recipe: Recipe) -> str:
     ppo = config.ppo
     learner = _learner(config)
-    writes = recipe.writes if config.model.policy == recipe.config.model.policy else "responses"
-    return (
-        f"The {learner} writes {grouped(ppo.batch_size)} {writes}, {_judges(config)} each, and what scored high becomes likelier. "
-        f"{count(ppo.steps, 'round', 'rounds')}, {grouped(ppo.steps * ppo.batch_size)} {writes} in all."
+    writes = _(recipe.writes) if config.model.policy == recipe.config.model.policy else _("responses")
+    return _(
+        "The {learner} writes {batch_size} {writes}, {judges} each, and what scored high becomes likelier. {rounds}, {all} {writes} in all."
+    ).format(
+        learner=learner,
+        batch_size=grouped(ppo.batch_size),
+        writes=writes,
+        judges=_judges(config),
+        rounds=ngettext("{count} round", "{count} rounds", ppo.steps).format(count=grouped(ppo.steps)),
+        all=grouped(ppo.steps * ppo.batch_size),
     )
 
 
 def watch(config: StageConfig, recipe: Recipe) -> str:
     """Why it is worth watching; empty where the models, or what they learn from, are not the recipe's."""
-    return recipe.watch if _learned_from(config) == _learned_from(recipe.config) else ""
+    return _(recipe.watch) if _learned_from(config) == _learned_from(recipe.config) else ""
 
 
 def _learned_from(config: StageConfig) -> object:
@@ -148,40 +167,49 @@ def _use(changes: Mapping[str, Any]) -> str:
     """What the button says: ``Use 0.0002`` for one setting, ``Use top-k 0 and top-p 1`` for several; empty for none."""
     values = {name: value_text(value) for name, value in changes.items()}
     if len(values) <= 1:
-        return "".join(f"Switch it {value}" if value in ("on", "off") else f"Use {value}" for value in values.values())
+        return "".join(_use_one(value) for value in values.values())
     titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
-    return "Use " + " and ".join(f"{titles[name]} {value}" for name, value in values.items())
+    return _("Use {values}").format(values=_listed([f"{_(titles[name])} {value}" for name, value in values.items()]))
+
+
+def _use_one(value: str) -> str:
+    switched = {_("on"): _("Switch it on"), _("off"): _("Switch it off")}
+    return switched.get(value) or _("Use {value}").format(value=value)
 
 
 def value_text(value: Any) -> str:
     """A setting's value as the page shows it: ``on``, ``0.0003``, ``16``."""
-    return ("on" if value else "off") if isinstance(value, bool) else text_of(value)
+    return (_("on") if value else _("off")) if isinstance(value, bool) else text_of(value)
 
 
 def _judges(config: RunConfig) -> str:
     """Who scores: ``a judge (sentiment) scores``, ``2 rules score``."""
     components = config.reward.components
     if len(components) > 3:
-        return f"{len(components)} reward components score"
+        return _("{components} reward components score").format(components=len(components))
     names = [component.name or component.described() for component in components]
     if len(names) == 1:
-        return f"a judge ({names[0]}) scores"
-    return f"{_listed(names)} score"
+        return _("a judge ({name}) scores").format(name=names[0])
+    return _("{names} score").format(names=_listed(names))
 
 
 def _listed(names: Sequence[str]) -> str:
     """``a, b and c``, of two or more."""
-    return " and ".join([", ".join(names[:-1]), names[-1]])
+    return _("{first} and {last}").format(first=", ".join(names[:-1]), last=names[-1]) if len(names) > 1 else names[0]
 
 
 def figures(report: Preflight | None) -> list[dict[str, str]]:
     """Download and disk as label, value and help, once the machine was looked at. :mod:`forecast` shows memory and time."""
     if report is None:
         return []
-    download = format_bytes(report.download_bytes) if report.download_bytes else "none"
+    download = format_bytes(report.download_bytes) if report.download_bytes else _("none")
     return [
-        {"label": "Download", "value": download, "help": "Weights that are not on this machine yet."},
-        {"label": "Disk", "value": f"at most {format_bytes(report.disk_bytes)}", "help": "Kept checkpoints and recorded responses."},
+        {"label": _("Download"), "value": download, "help": _("Weights that are not on this machine yet.")},
+        {
+            "label": _("Disk"),
+            "value": _("at most {bytes}").format(bytes=format_bytes(report.disk_bytes)),
+            "help": _("Kept checkpoints and recorded responses."),
+        },
     ]
 
 
@@ -197,7 +225,8 @@ def recipe_minutes(config: StageConfig, recipe: Recipe) -> float | None:
 
 def unknown_time(config: StageConfig) -> dict[str, str]:
     """That the time is not known yet, as label, value and help."""
-    return UNKNOWN_TIME if isinstance(config, RunConfig) else _UNKNOWN_OF_A_STAGE
+    known: dict[str, str] = shown(UNKNOWN_TIME if isinstance(config, RunConfig) else _UNKNOWN_OF_A_STAGE, ("label", "value", "help"))
+    return known
 
 
 def values_that_teach(config: StageConfig) -> dict[str, Any]:
@@ -208,8 +237,12 @@ def values_that_teach(config: StageConfig) -> dict[str, Any]:
 
 def tags(recipe: Recipe, minutes: float | None = None) -> list[str]:
     """What a recipe's card says about its cost; ``minutes``: how long it takes on this machine, None where nobody can tell."""
-    download = f"downloads {recipe.download}" if recipe.download else "no download"
-    return [*([f"about {duration(60 * minutes)}"] if minutes is not None else []), download, *([recipe.gpu] if recipe.gpu else [])]
+    download = _("downloads {size}").format(size=recipe.download) if recipe.download else _("no download")
+    return [
+        *([_("about {time}").format(time=duration(60 * minutes))] if minutes is not None else []),
+        download,
+        *([_(recipe.gpu)] if recipe.gpu else []),
+    ]
 
 
 def count(number: int, singular: str, many: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlhf_studio.config.io import Problem
 from rlhf_studio.config.wording import NEEDS_VALUE
+from rlhf_studio.language import N_, _
 from rlhf_studio.ui.form import SECTION_TITLES
 
 _PLAIN = {
@@ -19,9 +20,9 @@ _PLAIN = {
 }
 
 _FILES = {
-    "data.prompts": "the prompts file",
-    "data.eval": "the held-out file",
-    "data.source": "the file of examples",
+    "data.prompts": N_("the prompts file"),
+    "data.eval": N_("the held-out file"),
+    "data.source": N_("the file of examples"),
 }
 _SECTIONS = tuple(SECTION_TITLES)
 
@@ -60,7 +61,7 @@ def _named(problem: Problem) -> str:
     """The message; a file of prompts that does not exist is named as such."""
     start = "there is no file "
     if problem.field in _FILES and problem.message.startswith(start):
-        return f"{_FILES[problem.field]} is not there: {problem.message[len(start) :]}"
+        return _("{files} is not there: {message}").format(files=_(_FILES[problem.field]), message=problem.message[len(start) :])
     return problem.message
 
 

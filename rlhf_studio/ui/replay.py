@@ -9,6 +9,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.replay import replay_of
+from rlhf_studio.language import language
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.workspace import Workspace
@@ -28,7 +29,7 @@ class Replays:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._work = Bounded("replay", threads=1, waiting=40)
-        self._known: OrderedDict[str, tuple[Version, bytes]] = OrderedDict()  # for the thread alone
+        self._known: OrderedDict[tuple[str, str], tuple[Version, bytes]] = OrderedDict()  # for the thread alone
 
     @callable_by(Role.VIEWER, most_bytes=4_000)
     async def replay(self, data: Any, request: gr.Request) -> Response:
@@ -46,12 +47,12 @@ class Replays:
     def _body(self, run: str) -> bytes:
         reader = self._workspace.reader(run)
         status = self._workspace.status(run)
-        version = status.epoch, status.step, status.state in ENDED, status.name
-        known_version, body = self._known.get(run, (None, b""))
+        version, key = (status.epoch, status.step, status.state in ENDED, status.name), (run, language())
+        known_version, body = self._known.get(key, (None, b""))
         if known_version != version:
             body = encode_text(replay_of(reader))
-        self._known[run] = version, body
-        self._known.move_to_end(run)
+        self._known[key] = version, body
+        self._known.move_to_end(key)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return body

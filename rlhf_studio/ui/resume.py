@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlhf_studio.language import _, ngettext, sentences
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.outlook import count
+from rlhf_studio.ui.outlook import grouped
 from rlhf_studio.ui.sent import run_id
 
 Json = dict[str, Any]
@@ -27,7 +28,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
             return {"problem": access.why_not(request, data)}
         where_to_resume(workspace.own_dir(run_id(data)), read_again=False)
     except NoCheckpoint as error:
-        return {"title": "Begin this run again at step 1?", "text": cannot_go_on(error), "confirm": "Begin again"}
+        return {"title": _("Begin this run again at step 1?"), "text": cannot_go_on(error), "confirm": _("Begin again")}
     except StoreError as error:
         return {"problem": str(error)}
     return {}
@@ -36,15 +37,16 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
 def refusal(error: Exception) -> str:
     """What the page says of a resume, or another action, that the store refuses: without the command for a terminal, and its path."""
     if isinstance(error, NoCheckpoint):
-        return f"{cannot_go_on(error)} Nothing was changed: press Resume to be asked."
+        return sentences(cannot_go_on(error), _("Nothing was changed: press Resume to be asked."))
     return str(error)
 
 
 def cannot_go_on(error: NoCheckpoint) -> str:
     """Why the run would begin again, and what would be lost."""
-    recorded = f"its {count(error.steps, 'recorded step', 'recorded steps')}"
-    whose = "its" if error.steps == 1 else "their"
-    return (
-        f"The run cannot go on from a checkpoint: {error.why}. It would begin again at step 1, with the untrained policy. "
-        f"You would lose {recorded} with {whose} responses: each stays until it is played again and is then replaced."
-    )
+    lost = ngettext(
+        "You would lose its {count} recorded step with its responses: each stays until it is played again and is then replaced.",
+        "You would lose its {count} recorded steps with their responses: each stays until it is played again and is then replaced.",
+        error.steps,
+    ).format(count=grouped(error.steps))
+    again = _("The run cannot go on from a checkpoint: {why}. It would begin again at step 1, with the untrained policy.")
+    return sentences(again.format(why=error.why), lost)

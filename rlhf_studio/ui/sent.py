@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.language import _
 from rlhf_studio.lessons.shelf import known_languages
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import NotPossible
@@ -40,7 +41,7 @@ def run_id(data: Any) -> str:
     """The run that was named. Raises :class:`StoreError` when none was; the workspace checks the rest."""
     run = member(data, "run")
     if not isinstance(run, str) or not run:
-        raise StoreError("There is no such run.", "missing")
+        raise StoreError(_("There is no such run."), "missing")
     return run
 
 
@@ -56,7 +57,7 @@ def text(data: Any, key: str, most: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > most:
-        raise NotPossible(f"{key} must be a text of at most {most:,} characters.")
+        raise NotPossible(_("{key} must be a text of at most {most:,} characters.").format(key=key, most=most))
     return value
 
 
@@ -66,9 +67,9 @@ def number(data: Any, key: str, default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotPossible(f"{key} must be a number.")
+        raise NotPossible(_("{key} must be a number.").format(key=key))
     if not abs(value) < 10**MOST_DIGITS:  # also false for NaN
-        raise NotPossible(f"{key} must be a finite number of at most {MOST_DIGITS} digits.")
+        raise NotPossible(_("{key} must be a finite number of at most {most_digits} digits.").format(key=key, most_digits=MOST_DIGITS))
     return value
 
 
@@ -76,7 +77,7 @@ def whole_number(data: Any, key: str, default: int) -> int:
     """A whole number. Raises NotPossible for anything else."""
     value = number(data, key, default)
     if int(value) != value:
-        raise NotPossible(f"{key} must be a whole number.")
+        raise NotPossible(_("{key} must be a whole number.").format(key=key))
     return int(value)
 
 

@@ -42,6 +42,7 @@ from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.inputs.settings_file import over_recipe, recipe_under
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
@@ -102,7 +103,7 @@ class TrainPage:
         """What the first screen needs: the recipes as cards, and whether this person may start."""
         stages = [stage for stage in STAGES if any(recipe.stage == stage for recipe in self._recipes.values())]
         return {
-            "stages": [{"name": stage, "title": STAGE_TITLES[stage]} for stage in stages],
+            "stages": [{"name": stage, "title": _(STAGE_TITLES[stage])} for stage in stages],
             "recipes": [self._card(recipe) for recipe in self._recipes.values()],
             "own": [_own(recipe) for recipe in self._recipes.values() if recipe.asks],
             **offered(self._access, data, request),
@@ -122,7 +123,7 @@ class TrainPage:
         }
 
     def _card(self, recipe: Recipe) -> Json:
-        about = {"name": recipe.name, "stage": recipe.stage, "title": recipe.title, "summary": recipe.summary}
+        about = {"name": recipe.name, "stage": recipe.stage, "title": _(recipe.title), "summary": _(recipe.summary)}
         return {**about, "bundled": not recipe.download, "tags": outlook.tags(recipe, self._minutes(recipe))}
 
     @callable_by(Role.VIEWER)
@@ -185,16 +186,21 @@ class TrainPage:
         """
         values, operator = member(data, "values"), self._access.is_operator(request, data)
         model = section_model("data", STAGES[self._basis(data).stage])
-        what, learner = ("prompts", "policy") if model is DataConfig else ("examples", "model")
+        what, learner = (_("prompts"), _("policy")) if model is DataConfig else (_("examples"), _("model"))
         try:
             config = model.model_validate(nested(values).get("data", {}))
             assert isinstance(config, DataConfig | DemonstrationsConfig | PairsConfig)
             source = config.prompts if isinstance(config, DataConfig) else config.source
             if not (operator or source in BUNDLED or any(source in names for names in WRITTEN.values())):
-                return {"rows": [], "message": "Only operators see the rows of files on this machine."}
+                return {"rows": [], "message": _("Only operators see the rows of files on this machine.")}
             tokenizer, chat = self._tokenizer(values, config, operator)
             if config.chat_template and chat is None:
-                return {"rows": [], "message": f"The {what} appear here once the {learner} and its chat template can be read."}
+                return {
+                    "rows": [],
+                    "message": _("The {what} appear here once the {learner} and its chat template can be read.").format(
+                        what=what, learner=learner
+                    ),
+                }
             typed_seed = member(nested(values).get("engine"), "seed")
             seed = typed_seed if type(typed_seed) is int else 0
             preview: Any
@@ -205,7 +211,7 @@ class TrainPage:
         except (ConfigError, PromptsError, ValueError) as error:
             if isinstance(error, PromptsError) and not operator:  # for operators, the check shows it beside the setting
                 return {"rows": [], "message": problems.plain(error.message)}
-            return {"rows": [], "message": f"The first rows appear here once the {what} can be read."}
+            return {"rows": [], "message": _("The first rows appear here once the {what} can be read.").format(what=what)}
         return {**asdict(preview), "message": ""}
 
     @callable_by(Role.VIEWER)
@@ -270,7 +276,7 @@ class TrainPage:
             limited = reason == "limit"
             if reason not in ("limit", "missing", "state"):  # these problems are no news for the log, and anybody can cause them
                 logger.exception("a run could not be created")
-            problem = Problem("", str(error) if limited else f"the run could not be created: {error}")
+            problem = Problem("", str(error) if limited else _("the run could not be created: {error}").format(error=error))
             way = {"run": error.run} if isinstance(error, OwnRunFirst) else {}
             return {"problems": _rows_of([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
@@ -286,7 +292,7 @@ class TrainPage:
         try:
             self._runs.resume_with(source.status.run_id, config)
         except StoreError as error:
-            raise ConfigError([Problem("", f"the run cannot be resumed: {error}")]) from error
+            raise ConfigError([Problem("", _("the run cannot be resumed: {error}").format(error=error))]) from error
         return source.status.run_id
 
     def measure(self, data: Any, request: gr.Request) -> None:
@@ -295,7 +301,7 @@ class TrainPage:
         try:
             self._speed.begin("cuda" if member(data, "device") == "cuda" else "cpu")
         except OSError as error:
-            raise gr.Error(f"The measurement could not be started: {error}", print_exception=False) from error
+            raise gr.Error(_("The measurement could not be started: {error}").format(error=error), print_exception=False) from error
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 
@@ -404,8 +410,8 @@ def _chosen(recipe: Recipe, data: Any) -> frozenset[str]:
 def _own(recipe: Recipe) -> Json:
     """The card of a person's own model and data."""
     blank = {name: [] if name == "reward.components" else "" for name in recipe.asks}
-    keeps = [name for name, _ in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
-    card = {"stage": recipe.stage, "name": recipe.name, "title": recipe.title, "summary": recipe.summary}
+    keeps = [name for name, _info in walk_fields(type(recipe.config)) if name in recipe.asks or _of_what_was_brought(name)]
+    card = {"stage": recipe.stage, "name": recipe.name, "title": _(recipe.title), "summary": _(recipe.summary)}
     return {**card, "blank": blank, "keeps": keeps}
 
 

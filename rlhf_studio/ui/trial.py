@@ -15,6 +15,7 @@ import gradio as gr
 from rlhf_studio.analysis.trial import Correction, judgement_of
 from rlhf_studio.config import STAGES
 from rlhf_studio.config.io import ConfigError, walk_fields
+from rlhf_studio.language import _, ngettext
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.trial import LEAST_STEPS, MINUTES, note_of, put_aside, trial_settings, tried
@@ -24,7 +25,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import problems, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.once import Once
-from rlhf_studio.ui.outlook import count, value_text
+from rlhf_studio.ui.outlook import value_text
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
 from rlhf_studio.ui.train_page import TrainPage
@@ -67,7 +68,7 @@ class Trials:
             return self._look(run_id, folder, data)
         except ConfigError as error:
             rows = problems.for_page(error.problems, member(data, "values"))
-            return {**_failed("The settings must be in order first."), "problems": rows}
+            return {**_failed(_("The settings must be in order first.")), "problems": rows}
         except (StoreError, ValueError) as error:
             return _failed(str(error))
 
@@ -78,7 +79,7 @@ class Trials:
         run_id = self._workspace.submit(own, name, report.expected_peak, files=note_of(config))
         put_aside(self._workspace.own_dir(run_id))
         self._wake()
-        return {"state": "working", "run": run_id, "progress": "Waiting to start", "minutes": MINUTES}
+        return {"state": "working", "run": run_id, "progress": _("Waiting to start"), "minutes": MINUTES}
 
     def _stop(self, run_id: str, folder: Path) -> Json:
         if self._workspace.status(run_id).state == "queued":
@@ -93,7 +94,10 @@ class Trials:
             return {"state": "working", "run": run_id, "progress": self._progress(run, folder), "fraction": _fraction(run, folder)}
         judgement = judgement_of(folder, _seconds(member(data, "seconds")), _words(member(data, "until")))
         if judgement is None or run.state in ("failed", "interrupted"):
-            return {**_failed(f"The trial ended without a result: {(run.cause or run.state).rstrip('.')}."), "run": run_id}
+            return {
+                **_failed(_("The trial ended without a result: {value}.").format(value=(run.cause or run.state).rstrip("."))),
+                "run": run_id,
+            }
         return {
             "state": "done",
             "run": run_id,
@@ -108,19 +112,22 @@ class Trials:
         if run.state == "queued":
             working = sum(other.state in ALIVE and other.origin.kind == "studio" for other in self._workspace.runs())
             before = working + (run.queue_position or 1) - 1
-            return f"Waiting: {count(before, 'run comes', 'runs come')} first" if before > 0 else "Waiting to start"
+            if before <= 0:
+                return _("Waiting to start")
+            return ngettext("Waiting: {count} run comes first", "Waiting: {count} runs come first", before).format(count=before)
         if run.state == "loading":
-            return run.phase or "Loading"
-        least = f", of at least {LEAST_STEPS}" if run.step < LEAST_STEPS else ""
+            return run.phase or _("Loading")
+        least = _(", of at least {least_steps}").format(least_steps=LEAST_STEPS) if run.step < LEAST_STEPS else ""
         doing = f". {run.phase}" if run.phase else ""
-        return f"Step {run.step + 1} of the trial{least}{doing}"
+        return _("Step {step} of the trial{least}{doing}").format(step=run.step + 1, least=least, doing=doing)
 
 
 def _rows_of(rows: list[Correction]) -> list[Json]:
     """The corrections for a page: with the setting's title, and the values as they are and as they read."""
     titles = {name: field.title or name for kind in STAGES.values() for name, field in walk_fields(kind)}
     return [
-        {**asdict(row), "title": titles.get(row.setting, row.setting), "reads": [value_text(row.old), value_text(row.new)]} for row in rows
+        {**asdict(row), "title": _(titles.get(row.setting, row.setting)), "reads": [value_text(row.old), value_text(row.new)]}
+        for row in rows
     ]
 
 
@@ -128,7 +135,7 @@ def _fraction(run: RunStatus, folder: Path) -> float | None:
     """Share of the trial that is over: of its time, or of its least steps where they take longer; None until the first is done."""
     if run.state == "loading" or run.step == 0:
         return run.fraction
-    _, columns = RunReader(folder).columns(["time/elapsed"])
+    _names, columns = RunReader(folder).columns(["time/elapsed"])
     return min(run.step / LEAST_STEPS, float(columns["time/elapsed"][-1]) / (60 * MINUTES), 1.0)
 
 
@@ -138,11 +145,11 @@ def _failed(error: str) -> Json:
 
 def _seconds(value: Any) -> float:
     if type(value) not in (int, float) or not 0 < value <= 7 * DAY:
-        raise ValueError("The time until which the run may go on should be within seven days.")
+        raise ValueError(_("The time until which the run may go on should be within seven days."))
     return float(value)
 
 
 def _words(value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 40:
-        raise ValueError("The time should be named in a few words.")
+        raise ValueError(_("The time should be named in a few words."))
     return value

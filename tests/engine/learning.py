@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from rlhf_studio.engine.loop.minibatch import MinibatchResult
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.types import Rollout
-from rlhf_studio.ppo.objective import ppo_objective
 
 LORA = {"enabled": True, "r": 4, "dropout": 0.3}
 ALL = torch.arange(8)
@@ -21,7 +18,8 @@ def shift(trainer: Trainer, seed: int = 3, size: float = 0.05) -> None:
     """Move the policy away from the reference and from where its rollouts were sampled; the value head too."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in [*trainer.models.policy.model_parameters(), *trainer.models.policy.value_head.parameters()]:
+        policy = trainer.models.policy
+        for parameter in [*policy.model_parameters(), *([] if policy.value_head is None else policy.value_head.parameters())]:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
 
 
@@ -38,9 +36,9 @@ def flat_gradient(trainer: Trainer) -> Tensor:
 
 def backward(trainer: Trainer, rollout: Rollout, index: Tensor = ALL, *, kl_coef: float = 0.1, warming_up: bool = False) -> MinibatchResult:
     """One minibatch's backward pass, from gradients of 0."""
-    settings = objective_settings(trainer.config.ppo, kl_coef, critic_only=warming_up)
+    longest = trainer.config.generation.response_length
+    objective = objective_settings(trainer.config.ppo, kl_coef, critic_only=warming_up, longest=longest)
     trainer.updater.optimizer.zero_grad()
-    objective = functools.partial(ppo_objective, settings=settings)
     return trainer.updater.gradients.backward(rollout, index, objective, detach_trunk=warming_up)
 
 

@@ -149,10 +149,10 @@ def test_metrics_of_one_episode_without_stop_token_or_gold() -> None:
 def test_update_metrics_have_their_names() -> None:
     sums = UpdateSums(
         policy_loss=2.0, value_loss=4.0, clipped=1.0, value_clipped=0.5, entropy=12.0, kl_loss=0.0, squared_change=12.0, ratio=6.0,
-        squared_ratio=34.0, tokens=2.0,
+        squared_ratio=34.0, tokens=2.0, weight=4.0,
     )  # fmt: skip
     assert update_metrics(UpdateStats(sums, 9.0, 10.0, 11, False, torch.zeros(1, 1)), 0.5, has_critic=True) == {
-        "loss/policy_avg": 1.0, "loss/value_avg": 2.0, "policy/approxkl_avg": 3.0, "policy/clipfrac_avg": 0.5, "val/clipfrac_avg": 0.25,
+        "loss/policy_avg": 0.5, "loss/value_avg": 1.0, "policy/approxkl_avg": 3.0, "policy/clipfrac_avg": 0.5, "val/clipfrac_avg": 0.25,
         "policy/entropy_avg": 6.0, "val/ratio": 3.0, "val/ratio_var": 8.0, "optim/grad_norm": 9.0, "policy/first_log_ratio": 10.0,
         "optim/steps": 11.0, "lr": 0.5,
     }  # fmt: skip

@@ -71,9 +71,15 @@ def test_gradient_against_a_loss_written_out(make_trainer: Callable[..., Trainer
     assert relative(ours, by_hand(trainer, rollout, 0.2)) < 1e-5
 
 
-def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer]) -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [{}, {"loss_average": "responses"}, {"loss_average": "constant", "ratio_level": "sequence"}],
+    ids=["PPO", "responses", "constant"],
+)
+def test_micro_batches_change_nothing(make_trainer: Callable[..., Trainer], kinds: dict[str, str]) -> None:
     """Lengths differ, so a mean of means would be off by far more than rounding."""
-    ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k3"}
+    compared = {"advantage": "grpo", "responses_per_prompt": 4} if "ratio_level" in kinds else {}
+    ppo = {"entropy_coef": 0.1, "kl_placement": "loss", "kl_estimator": "k3", **kinds, **compared}
     actual = []
     for size in (4, 1):
         lengths = {"response_length": 6, "response_length_min": 2}

@@ -24,29 +24,33 @@ pytestmark = pytest.mark.slow
 GROUP = 4
 RLOO = {"advantage": "rloo", "responses_per_prompt": GROUP}
 GRPO = {"advantage": "grpo", "responses_per_prompt": GROUP, "kl_placement": "loss", "kl_estimator": "k3"}
-BOTH = pytest.mark.parametrize("ppo", [RLOO, GRPO], ids=["rloo", "grpo"])
+DR_GRPO = {**GRPO, "advantage": "dr_grpo", "loss_average": "constant"}
+REINFORCE = {"advantage": "reinforce", "responses_per_prompt": GROUP}
+ALL = pytest.mark.parametrize("ppo", [RLOO, GRPO, DR_GRPO, REINFORCE], ids=["rloo", "grpo", "dr_grpo", "reinforce"])
 LORA = {"enabled": True, "r": 4}
 OF_A_CRITIC = {"val/explained_variance", "val/returns_mean", "val/values_mean", "val/clipfrac_avg", "loss/value_avg"}
 
 
-@BOTH
+@ALL
 def test_advantages_by_hand(make_trainer: Callable[..., Trainer], ppo: dict[str, Any]) -> None:
     """From what is recorded of a second step, when the KL is no longer 0: scores, log-probabilities and β alone."""
     trainer = make_trainer(ppo={**ppo, "kl_coef": 0.3}, engine={"record_samples": 8})
     trainer.step()
     records = trainer.step().rollouts
     assert [record.prompt for record in records] == [records[0].prompt] * GROUP + [records[GROUP].prompt] * GROUP
+    all_earned = [one.score - 0.3 * float((one.tokens.arrays["logprobs"] - one.tokens.arrays["ref_logprobs"]).sum()) for one in records]
     for first in (0, GROUP):
         group = records[first : first + GROUP]
         kl = [sum(float(x) for x in one.tokens.arrays["logprobs"] - one.tokens.arrays["ref_logprobs"]) for one in group]
         assert any(abs(x) > 1e-3 for x in kl)
         for index, record in enumerate(group):
-            if ppo is RLOO:
-                earned = [one.score - 0.3 * x for one, x in zip(group, kl, strict=True)]
-                expected = earned[index] - fmean(earned[:index] + earned[index + 1 :])
-            else:
-                scores = [one.score for one in group]
-                expected = (scores[index] - fmean(scores)) / (stdev(scores) + 1e-4)
+            earned, scores = [one.score - 0.3 * x for one, x in zip(group, kl, strict=True)], [one.score for one in group]
+            expected = {
+                "rloo": earned[index] - fmean(earned[:index] + earned[index + 1 :]),
+                "grpo": (scores[index] - fmean(scores)) / (stdev(scores) + 1e-4),
+                "dr_grpo": scores[index] - fmean(scores),
+                "reinforce": earned[index] - fmean(all_earned),
+            }[ppo["advantage"]]
             for name in ("advantages", "whitened_advantages"):
                 assert record.tokens.arrays[name].tolist() == pytest.approx([expected] * record.length, abs=1e-5)
 

@@ -95,9 +95,10 @@ def test_its_log_is_the_run(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_two_processes_compare_all_responses_to_a_prompt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kinds", [{}, {"loss_average": "responses", "ratio_level": "sequence"}], ids=["GRPO", "GSPO"])
+def test_two_processes_compare_all_responses_to_a_prompt(tmp_path: Path, kinds: dict[str, str]) -> None:
     """Each process has half of the eight responses to the only prompt of a step."""
-    ppo = {"responses_per_prompt": 8, "steps": 2, "mini_batch_size": 4}
+    ppo = {"responses_per_prompt": 8, "steps": 2, "mini_batch_size": 4, **kinds}
     assert main(["train", "--config", str(settings_of(tmp_path, "one", ppo=ppo)), "--run-dir", str(tmp_path / "one")]) == DONE
     run("train", "--config", settings_of(tmp_path, "two", ppo=ppo, engine=TWO), "--run-dir", tmp_path / "two")
     check_metrics(tmp_path / "two", tmp_path / "one", steps=2)

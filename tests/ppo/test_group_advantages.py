@@ -65,7 +65,7 @@ def test_rloo_is_unbiased_and_the_mean_of_all_is_not(noise: Draw) -> None:
 @pytest.mark.parametrize("function", [rloo_advantages, grpo_advantages])
 def test_what_is_no_group_is_refused(function: Callable[..., torch.Tensor], mask: torch.Tensor) -> None:
     given = torch.zeros(4, 6) if function is rloo_advantages else torch.zeros(4)
-    with pytest.raises(ValueError, match="at least 2 responses per prompt, got 1"):
+    with pytest.raises(ValueError, match="at least 2 responses per prompt or batch, got 1"):
         function(given, mask, 1)
     with pytest.raises(ValueError, match="4 responses are no whole groups of 3"):
         function(given, mask, 3)

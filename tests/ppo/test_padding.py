@@ -18,7 +18,8 @@ def objective(
     new: torch.Tensor, new_values: torch.Tensor, entropy: torch.Tensor,
 ) -> list[torch.Tensor]:  # fmt: skip
     """The objective with every term, and its statistics."""
-    settings = ppo.ObjectiveSettings(0.2, 0.3, 1.5, 0.2, vf_coef=0.5, entropy_coef=0.1, kl_coef=0.3, kl_in_loss="k3")
+    terms = {"vf_coef": 0.5, "entropy_coef": 0.1, "kl_coef": 0.3, "kl_in_loss": "k3"}
+    settings = ppo.ObjectiveSettings(0.2, 0.3, 1.5, 0.2, **terms, loss_average="responses")
     batch = ppo.Minibatch(mask, old, reference, values, advantages, returns)
     loss, sums = ppo.ppo_objective(batch, ppo.NewPass(new, new_values, entropy), settings)
     return [loss, *sums]
@@ -37,6 +38,9 @@ CALLS: dict[str, Callable] = {
     "scale_to_unit_variance": lambda mask, x: ppo.scale_to_unit_variance(x, mask),
     "policy_loss": lambda mask, new, old, advantages: ppo.policy_loss(new, old, advantages, mask, 0.2),
     "policy_loss, every option": lambda mask, new, old, advantages: ppo.policy_loss(new, old, advantages, mask, 0.2, 0.3, 1.5),
+    "policy_loss, of the sequence": lambda mask, new, old, advantages: ppo.policy_loss(
+        new, old, advantages, mask, 0.2, ratio_level="sequence", weights=ppo.token_weights(mask, "responses")
+    ),
     "value_loss": lambda mask, new, old, returns: ppo.value_loss(new, old, returns, mask, 0.2),
     "value_loss, no clip": lambda mask, new, old, returns: ppo.value_loss(new, old, returns, mask, None),
     "kl_loss, k2": lambda mask, new, reference: ppo.kl_loss(new, reference, mask, "k2"),
@@ -47,6 +51,8 @@ CALLS: dict[str, Callable] = {
     "shape_rewards, unit variance": lambda mask, kl: ppo.shape_rewards(kl, torch.arange(4.0), mask, 0.3, unit_variance=True),
     "ppo_objective": objective,
     "rloo_advantages": lambda mask, rewards: ppo.rloo_advantages(rewards, mask, 2),
+    "reinforce_advantages": lambda mask, rewards: ppo.reinforce_advantages(rewards, mask),
+    "dr_grpo_advantages": lambda mask, x: ppo.dr_grpo_advantages(ppo.masked_select(x, mask).sum(dim=1), mask, 2),
     "grpo_advantages": lambda mask, x: ppo.grpo_advantages(ppo.masked_select(x, mask).sum(dim=1), mask, 2),
 }
 POISONS = [torch.nan, torch.inf, 3e38]
@@ -54,7 +60,8 @@ POISONS = [torch.nan, torch.inf, 3e38]
 
 def test_no_function_with_a_mask_is_missing():
     with_mask = {name for name in ppo.__all__ if inspect.isfunction(f := getattr(ppo, name)) and "mask" in inspect.signature(f).parameters}
-    assert with_mask | {"ppo_objective"} == {name.split(",")[0] for name in CALLS}  # whose mask is in its minibatch
+    of_the_mask_alone = {"token_weights", "loss_divisor"}
+    assert (with_mask | {"ppo_objective"}) - of_the_mask_alone == {name.split(",")[0] for name in CALLS}  # whose mask is in its minibatch
 
 
 def outputs_and_gradients(call: Callable, mask: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -47,7 +47,12 @@ def test_bounds_units_and_choices_are_the_configurations_own() -> None:
     assert FIELDS["ppo.kl_controller"]["choices"] == ["fixed", "adaptive"]
     assert FIELDS["lora.enabled"]["kind"] == "toggle"
     assert FIELDS["model.policy"]["suggestions"] == ["bundled/world-policy", "bundled/sums-policy"] and FIELDS["model.policy"]["wide"]
-    assert FIELDS["data.prompts"]["suggestions"] == ["bundled/world-prompts", "bundled/sums-prompts"]
+    assert FIELDS["data.prompts"]["suggestions"] == [
+        "bundled/world-prompts",
+        "bundled/sums-prompts",
+        "bundled/unsafe-prompts",
+        "bundled/harmless-prompts",
+    ]
     assert "suggestions" not in FIELDS["data.column"]
 
 

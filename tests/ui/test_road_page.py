@@ -93,7 +93,7 @@ def test_a_page_without_a_road_shows_the_recorded_one(tmp_path: Path, recordings
     counts = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains)
     assert (answers["better"], answers["worse"], answers["of"], answers["decides"]) == (*counts, "gold")
     ends = [row.policy for row in records if row.draw == 0 and "Cinema at its" in row.response]
-    assert f"{ends.count(end)} of 64 answers say “Cinema at its” at the end, {ends.count(start)} at the start." == answers["phrase"]
+    assert f"{ends.count(end)} of 64 say “Cinema at its” at the end, {ends.count(start)} at the start." == answers["phrase"]
     assert page.road_go({"road": example["id"]}, OPERATOR) == page.road_stop({"road": example["id"]}, OPERATOR) == {"problem": pages.GONE}
     new_road(tmp_path)
     assert news(page)["example"] is None

@@ -12,6 +12,7 @@ from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.records import Evidence, Finding, Level
 from rlhf_studio.config import Stage
+from rlhf_studio.language import _
 
 SUPERVISED: tuple[Stage, ...] = ("sft", "reward_model", "dpo")
 TRAINING: tuple[Stage, ...] = ("ppo", *SUPERVISED)
@@ -115,12 +116,12 @@ def finding(run: RecordedRun, registered: Check, course: Course) -> Finding | No
     return Finding(
         check=registered.name,
         level=LEVELS[gravest - 1],
-        title=course.title or registered.title,
+        title=_(course.title or registered.title),
         since=int(run.steps[since]),
-        threshold=registered.rule,
+        threshold=_(registered.rule),
         evidence=course.evidence(since, last_gravest),
-        cause=course.cause or registered.cause,
-        advice=course.advice or registered.advice,
+        cause=_(course.cause or registered.cause),
+        advice=_(course.advice or registered.advice),
         changes=course.changes if run.settings_known else {},
         fork_step=fork_step,
         until=None if last == len(course.levels) - 1 else int(run.steps[last]),
@@ -141,7 +142,7 @@ def metric_evidence(run: RecordedRun, metric: str, words: str, digits: int = 3) 
 def figure(value: float, digits: int = 3) -> str:
     """A number for people: without an exponent if possible, and never a negative zero."""
     if not np.isfinite(value):
-        return "not a finite number"
+        return _("not a finite number")
     size = abs(value)
     if size == 0:
         return "0"
@@ -164,5 +165,6 @@ def worst_token(run: RunData, step: int, quantity: str, words: str) -> list[Evid
     if tokens is None or values is None or not len(values):
         return []
     token = int(np.argmax(np.abs(values)))
-    text = f"{words.format(figure(float(values[token])))} at the token {tokens.response_pieces[token]!r}"
+    value = words.format(figure(float(values[token])))
+    text = _("{value} at the token {token!r}").format(value=value, token=tokens.response_pieces[token])
     return [Evidence(text, step=step, sample=sample, token=token)]

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config.fitting import warm_up
 from rlhf_studio.config.usual import usual_rate
+from rlhf_studio.language import _
 
 OFTEN_SKIPPED = 0.25  # of the steps; single minibatches are skipped in healthy runs too
 FAR_BELOW = 0.3  # of the rate that fits: a third of it needs three times the steps
@@ -44,7 +45,8 @@ class Hindrance:
 
     def __str__(self) -> str:
         values = " and ".join(f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in self.changes.items())
-        return f"What holds it back: {self.why}{f'; {values} is better' if values else ''}."
+        said = _("What holds it back: {why}; {values} is better.") if values else _("What holds it back: {why}.")
+        return said.format(why=self.why, values=values)
 
 
 def held_back(run: RunData, series: ScoreSeries, findings: list[Finding]) -> Hindrance | None:
@@ -65,21 +67,27 @@ def _skipped(run: RunData) -> Iterator[Hindrance]:
     """The ratio threshold left out what was to be learned: the steps are too large for the responses that they learn from."""
     steps = {event.step for event in run.step_events if event.kind == "skip" and "the mean ratio" in event.text.partition(":")[2][:20]}
     if len(steps) > OFTEN_SKIPPED * len(run.steps):
-        why = f"minibatches of {len(steps)} of {len(run.steps)} steps were skipped, because the policy moved too far within a step"
+        why = _("minibatches of {steps} of {steps2} steps were skipped, because the policy moved too far within a step").format(
+            steps=len(steps), steps2=len(run.steps)
+        )
         yield Hindrance(why, calmer(run))
 
 
 def _warming_up(run: RunData) -> Iterator[Hindrance]:
     ppo, step = run.in_force.ppo, int(run.steps[-1])
     if ppo.warmup_steps >= max(step, 2):
-        why = f"the warm-up lasts until step {ppo.warmup_steps}, so that no step had the whole learning rate yet"
+        why = _("the warm-up lasts until step {warmup_steps}, so that no step had the whole learning rate yet").format(
+            warmup_steps=ppo.warmup_steps
+        )
         yield Hindrance(why, {"ppo.warmup_steps": warm_up(run.total_steps or step).value})
 
 
 def _low_rate(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     usual, rate = usual_rate(run.in_force, run.weights), run.in_force.ppo.learning_rate
     if usual and rate < FAR_BELOW * usual.rate:
-        why = f"the learning rate {rate:g} is {usual.rate / rate:.2g} times smaller than {usual.whose}"
+        why = _("the learning rate {rate:g} is {rate2:.2g} times smaller than {whose}").format(
+            rate=rate, rate2=usual.rate / rate, whose=usual.whose
+        )
         yield Hindrance(why, {"ppo.learning_rate": usual.rate})
 
 
@@ -94,8 +102,12 @@ def _strong_kl(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     spread = 1.0 if run.config.reward.scaling != "none" else series.spread
     if len(prices) and spread > 0 and prices[-1] > spread:
         price = float(prices[-1])
-        why = f"with a KL coefficient of {price:g} and scores that spread by {figure(spread, 2)}, a rise of {figure(spread**2 / price, 2)} "
-        why += f"is the most that pays, at a KL of {figure(spread**2 / (2 * price**2), 2)} nats"
+        why = _(
+            "with a KL coefficient of {price:g} and scores that spread by {spread}, a rise of {rise} is the most that pays, "
+            "at a KL of {kl} nats"
+        )
+        rise, kl = figure(spread**2 / price, 2), figure(spread**2 / (2 * price**2), 2)
+        why = why.format(price=price, spread=figure(spread, 2), rise=rise, kl=kl)
         yield Hindrance(why, {"ppo.kl_coef": min(USUAL_KL_COEF, float(f"{spread / 10:.1g}"))})
 
 
@@ -110,5 +122,7 @@ def _small_batch(run: RunData, series: ScoreSeries) -> Iterator[Hindrance]:
     while size < needed:
         size *= 2
     if size >= 2 * ppo.batch_size and size <= LARGEST_BATCH:
-        why = f"{ppo.batch_size} responses a step are few beside the noise: {steps} steps of them hide a rise of {MATTERS:g} spreads"
+        why = _("{batch_size} responses a step are few beside the noise: {steps} steps of them hide a rise of {MATTERS:g} spreads").format(
+            batch_size=ppo.batch_size, steps=steps, MATTERS=MATTERS
+        )
         yield Hindrance(why, {"ppo.batch_size": size})

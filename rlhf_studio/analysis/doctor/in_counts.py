@@ -23,18 +23,33 @@ from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES, MOST_RESPONSES
 from rlhf_studio.analysis.records import VerdictKind
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import N_, _, ngettext, together
 from rlhf_studio.runs.rows import tenth
 
 CLEAR = 2.5  # standard deviations of the difference of two shares, if there were no difference
 MOST_STEPS = 20  # of the last tenth that are read, evenly spread
-VERBS = {"ends": "end with", "opens": "begin with", "is in": "say"}
+PHRASES = {
+    "ends": N_("{count} of {of} end with “{text}”"),
+    "opens": N_("{count} of {of} begin with “{text}”"),
+    "is in": N_("{count} of {of} say “{text}”"),
+}
+
+REVIEWS = N_("{count} of {of} reviews is unfriendly or broken"), N_("{count} of {of} reviews are unfriendly or broken")
+BY_GOLD = (
+    N_("{count} of {of} answers has a gold score below the mean of step 1"),
+    N_("{count} of {of} answers have a gold score below the mean of step 1"),
+)
+BY_SCORE = (
+    N_("{count} of {of} answers has a score below the mean of step 1"),
+    N_("{count} of {of} answers have a score below the mean of step 1"),
+)
 
 
 @dataclass(frozen=True)
 class Poor:
     """How many answers a judge finds poor: ``was`` of the first step's ``of``, and ``now`` of the ``now_of`` of the last tenth.
 
-    ``one`` and ``many`` say it of one answer and of several.
+    ``one`` and ``many`` say it of one answer and of several, with ``{count}`` and ``{of}``; :func:`_` translates them.
     """
 
     was: int
@@ -53,8 +68,9 @@ class Poor:
         return int(np.sign(difference)) if abs(difference) > CLEAR * error else 0
 
     def __str__(self) -> str:
-        now = of_so_many(self.now, self.now_of, self.of)
-        return f"{now} of {self.of} {self.one if now == 1 else self.many} now, {self.was} at the start"
+        count = of_so_many(self.now, self.now_of, self.of)
+        now = ngettext(self.one, self.many, count).format(count=count, of=self.of)
+        return _("{now} now, {before} at the start").format(now=now, before=self.was)
 
 
 def of_so_many(count: int, total: int, of: int) -> int:
@@ -75,17 +91,19 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     phrase = _phrase(run, poor.of)
     if kind in ("improved", "improving"):
         if poor.change < 0:
-            return f"{'It worked' if gold else 'The score rose'}: {poor}.{f' But {phrase}.' if phrase else ''}"
-        return f"The score rose, but the answers are no better by the gold score: {poor}." if gold else ""
+            said = (_("It worked: {poor}.") if gold else _("The score rose: {poor}.")).format(poor=poor)
+            return together(said, _("But {phrase}.").format(phrase=phrase) if phrase else "")
+        return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
-        return f"The judge was fooled: its score rose, but {poor}.{f' {phrase}.' if phrase else ''}"
+        fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
+        return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")
     if kind == "nothing learned" and poor.change == 0:
-        return f"Nothing was learned: {poor}, which may be chance."
+        return _("Nothing was learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and poor.change == 0:
-        return f"Cannot tell yet: {poor}, which may be chance."
+        return _("Cannot tell yet: {poor}, which may be chance.").format(poor=poor)
     if kind == "rising" and poor.change < 0:
-        return f"It seems to work, but is not certain yet: {poor}."
-    return f"The model collapsed: {poor}." if kind == "collapsed" and poor.change > 0 else ""
+        return _("It seems to work, but is not certain yet: {poor}.").format(poor=poor)
+    return _("The model collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and poor.change > 0 else ""
 
 
 def _poor(run: RunData, steps: list[int], gold: bool) -> Poor | None:
@@ -98,11 +116,7 @@ def _poor(run: RunData, steps: list[int], gold: bool) -> Poor | None:
         return None
     world = gold and run.settings_known and run.config.reward.gold == "world"
     limit = 0.0 if world else float(before.mean())
-    if world:
-        words = "reviews is unfriendly or broken", "reviews are unfriendly or broken"
-    else:
-        score = "a gold score below the mean of step 1" if gold else "a score below the mean of step 1"
-        words = f"answers has {score}", f"answers have {score}"
+    words = REVIEWS if world else BY_GOLD if gold else BY_SCORE
     now = np.concatenate(after)
     return Poor(int((before < limit).sum()), len(before), int((now < limit).sum()), len(now), *words)
 
@@ -123,4 +137,4 @@ def _phrase(run: RunData, of: int) -> str:
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    return f"{of_so_many(newest.after, newest.after_of, of)} of {of} {VERBS[newest.verb]} “{newest.text}”"
+    return _(PHRASES[newest.verb]).format(count=of_so_many(newest.after, newest.after_of, of), of=of, text=newest.text)

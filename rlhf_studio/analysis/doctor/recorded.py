@@ -10,8 +10,16 @@ import numpy as np
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, last_early_step, unstable
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, Origin, StoredEvent
+
+BROKE_OFF = {
+    "failed": N_("failed after {step}"),
+    "stopped": N_("was stopped after {step}"),
+    "interrupted": N_("was interrupted after {step}"),
+    "finished": N_("was finished after {step}"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,8 @@ class RecordedRun:
         """How and when a run ended that is not over, such as "was stopped after step 30 of 60"; empty for all others."""
         if not self.ended or self.over or not len(self.steps):
             return ""
-        planned = f" of {self.total_steps:,}" if self.total_steps else ""
-        return f"{'failed' if self.state == 'failed' else f'was {self.state}'} after step {int(self.steps[-1]):,}{planned}"
+        at = _("step {step:,} of {total:,}") if self.total_steps else _("step {step:,}")
+        return _(BROKE_OFF[self.state]).format(step=at.format(step=int(self.steps[-1]), total=self.total_steps))
 
     def column(self, name: str) -> np.ndarray:
         """A metric by name, shape (S,); all NaN when the run has none of that name."""

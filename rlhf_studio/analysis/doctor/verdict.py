@@ -16,6 +16,7 @@ from rlhf_studio.analysis.doctor.check import AGAINST_SETTINGS, CHECKS, Course
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding, NotChecked, Verdict, VerdictKind
+from rlhf_studio.language import N_, _
 
 Run = TypeVar("Run", bound=RecordedRun)
 
@@ -70,14 +71,14 @@ class VerdictRules:
     in_counts: Callable[[Checked[Any], VerdictKind], str] = lambda checked, kind: ""
     changes: Callable[[Checked[Any], VerdictKind], dict[str, Any]] = lambda checked, kind: {}
     when_over: Mapping[VerdictKind, VerdictKind] = field(default_factory=dict)
-    without_steps: tuple[str, str] = ("Too early to say: no step is recorded yet.", "A verdict needs recorded steps.")
+    without_steps: tuple[str, str] = (N_("Too early to say: no step is recorded yet."), N_("A verdict needs recorded steps."))
 
 
 def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
     """The verdict on a run by the rules of its stage."""
     run = checked.run
     if not len(run.steps):
-        return Verdict("too early", *rules.without_steps, failure(run))
+        return Verdict("too early", *map(_, rules.without_steps), failure(run))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         kinds = rules.at_each_step(checked)
         differing = np.flatnonzero(kinds != kinds[-1])
@@ -95,8 +96,8 @@ def _not_checked(checked: Checked[Any]) -> list[NotChecked]:
         return []
     own = [name for name, registered in CHECKS.items() if run.config.stage in registered.stages]
     missing = [name for name in own if name not in checked.courses and name not in AGAINST_SETTINGS]
-    by_cause = {"Numbers not recorded": missing, "Settings not all known": [name for name in own if name in AGAINST_SETTINGS]}
-    return [NotChecked(cause, [lowered(CHECKS[name].title) for name in names]) for cause, names in by_cause.items() if names]
+    by_cause = {_("Numbers not recorded"): missing, _("Settings not all known"): [name for name in own if name in AGAINST_SETTINGS]}
+    return [NotChecked(cause, [lowered(_(CHECKS[name].title)) for name in names]) for cause, names in by_cause.items() if names]
 
 
 def lowered(title: str) -> str:
@@ -109,10 +110,13 @@ def failure(run: RecordedRun) -> list[str]:
     if run.state != "failed":
         return []
     cause = re.split(r"(?<=[.;:])\s", run.cause)[0].rstrip(".;:")
-    return [f"The run failed: {cause}."]
+    return [_("The run failed: {cause}.").format(cause=cause)]
 
 
 def risky_settings(findings: Sequence[Finding]) -> list[str]:
     """Notes about settings that may have spoilt a run, with their steps where they were changed later."""
     risky = [finding for finding in findings if finding.check.startswith(OF_SETTINGS) and finding.level != "note"]
-    return [f"{finding.title}." if finding.until is None else f"{finding.title} ({finding.when})." for finding in risky]
+    return [
+        (_("{title}.") if finding.until is None else _("{title} ({when}).")).format(title=finding.title, when=finding.when)
+        for finding in risky
+    ]

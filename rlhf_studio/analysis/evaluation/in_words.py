@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.analysis.evaluation.report import Report
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import percent
 
-_BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
+_BY = {GOLD: N_("by the gold score"), JUDGE: N_("by the judge")}
 
 
 def in_words(report: Report) -> str:
@@ -21,6 +22,6 @@ def in_words(report: Report) -> str:
     rate = last.win_rates[report.decides].rate if report.decides in last.win_rates else None
     if rate is None or rate.value is None:
         return ""
-    sure = "" if rate.low is None or rate.high is None else f" ({percent(rate.low)} to {percent(rate.high)})"
-    by = _BY.get(report.decides, "by the score")
-    return f"The last policy wins {percent(rate.value)} of comparisons with the first{sure}, {by}."
+    sure = "" if rate.low is None or rate.high is None else _(" ({low} to {high})").format(low=percent(rate.low), high=percent(rate.high))
+    by = _(_BY.get(report.decides, N_("by the score")))
+    return _("The last policy wins {value} of comparisons with the first{sure}, {by}.").format(value=percent(rate.value), sure=sure, by=by)

@@ -12,6 +12,7 @@ from rlhf_studio.analysis.evaluation.compare import Agreement, WinRate, agreemen
 from rlhf_studio.analysis.evaluation.frontier import Frontier, frontier
 from rlhf_studio.analysis.evaluation.intervals import NOTHING, Interval, exponential, mean, ratio
 from rlhf_studio.analysis.evaluation.texts import distinct, repetition
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 
 TEXT_LOGPROB, TEXT_TOKENS = "evaluation/text_logprob/", "evaluation/text_tokens/"
@@ -88,7 +89,9 @@ def report_of(reader: RunReader, first: str = "") -> Report:
 def report(policies: Mapping[str, PolicyAnswers], text: Mapping[str, float], first: str = "") -> Report:
     """As :func:`report_of`, of given answers. ``text``: sums over all steps of the metrics about the held-out text."""
     if first and first not in policies:
-        raise ValueError(f"the run has no answers of {first!r}; it has: {', '.join(policies) or 'none'}")
+        raise ValueError(
+            _("the run has no answers of {first!r}; it has: {policies}").format(first=first, policies=", ".join(policies) or "none")
+        )
     measures = known_measures(policies)
     baseline = first or next(iter(policies), "")
     decides = next((name for name in (GOLD, JUDGE, SCORE) if name in measures), SCORE)

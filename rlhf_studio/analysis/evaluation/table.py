@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE, PART, SCORE
 from rlhf_studio.analysis.evaluation.intervals import NOTHING, Interval
 from rlhf_studio.analysis.evaluation.report import PolicyReport, Report
+from rlhf_studio.language import _
 
 Cell = Interval | float | None
 
@@ -43,7 +44,7 @@ class ReportTable:
 
 def title_of(measure: str) -> str:
     """What people call a measure."""
-    return TITLES.get(measure, measure.removeprefix(PART))
+    return _(TITLES[measure]) if measure in TITLES else measure.removeprefix(PART)
 
 
 def table_of(report: Report) -> ReportTable:
@@ -61,22 +62,22 @@ _Made = list[tuple[Column, Callable[[PolicyReport], Cell]]]
 
 def _measures(report: Report) -> _Made:
     meanings = {
-        SCORE: "Mean weighted sum of the reward's components.",
-        GOLD: "Mean gold reward, which no policy ever sees.",
-        JUDGE: "Mean score of a reward model that was not used in training.",
+        SCORE: _("Mean weighted sum of the reward's components."),
+        GOLD: _("Mean gold reward, which no policy ever sees."),
+        JUDGE: _("Mean score of a reward model that was not used in training."),
     }
     made: _Made = [
         (
-            Column(measure, title_of(measure), meanings.get(measure, "Mean of this component of the score, times its weight.")),
+            Column(measure, title_of(measure), meanings.get(measure, _("Mean of this component of the score, times its weight."))),
             lambda policy, measure=measure: policy.measures[measure],  # type: ignore[misc]
         )
         for measure in report.measures
     ]
-    apart = "How far an ensemble's models lie apart over an answer (standard deviation): large on texts unlike those they learned from."
-    made.append((Column("disagreement", "Disagreement", apart), lambda policy: policy.disagreement))
-    made.append((Column("kl", "KL", "Mean KL of an answer from the reference, in nats."), lambda policy: policy.kl))
-    made.append((Column("length", "Length", "Mean tokens of an answer.", digits=1), lambda policy: policy.length))
-    made.append((Column("ended", "Ended", "Share of the answers that ended by themselves.", True, 0), lambda policy: policy.stopped))
+    apart = _("How far an ensemble's models lie apart over an answer (standard deviation): large on texts unlike those they learned from.")
+    made.append((Column("disagreement", _("Disagreement"), apart), lambda policy: policy.disagreement))
+    made.append((Column("kl", "KL", _("Mean KL of an answer from the reference, in nats.")), lambda policy: policy.kl))
+    made.append((Column("length", _("Length"), _("Mean tokens of an answer."), digits=1), lambda policy: policy.length))
+    made.append((Column("ended", _("Ended"), _("Share of the answers that ended by themselves."), True, 0), lambda policy: policy.stopped))
     return made
 
 
@@ -85,24 +86,29 @@ def _texts() -> _Made:
         (
             Column(
                 "perplexity",
-                "Perplexity",
-                "Of all tokens of the answers, under the reference: low is text that it would write too.",
+                _("Perplexity"),
+                _("Of all tokens of the answers, under the reference: low is text that it would write too."),
             ),
             lambda policy: policy.perplexity,
         ),
         (
-            Column("text_perplexity", "Text perplexity", "Of the held-out text under the policy: higher than before is forgetting."),
+            Column("text_perplexity", _("Text perplexity"), _("Of the held-out text under the policy: higher than before is forgetting.")),
             lambda policy: policy.text_perplexity,
         ),
     ]
     made += [
         (
-            Column(f"distinct_{n}", f"Distinct-{n}", f"Different {what}, as a share of all: low is always the same.", digits=3),
+            Column(
+                f"distinct_{n}",
+                f"Distinct-{n}",
+                _("Different {what}, as a share of all: low is always the same.").format(what=what),
+                digits=3,
+            ),
             lambda policy, n=n: policy.distinct[n - 1],  # type: ignore[misc]
         )
-        for n, what in ((1, "words"), (2, "sequences of 2 words"), (3, "sequences of 3 words"))
+        for n, what in ((1, _("words")), (2, _("sequences of 2 words")), (3, _("sequences of 3 words")))
     ]
-    repeated = "Share of the phrases of four words that stood in the same answer before."
+    repeated = _("Share of the phrases of four words that stood in the same answer before.")
     made.append((Column("repetition", "Repetition", repeated, True, 1), lambda policy: policy.repetition))
     return made
 
@@ -111,17 +117,19 @@ def _against(report: Report) -> _Made:
     made: _Made = []
     for measure in dict.fromkeys([report.decides, *report.measures]):
         title = title_of(measure)
-        win = f"How often its answer is better than that of {report.first} by {title.lower()}; a tie counts half."
+        win = _("How often its answer is better than that of {first} by {by}; a tie counts half.").format(
+            first=report.first, by=title.lower()
+        )
         made.append(
             (
-                Column(f"win_rate/{measure}", f"Win rate ({title.lower()})", win, True, 0),
+                Column(f"win_rate/{measure}", _("Win rate ({by})").format(by=title.lower()), win, True, 0),
                 lambda policy, measure=measure: policy.win_rates[measure].rate if policy.win_rates else NOTHING,  # type: ignore[misc]
             )
         )
-        gain = f"{title} less that of {report.first}, paired by prompt."
+        gain = _("{title} less that of {first}, paired by prompt.").format(title=title, first=report.first)
         made.append(
             (
-                Column(f"difference/{measure}", f"{title} gained", gain),
+                Column(f"difference/{measure}", _("{title} gained").format(title=title), gain),
                 lambda policy, measure=measure: policy.differences.get(measure, NOTHING),  # type: ignore[misc]
             )
         )
@@ -129,11 +137,16 @@ def _against(report: Report) -> _Made:
         if measure == GOLD or GOLD not in report.measures:
             continue
         title = title_of(measure)
-        for key, where in (("own", "of its own answers"), ("first", f"of its answers and those of {report.first}")):
-            meaning = f"How often {title.lower()} orders two {where} to one prompt as gold does."
+        for key, where in (
+            ("own", _("of its own answers")),
+            ("first", _("of its answers and those of {first}").format(first=report.first)),
+        ):
+            meaning = _("How often {measure} orders two {where} to one prompt as gold does.").format(measure=title.lower(), where=where)
             made.append(
                 (
-                    Column(f"agreement/{key}/{measure}", f"{title} agrees with gold ({key})", meaning, True, 0),
+                    Column(
+                        f"agreement/{key}/{measure}", _("{title} agrees with gold ({key})").format(title=title, key=key), meaning, True, 0
+                    ),
                     lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], AGREEMENTS[key]),  # type: ignore[misc]
                 )
             )

@@ -7,15 +7,16 @@ import numpy as np
 from rlhf_studio.analysis.learned.chance import LEVEL, p_values
 from rlhf_studio.analysis.learned.responses import Corpus, responses_of
 from rlhf_studio.analysis.records import Trait
+from rlhf_studio.language import N_, _
 
 SPAN = 3
 """Tokens of the n-grams that repetition and overlap count."""
 TRAITS = (
-    ("length", "Response length", "tokens"),
-    ("stopped", "Ended by themselves", "share"),
-    ("repetition", "Repetition within a response", "share"),
-    ("overlap", "In common with other responses of the step", "share"),
-    ("duplicates", "The same as another response of the step", "share"),
+    ("length", N_("Response length"), "tokens"),
+    ("stopped", N_("Ended by themselves"), "share"),
+    ("repetition", N_("Repetition within a response"), "share"),
+    ("overlap", N_("In common with other responses of the step"), "share"),
+    ("duplicates", N_("The same as another response of the step"), "share"),
 )
 """Name, title and unit of each, in the order of the rows of :func:`by_step`.
 
@@ -41,7 +42,7 @@ def changed_traits(corpus: Corpus, side: int, counted: str = "tokens") -> list[T
     for index, (name, title, unit) in enumerate(TRAITS):
         before, after = (_mean(values[index, part]) for part in (slice(None, side), slice(-side, None)))
         if known[index] and before is not None and after is not None:
-            traits.append(Trait(name, title, counted if name == "length" else unit, before, after, changed=bool(sure[index])))
+            traits.append(Trait(name, _(title), counted if name == "length" else unit, before, after, changed=bool(sure[index])))
     return traits
 
 
@@ -50,7 +51,7 @@ def _sure(values: np.ndarray, side: int) -> np.ndarray:
     tokens = values[0] - np.nan_to_num(values[1])  # without the stop token
     per_token = values / np.where(tokens > 0, tokens, np.nan)
     sure: np.ndarray = p_values(values) <= LEVEL
-    grow = np.isin([name for name, _, _ in TRAITS], GROW_WITH_LENGTH)
+    grow = np.isin([name for name, *rest in TRAITS], GROW_WITH_LENGTH)
     both = (p_values(per_token) <= LEVEL) & (_direction(values, side) == _direction(per_token, side))
     sure &= both | ~grow
     return sure

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import score_text
 
 MOST_MOMENTS, MOST_CHECKPOINTS = 8, 40
@@ -26,6 +27,16 @@ USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objecti
 CLIPPING = ("clip-fraction-high", "steps-too-large")
 ORDER = ("gold_turns", "kl", "alarm", "takes_over", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
+TAKEN_OVER = {
+    "ends": N_("“{text}” now ends {counts}."),
+    "opens": N_("“{text}” now opens {counts}."),
+    "is in": N_("“{text}” is now in {counts}."),
+}
+SPREADS = {
+    "ends": N_("“{text}” spreads: it ends {counts}."),
+    "opens": N_("“{text}” spreads: it opens {counts}."),
+    "is in": N_("“{text}” spreads: it is in {counts}."),
+}
 
 Moment = dict[str, Any]
 """``step``, ``kind``, ``sentence``."""
@@ -46,9 +57,13 @@ def marks_of(run: RunData) -> list[Moment]:
     """Small marks: the first and the last step, and the newest checkpoints."""
     first, last = int(run.steps[0]), int(run.steps[-1])
     checkpoints = [step for step in run.checkpoints if first <= step <= last][-MOST_CHECKPOINTS:]
-    marks = [_moment(step, "checkpoint", f"A checkpoint was kept after step {step:,}.") for step in checkpoints]
+    marks = [_moment(step, "checkpoint", _("A checkpoint was kept after step {step:,}.").format(step=step)) for step in checkpoints]
     return sorted(
-        [_moment(first, "first", f"The first recorded step is {first:,}."), *marks, _moment(last, "last", f"The newest step is {last:,}.")],
+        [
+            _moment(first, "first", _("The first recorded step is {first:,}.").format(first=first)),
+            *marks,
+            _moment(last, "last", _("The newest step is {last:,}.").format(last=last)),
+        ],
         key=lambda mark: mark["step"],
     )
 
@@ -65,10 +80,18 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         at, fall = int(np.searchsorted(run.steps, finding.since)), judges.fall(gold)
         now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
         then = now[best] if np.isfinite(now[best]) else score.start
-        change = f"gold {score_text(fall.best[at])} → {score_text(fall.now[at])} since step {int(run.steps[best]):,}"
+        change = _("gold {best} → {now} since step {steps:,}").format(
+            best=score_text(fall.best[at]), now=score_text(fall.now[at]), steps=int(run.steps[best])
+        )
         scores = score_text(then), score_text(now[at])
-        what = "the score rises and gold falls" if now[at] > then and scores[0] != scores[1] else "gold falls, the score does not rise"
-        yield _moment(finding.since, "gold_turns", f"Gold turns: {what} ({change}, score {' → '.join(scores)}).")
+        what = (
+            _("the score rises and gold falls") if now[at] > then and scores[0] != scores[1] else _("gold falls, the score does not rise")
+        )
+        yield _moment(
+            finding.since,
+            "gold_turns",
+            _("Gold turns: {what} ({change}, score {scores}).").format(what=what, change=change, scores=" → ".join(scores)),
+        )
 
 
 def _phrases(run: RunData) -> Iterator[Moment]:
@@ -84,11 +107,10 @@ def _phrases(run: RunData) -> Iterator[Moment]:
         if kind == "phrase" and any(len(other.words) > len(phrase.words) for other, _ in alike):  # less: "a" after "a masterpiece"
             continue
         seen.append((phrase, kind))
-        before = f", {phrase.before} of {phrase.before_of} at the start" if phrase.before_of else ""
-        counts = f"{phrase.after} of {phrase.after_of} answers{before}"
-        now = "is now in" if phrase.verb == "is in" else f"now {phrase.verb}"
-        spreads = f"“{phrase.text}” spreads: it {phrase.verb} {counts}."
-        yield _moment(step, kind, f"“{phrase.text}” {now} {counts}." if phrase.takes_over else spreads)
+        counts = _("{after} of {of} answers, {before} of {before_of} at the start") if phrase.before_of else _("{after} of {of} answers")
+        counts = counts.format(after=phrase.after, of=phrase.after_of, before=phrase.before, before_of=phrase.before_of)
+        words = TAKEN_OVER if phrase.takes_over else SPREADS
+        yield _moment(step, kind, _(words[phrase.verb]).format(text=phrase.text, counts=counts))
 
 
 def _overlap(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
@@ -103,8 +125,12 @@ def _kl(run: RunData) -> Iterator[Moment]:
     passed = streak(kl > limit, KL_STEPS)
     if passed.any():
         at = int(np.argmax(passed))
-        what = f"its target of {limit[at]:g} nats" if adaptive else f"{limit[at]:g} nats, where the usual range ends"
-        yield _moment(run.steps[at], "kl", f"KL passes {what}: {figure(kl[at])} nats for each answer.")
+        what = (
+            _("its target of {limit:g} nats").format(limit=limit[at])
+            if adaptive
+            else _("{limit:g} nats, where the usual range ends").format(limit=limit[at])
+        )
+        yield _moment(run.steps[at], "kl", _("KL passes {what}: {kl} nats for each answer.").format(what=what, kl=figure(kl[at])))
 
 
 def _score(run: RunData) -> Iterator[Moment]:
@@ -113,7 +139,7 @@ def _score(run: RunData) -> Iterator[Moment]:
     if risen.any():
         at = int(np.argmax(risen))
         change = f"{score_text(score.start)} → {score_text(score.start + judges.rise(score)[0][at])}"
-        yield _moment(run.steps[at], "score", f"The score has risen by more than chance: {change}.")
+        yield _moment(run.steps[at], "score", _("The score has risen by more than chance: {change}.").format(change=change))
 
 
 def _other_findings(findings: Sequence[Finding], told: tuple[str, ...]) -> Iterator[Moment]:
@@ -128,14 +154,14 @@ def _other_findings(findings: Sequence[Finding], told: tuple[str, ...]) -> Itera
 
 def _sentence(finding: Finding) -> str:
     since = next((evidence.text for evidence in finding.evidence if evidence.step == finding.since), "")
-    return f"{finding.title}: {since}." if since else f"{finding.title}."
+    return _("{title}: {since}.").format(title=finding.title, since=since) if since else _("{title}.").format(title=finding.title)
 
 
 def _settings(run: RunData) -> Iterator[Moment]:
     changes = [change for change in run.changes if run.steps[0] < change.step <= run.steps[-1] and change.setting in LIVE_SETTINGS]
     for step, group in groupby(sorted(changes, key=lambda change: change.step), key=lambda change: change.step):
         parts = [f"{LIVE_SETTINGS[change.setting]} {_value(change.old)} → {_value(change.new)}" for change in group]
-        yield _moment(step, "settings", f"Settings changed: {', '.join(parts)}.")
+        yield _moment(step, "settings", _("Settings changed: {parts}.").format(parts=", ".join(parts)))
 
 
 def _value(value: Any) -> str:

@@ -19,6 +19,7 @@ from rlhf_studio.analysis.trial.figures import TrialFigures
 from rlhf_studio.config import RunConfig, StageConfig, fitting
 from rlhf_studio.config.stability import bolder, gentler
 from rlhf_studio.config.usual import other_rate
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import duration, format_bytes, percent
 
 MOST_CUT = 0.5  # share of the answers
@@ -29,8 +30,8 @@ OF_SCHEDULE = {"constant": 1.0, "linear": 1 / 3, "cosine": 3 / 8}
 """Mean of the squared rate over a run, as a share of the squared full rate: ∫(1 − x)² and ∫(½ + ½ cos πx)² from 0 to 1."""
 FALLING = {
     "constant": "",
-    "linear": ", and a rate that falls to 0 in a line leaves 1/3 of that",
-    "cosine": ", and a rate that falls to 0 along a cosine leaves 3/8 of that",
+    "linear": N_(", and a rate that falls to 0 in a line leaves 1/3 of that"),
+    "cosine": N_(", and a rate that falls to 0 along a cosine leaves 3/8 of that"),
 }
 """The same in words."""
 
@@ -81,7 +82,7 @@ def night_of(config: StageConfig, seconds: float, until: str) -> Night:
     """The time that a run has: ``seconds`` from now, or its own limit where that is shorter."""
     limit = config.engine.max_minutes
     if limit and 60 * limit < seconds:
-        return Night(60 * limit, f"in the {limit:g} minutes of engine.max_minutes")
+        return Night(60 * limit, _("in the {limit:g} minutes of engine.max_minutes").format(limit=limit))
     return Night(seconds, until)
 
 
@@ -102,7 +103,11 @@ def judge(trial: TrialFigures, config: StageConfig, night: Night, most_tokens: i
         to_come += [_kl(trial, config, steps), _noise(trial, config, steps)]
         seen += [_scores(trial), _answers(trial, config), _movement(trial)]
     elif all(map(isfinite, trial.loss)):
-        seen.append(f"The loss went from {trial.loss[0]:.3g} to {trial.loss[1]:.3g} in {trial.steps} steps.")
+        seen.append(
+            _("The loss went from {loss:.3g} to {loss_2:.3g} in {steps} steps.").format(
+                loss=trial.loss[0], loss_2=trial.loss[1], steps=trial.steps
+            )
+        )
     together = {row.setting: row.new for row in (*corrections, *after)}
     headline = _headline(trial, corrections, fits, night)
     return Judgement(headline, list(filter(None, to_come)), list(filter(None, seen)), corrections, together)
@@ -110,15 +115,15 @@ def judge(trial: TrialFigures, config: StageConfig, night: Night, most_tokens: i
 
 def _headline(trial: TrialFigures, corrections: list[Correction], fits: int, night: Night) -> str:
     if trial.spread <= NO_SPREAD:
-        return f"It cannot learn: all answers of the first step got the same score, {trial.score:.3g}."
+        return _("It cannot learn: all answers of the first step got the same score, {score:.3g}.").format(score=trial.score)
     if not fits:
-        return f"Not one step would be done {night.until}."
+        return _("Not one step would be done {until}.").format(until=night.until)
     if trial.unstable:
-        return f"Not stable: {trial.unstable}."
+        return _("Not stable: {unstable}.").format(unstable=trial.unstable)
     if corrections:
-        what = "one setting" if len(corrections) == 1 else f"{len(corrections)} settings"
-        return f"It runs; {what} would go better."
-    return "It can start as it is."
+        what = _("one setting") if len(corrections) == 1 else _("{count} settings").format(count=len(corrections))
+        return _("It runs; {what} would go better.").format(what=what)
+    return _("It can start as it is.")
 
 
 # --- corrections ----------------------------------------------------------------------------------------------------------------
@@ -130,7 +135,7 @@ def _rate(trial: TrialFigures, config: StageConfig) -> list[Correction]:
         return [_other_rate(trial, config, gentler, trial.unstable)]
     tokens = config.generation.response_length if isinstance(config, RunConfig) else 1
     if trial.moved < HARDLY_MOVE * tokens and trial.spread > NO_SPREAD:
-        why = f"an update moved the policy by {trial.moved:.1g} nats an answer, which is next to nothing"
+        why = _("an update moved the policy by {moved:.1g} nats an answer, which is next to nothing").format(moved=trial.moved)
         return [_other_rate(trial, config, bolder, why)]
     return []
 
@@ -143,7 +148,7 @@ def _other_rate(trial: TrialFigures, config: StageConfig, choose: Callable[[floa
 def _memory(trial: TrialFigures, config: StageConfig) -> list[Correction]:
     if not trial.peak > NEAR_LIMIT * trial.limit:
         return []
-    why = f"{format_bytes(trial.peak)} of {format_bytes(trial.limit)} were held"
+    why = _("{peak} of {limit} were held").format(peak=format_bytes(trial.peak), limit=format_bytes(trial.limit))
     changed = less_memory(config).items()
     return [Correction(name, getattr(getattr(config, name.split(".")[0]), name.split(".")[1]), value, why) for name, value in changed]
 
@@ -157,8 +162,10 @@ def _length(trial: TrialFigures, config: StageConfig, night: Night, most_tokens:
     if new <= old or night.seconds * old / new < min(trial.planned, fitting.ENOUGH_STEPS) * trial.seconds:
         return []
     each = _with_longer(trial, old, new)
-    cost = f"a step would take about {duration(each)}, and {_fitting(each, night):,} fit {night.until}"
-    why = f"{percent(1 - trial.ended)} of the answers were cut at {old} tokens; {cost}"
+    cost = _("a step would take about {each}, and {each_2:,} fit {until}").format(
+        each=duration(each), each_2=_fitting(each, night), until=night.until
+    )
+    why = _("{value} of the answers were cut at {old} tokens; {cost}").format(value=percent(1 - trial.ended), old=old, cost=cost)
     return [Correction("generation.response_length", old, new, why)]
 
 
@@ -170,7 +177,9 @@ def _steps(trial: TrialFigures, config: StageConfig, night: Night) -> list[Corre
     fits = _fitting(trial.seconds, night)
     if not 0 < fits < trial.planned:
         return []
-    why = f"{trial.planned:,} steps of {duration(trial.seconds)} do not fit {night.until}"
+    why = _("{planned:,} steps of {seconds} do not fit {until}").format(
+        planned=trial.planned, seconds=duration(trial.seconds), until=night.until
+    )
     rows = [Correction(config.steps_setting, config.planned_steps, fits, why)]
     warmup, section = fitting.warm_up(fits), getattr(config, config.stage)
     if section.warmup_steps > max(1, warmup.value):
@@ -194,43 +203,55 @@ def _fitting(seconds: float, night: Night) -> int:
 def _time(trial: TrialFigures, fits: int, night: Night) -> str:
     longest = [f"{word} {duration(time)}" for word, time in list(trial.phases.items())[:2]]
     parts = f" ({', '.join(longest)})" if longest else ""
-    text = f"A step took {duration(trial.seconds)}{parts}: {fits:,} steps fit {night.until}"
+    text = _("A step took {seconds}{parts}: {fits:,} steps fit {until}").format(
+        seconds=duration(trial.seconds), parts=parts, fits=fits, until=night.until
+    )
     if 0 < trial.planned <= fits:
-        text += f"; the {trial.planned:,} planned take {duration(trial.planned * trial.seconds)}"
+        text += _("; the {planned:,} planned take {value}").format(planned=trial.planned, value=duration(trial.planned * trial.seconds))
     return f"{text}."
 
 
 def _memory_held(trial: TrialFigures) -> str:
     if not isfinite(trial.peak):
         return ""
-    of = f", of {format_bytes(trial.limit)}" if isfinite(trial.limit) else ""
-    return f"At most {format_bytes(trial.peak)} of memory was held{of}."
+    of = _(", of {bytes}").format(bytes=format_bytes(trial.limit)) if isfinite(trial.limit) else ""
+    return _("At most {peak} of memory was held{of}.").format(peak=format_bytes(trial.peak), of=of)
 
 
 def _scores(trial: TrialFigures) -> str:
     if not isfinite(trial.spread):
-        return "No answer was scored."
+        return _("No answer was scored.")
     if trial.spread <= NO_SPREAD:
-        return "Where all answers earn the same, no answer is better than another: look at the reward with texts of your own."
-    return f"The model's own answers scored {trial.score:.3g} on average, with a spread of {trial.spread:.3g}."
+        return _("Where all answers earn the same, no answer is better than another: look at the reward with texts of your own.")
+    return _("The model's own answers scored {score:.3g} on average, with a spread of {spread:.3g}.").format(
+        score=trial.score, spread=trial.spread
+    )
 
 
 def _answers(trial: TrialFigures, config: RunConfig) -> str:
     if not isfinite(trial.ended):
         return ""
-    text = f"{percent(trial.ended)} of {trial.answers:,} answers ended by themselves"
+    text = _("{ended} of {answers:,} answers ended by themselves").format(ended=percent(trial.ended), answers=trial.answers)
     if _none_ends(trial):
-        return f"{text}: the model may not know how to end one, or {config.generation.response_length} tokens are far too few."
-    return f"{text}; the others were cut at {config.generation.response_length} tokens." if trial.ended < 0.995 else f"{text}."
+        return _("{text}: the model may not know how to end one, or {response_length} tokens are far too few.").format(
+            text=text, response_length=config.generation.response_length
+        )
+    return (
+        _("{text}; the others were cut at {response_length} tokens.").format(text=text, response_length=config.generation.response_length)
+        if trial.ended < 0.995
+        else f"{text}."
+    )
 
 
 def _movement(trial: TrialFigures) -> str:
-    left = {0: "no minibatch was", 1: "1 minibatch was"}.get(trial.left_out, f"{trial.left_out} minibatches were")
+    left = {0: _("no minibatch was"), 1: _("1 minibatch was")}.get(
+        trial.left_out, _("{count} minibatches were").format(count=trial.left_out)
+    )
     if trial.steps < 2:
-        return f"{left.capitalize()} left out."
+        return _("{capitalize} left out.").format(capitalize=left.capitalize())
     kl = "about 0" if abs(trial.kl) < ABOUT_NONE else f"{trial.kl:.3g}"
-    updates = "1 update" if trial.steps == 2 else f"{trial.steps - 1} updates"
-    return f"After {updates} the KL was {kl} nats an answer; {left} left out."
+    updates = "1 update" if trial.steps == 2 else _("{count} updates").format(count=trial.steps - 1)
+    return _("After {updates} the KL was {kl} nats an answer; {left} left out.").format(updates=updates, kl=kl, left=left)
 
 
 def _kl(trial: TrialFigures, config: RunConfig, steps: int) -> str:
@@ -239,16 +260,20 @@ def _kl(trial: TrialFigures, config: RunConfig, steps: int) -> str:
         return ""
     kl, limit = expected_kl(trial, config, steps)
     if config.ppo.kl_controller == "adaptive" and kl >= config.ppo.kl_target:
-        return f"After {steps:,} steps the KL may be about {config.ppo.kl_target:.2g} nats an answer, the target that the controller holds."
+        return _("After {steps:,} steps the KL may be about {kl_target:.2g} nats an answer, the target that the controller holds.").format(
+            steps=steps, kl_target=config.ppo.kl_target
+        )
     if limit < kl:
-        why = f"there its price ({config.ppo.kl_coef:g}) balances the spread of the scores"
+        why = _("there its price ({kl_coef:g}) balances the spread of the scores").format(kl_coef=config.ppo.kl_coef)
     else:
-        what = "an update moved the policy" if isnan(trial.grew) else "it grew with an update"
-        why = f"{what} by {_pace(trial):.2g} nats an answer at the full rate; {steps:,} of these are {_short(_pace(trial) * steps)}"
-        why += FALLING[config.ppo.lr_schedule]
-    text = f"about {_short(min(kl, limit))} nats an answer, a guess: {why}"
-    far = ". That is far from the model that the reward was made for" if min(kl, limit) > FAR_KL else ""
-    return f"After {steps:,} steps the KL may be {text}{far}."
+        what = _("an update moved the policy") if isnan(trial.grew) else _("it grew with an update")
+        why = _("{what} by {trial:.2g} nats an answer at the full rate; {steps:,} of these are {value}").format(
+            what=what, trial=_pace(trial), steps=steps, value=_short(_pace(trial) * steps)
+        )
+        why += _(FALLING[config.ppo.lr_schedule])
+    text = _("about {kl} nats an answer, a guess: {why}").format(kl=_short(min(kl, limit)), why=why)
+    far = _(". That is far from the model that the reward was made for") if min(kl, limit) > FAR_KL else ""
+    return _("After {steps:,} steps the KL may be {text}{far}.").format(steps=steps, text=text, far=far)
 
 
 def expected_kl(trial: TrialFigures, config: RunConfig, steps: int) -> tuple[float, float]:
@@ -273,12 +298,16 @@ def _noise(trial: TrialFigures, config: RunConfig, steps: int) -> str:
         return ""
     shows = (SURE_AT_END + NINE_OF_TEN) * sqrt(12 / (steps * config.ppo.batch_size))
     rise = f"{shows * trial.spread:.2g}"
-    answers = f"In {steps:,} steps of {config.ppo.batch_size} answers"
+    answers = _("In {steps:,} steps of {batch_size} answers").format(steps=steps, batch_size=config.ppo.batch_size)
     if shows <= MATTERS:
-        return f"{answers} even a rise of {rise} points would show, which is small beside the spread."
+        return _("{answers} even a rise of {rise} points would show, which is small beside the spread.").format(answers=answers, rise=rise)
     if shows <= 1:
-        return f"{answers} a rise of {rise} points would show; a smaller one cannot be told from chance."
-    return f"{answers} only a rise of {rise} points would show, more than the spread of the answers: these are too few to tell."
+        return _("{answers} a rise of {rise} points would show; a smaller one cannot be told from chance.").format(
+            answers=answers, rise=rise
+        )
+    return _("{answers} only a rise of {rise} points would show, more than the spread of the answers: these are too few to tell.").format(
+        answers=answers, rise=rise
+    )
 
 
 def _short(value: float) -> str:

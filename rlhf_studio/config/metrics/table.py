@@ -146,7 +146,8 @@ _POLICY = (
         "share of tokens",
         "Clip fraction: the share of tokens whose loss clipping decided. They had moved as far as their advantage may take them, and "
         "taught nothing more.",
-        "0 to 20 %; more means the learning rate or the number of passes is too high.",
+        "0 to 20 %; more means the learning rate or the number of passes is too high. With ppo.ratio_level sequence whole responses are "
+        "clipped, and more than half is usual.",
         usual=(0.0, 0.2),
         colour="clip",
         lines=(ChartLine("clip", percent=True),),
@@ -175,8 +176,8 @@ _POLICY = (
         "loss/policy_avg",
         "Policy loss",
         "",
-        "The clipped objective that the policy descends: the mean over all response tokens of a mini-batch, for every kind of advantage, "
-        "averaged over the update. Long responses count more.",
+        "The clipped objective that the policy descends, averaged over the update: the mean over all response tokens of a mini-batch, "
+        "where long responses count more, unless ppo.loss_average says otherwise.",
         "Small and noisy around a slightly negative value; its level says little.",
         colour="policy",
         lines=(ChartLine("loss"),),

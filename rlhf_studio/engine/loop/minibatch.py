@@ -6,7 +6,6 @@ The update loop knows only :meth:`MinibatchGradients.backward`; the result is th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,9 +20,7 @@ from rlhf_studio.engine.models.policy import Policy, to_padded
 from rlhf_studio.engine.types import MinibatchStats, Rollout, TokenBatch
 from rlhf_studio.ppo.diagnostics import UpdateSums
 from rlhf_studio.ppo.masking import masked_select
-from rlhf_studio.ppo.objective import Minibatch, NewPass, Objective
-
-ObjectiveFunction = Callable[[Minibatch, NewPass], Objective]
+from rlhf_studio.ppo.objective import NewPass, ObjectiveSettings, ppo_objective
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,11 @@ class MinibatchResult(MinibatchStats):
 
 @dataclass(frozen=True)
 class _Task:
-    """What all micro-batches of a minibatch have in common; ``tokens`` counts the whole minibatch's response tokens."""
+    """What all micro-batches of a minibatch have in common; ``divisor`` is what the whole minibatch's loss is divided by."""
 
     rollout: Rollout
-    tokens: int
-    objective: ObjectiveFunction
+    divisor: int
+    objective: ObjectiveSettings
     detach_trunk: bool
 
 
@@ -81,15 +78,14 @@ class MinibatchGradients:
         """The gradients there are after :meth:`backward`."""
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def backward(self, rollout: Rollout, rows: Tensor, objective: ObjectiveFunction, *, detach_trunk: bool = False) -> MinibatchResult:
-        """Add the gradient of ``objective``, divided by the number of response tokens in ``rows``; summed over all ranks.
+    def backward(self, rollout: Rollout, rows: Tensor, objective: ObjectiveSettings, *, detach_trunk: bool = False) -> MinibatchResult:
+        """Add the gradient of the objective, averaged over the tokens or responses of ``rows`` as it says; summed over all ranks.
 
         Args:
             rows: (b,) int64 numbers of the minibatch's episodes.
             detach_trunk: the values send no gradient into a trunk that policy and critic share.
         """
-        ranks, tokens = self._compute.ranks, int(rollout.mask[rows].sum())
-        task = _Task(rollout, tokens, objective, detach_trunk)
+        ranks, task = self._compute.ranks, _Task(rollout, objective.divisor(rollout.mask[rows]), objective, detach_trunk)
         parts = self._micro_batches(rollout.tokens, rows[ranks.rows(len(rows))])
         done = add_gradients(self._compute.lanes, self.parameters, parts, lambda rows: self._work_off(task, rows))
         *columns, largest, broken = zip(*(micro_batch.numbers for micro_batch in done), strict=True)
@@ -117,7 +113,7 @@ class MinibatchGradients:
         logprobs, entropy = consume_logits(logits, tokens.response_ids[tokens.mask], self.temperature)
         padded_values = None if values is None else to_padded(values, tokens.mask)
         new = NewPass(to_padded(logprobs, tokens.mask), padded_values, to_padded(entropy, tokens.mask))
-        loss, sums = task.objective(batch, new)
+        loss, sums = ppo_objective(batch, new, task.objective)
         with torch.no_grad():
             change = masked_select(new.logprobs - batch.logprobs, batch.mask)
             finite = torch.isfinite(new.logprobs) & torch.isfinite(change.exp())
@@ -125,4 +121,4 @@ class MinibatchGradients:
             broken = torch.where(finite.all(), -1, rows[finite.all(dim=1).to(torch.int8).argmin()])
             numbers = [*map(torch.as_tensor, sums), change.abs().max(), broken]
             fetched = torch.stack([number.double() for number in numbers]).tolist()  # one wait for the device, not twelve
-        return loss / task.tokens, _Done(rows, new.logprobs.detach(), None if new.values is None else new.values.detach(), fetched)
+        return loss / task.divisor, _Done(rows, new.logprobs.detach(), None if new.values is None else new.values.detach(), fetched)

@@ -17,7 +17,16 @@ from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.rewards.scorer import Episodes
 from rlhf_studio.engine.text import PieceTable
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, ReferencePass, Samples, Scores, TokenBatch
-from rlhf_studio.ppo.advantages import Advantages, estimate_advantages, gae, grpo_advantages, rloo_advantages, whiten
+from rlhf_studio.ppo.advantages import (
+    Advantages,
+    dr_grpo_advantages,
+    estimate_advantages,
+    gae,
+    grpo_advantages,
+    reinforce_advantages,
+    rloo_advantages,
+    whiten,
+)
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.masking import masked_select
 
@@ -73,7 +82,7 @@ def reference_pass(models: Models, samples: Samples) -> ReferencePass:
 def advantages_of(
     ppo: PPOConfig, rewards: Tensor, scores: Tensor, values: Tensor | None, mask: Tensor, read: Tensor | None = None
 ) -> Advantages:
-    """What the update learns from, as ``ppo.advantage`` says: against a critic's values, or against the other responses to the prompt.
+    """What the update learns from, as ``ppo.advantage`` says: against a critic's values, or against other responses.
 
     Args:
         rewards: (B, T) per token.
@@ -86,9 +95,18 @@ def advantages_of(
         return _across_gaps(ppo, rewards, values, mask, read)
     if values is not None:
         return estimate_advantages(rewards, values, mask, ppo.gamma, ppo.lam, whitening=ppo.whiten_advantages)
-    group = ppo.responses_per_prompt
-    advantages = rloo_advantages(rewards, mask, group) if ppo.advantage == "rloo" else grpo_advantages(scores, mask, group)
+    advantages = _compared(ppo, rewards, scores, mask)
     return Advantages(advantages, advantages, returns=None, deltas=None)
+
+
+def _compared(ppo: PPOConfig, rewards: Tensor, scores: Tensor, mask: Tensor) -> Tensor:
+    """(B, T) the advantages without a critic."""
+    if ppo.advantage == "reinforce":
+        return reinforce_advantages(rewards, mask)
+    if ppo.advantage == "rloo":
+        return rloo_advantages(rewards, mask, ppo.responses_per_prompt)
+    of_scores = {"grpo": grpo_advantages, "dr_grpo": dr_grpo_advantages}[ppo.advantage]
+    return of_scores(scores, mask, ppo.responses_per_prompt)
 
 
 def _across_gaps(ppo: PPOConfig, rewards: Tensor, values: Tensor, mask: Tensor, read: Tensor) -> Advantages:

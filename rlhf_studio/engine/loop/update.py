@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -19,7 +18,6 @@ from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 from rlhf_studio.engine.types import MinibatchStats, NonFiniteError, Rollout, UpdateStats
 from rlhf_studio.ppo.diagnostics import UpdateSums
-from rlhf_studio.ppo.objective import ppo_objective
 
 
 class Updater:
@@ -38,7 +36,8 @@ class Updater:
         """
         ppo = self._config.ppo
         warming_up = step < ppo.critic_warmup_steps
-        objective = functools.partial(ppo_objective, settings=objective_settings(ppo, rollout.kl_coef, critic_only=warming_up))
+        longest = self._config.generation.response_length
+        objective = objective_settings(ppo, rollout.kl_coef, critic_only=warming_up, longest=longest)
         self._set_learning_rate(step)
         results: list[MinibatchResult] = []
         norms: list[float] = []

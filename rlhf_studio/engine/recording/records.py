@@ -163,7 +163,8 @@ class Recorder:
         columns = {name: x[:count] for name in names if (x := getattr(rollout, name)) is not None}
         settings = objective_settings(self._config.ppo, rollout.kl_coef)
         clipping = (settings.cliprange, settings.cliprange_high, settings.dual_clip)
-        surrogate = policy_loss(new_logprobs, columns["logprobs"], columns["whitened_advantages"], rollout.mask[:count], *clipping)
+        old, advantages, mask = columns["logprobs"], columns["whitened_advantages"], rollout.mask[:count]
+        surrogate = policy_loss(new_logprobs, old, advantages, mask, *clipping, ratio_level=settings.ratio_level)
         columns |= {"new_logprobs": new_logprobs, "ratio": surrogate.ratio, "clipped": surrogate.clipped}
         return {name: value.float().cpu().numpy() for name, value in columns.items()}
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from rlhf_studio.inputs.choices.choice import NotOffered
 from rlhf_studio.inputs.models.files import DESCRIPTIONS
 from rlhf_studio.inputs.prompts.sources.opening import FORMATS
+from rlhf_studio.language import _
 from rlhf_studio.visible import visible
 
 MOST = 500
@@ -35,7 +36,7 @@ class Roots:
         """Raises ValueError for one that is no folder."""
         for folder in folders:
             if not folder.is_dir():
-                raise ValueError(f"there is no folder {folder} that could be looked into")
+                raise ValueError(_("there is no folder {folder} that could be looked into").format(folder=folder))
         return cls(tuple(dict.fromkeys(folder.resolve() for folder in folders)))
 
     def listing(self, path: str, wanted: Wanted) -> dict[str, Any]:
@@ -45,14 +46,16 @@ class Roots:
         be read as data or hold a model (GGUF), and ``left``, how many entries are not listed. Raises :class:`NotOffered`.
         """
         if not self.folders:
-            raise NotOffered("Nobody may look into folders here. Type a path or a name instead.")
+            raise NotOffered(_("Nobody may look into folders here. Type a path or a name instead."))
         if not path and len(self.folders) > 1:
             return {"path": "", "parent": "", "folders": [_folder(root, str(root)) for root in self.folders], "files": [], "left": 0}
         folder = self._allowed(path or str(self.folders[0]))
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: (entry.name.casefold(), entry.name))
         except OSError as error:
-            raise NotOffered(f"{visible(folder.name)} cannot be looked into: {error.strerror or error}.") from None
+            raise NotOffered(
+                _("{name} cannot be looked into: {strerror}.").format(name=visible(folder.name), strerror=error.strerror or error)
+            ) from None
         folders, files, left = self._sorted_out(entries, wanted)
         top = folder in self.folders
         return {
@@ -86,7 +89,7 @@ class Roots:
 
     def _allowed(self, path: str) -> Path:
         """The folder, links resolved. One that is not there and one that is not allowed give the same answer."""
-        refused = NotOffered("There is no such folder, or it is not one that may be looked into here.")
+        refused = NotOffered(_("There is no such folder, or it is not one that may be looked into here."))
         try:
             folder = Path(path).resolve()
         except (OSError, ValueError, RuntimeError):

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-FROM_HUB = "from the hub"
+from rlhf_studio.language import N_
+
+FROM_HUB = N_("from the hub")
 """What a choice that is not on this disk says of its download, where nobody knows how large it is."""
 
 

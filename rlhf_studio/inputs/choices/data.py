@@ -14,14 +14,15 @@ from rlhf_studio.inputs.choices.choice import FROM_HUB, Choice, ChoiceGroup, dis
 from rlhf_studio.inputs.choices.hub_cache import CachedRepo
 from rlhf_studio.inputs.choices.used import UsedRun
 from rlhf_studio.inputs.prompts.sources.opening import is_remote
+from rlhf_studio.language import N_, _
 from rlhf_studio.units import format_bytes
 
 Data = DataConfig | DemonstrationsConfig | PairsConfig
 BUNDLED_ABOUT = {
-    "bundled/world-prompts": "beginnings of film reviews",
-    "bundled/sums-prompts": "small sums, which are right or wrong",
-    "bundled/world-reviews": "film reviews, written by rules",
-    "bundled/world-pairs": "two reviews each, of which one is friendlier",
+    "bundled/world-prompts": N_("beginnings of film reviews"),
+    "bundled/sums-prompts": N_("small sums, which are right or wrong"),
+    "bundled/world-reviews": N_("film reviews, written by rules"),
+    "bundled/world-pairs": N_("two reviews each, of which one is friendlier"),
 }
 
 
@@ -36,10 +37,15 @@ def data_groups(base: StageConfig, runs: Iterable[UsedRun], cached: Iterable[Cac
     there = [(known.get(repo.name) or _of_source(own, repo.name), format_bytes(repo.bytes)) for repo in cached]
     groups = [
         ChoiceGroup("Uploaded", [_choice(_of_source(own, path)) for path in _files(uploads)]),
-        ChoiceGroup("Used before", [_choice(data, f"in {name}") for data, name in used]),
-        ChoiceGroup("On this disk", [_choice(data, size=size) for data, size in there]),
-        ChoiceGroup("Used by recipes, to be downloaded", [_choice(data, f"recipe {title}", download=FROM_HUB) for data, title in remote]),
-        ChoiceGroup("Comes with RLHF Studio", [_choice(_of_source(own, name), BUNDLED_ABOUT.get(name, "")) for name in _bundled(own)]),
+        ChoiceGroup(_("Used before"), [_choice(data, _("in {name}").format(name=name)) for data, name in used]),
+        ChoiceGroup(_("On this disk"), [_choice(data, size=size) for data, size in there]),
+        ChoiceGroup(
+            _("Used by recipes, to be downloaded"),
+            [_choice(data, _("recipe {title}").format(title=_(title)), download=_(FROM_HUB)) for data, title in remote],
+        ),
+        ChoiceGroup(
+            _("Comes with RLHF Studio"), [_choice(_of_source(own, name), _(BUNDLED_ABOUT.get(name, ""))) for name in _bundled(own)]
+        ),
     ]
     return distinct(groups, lambda choice: next(iter(choice.settings.values())))
 

@@ -22,6 +22,7 @@ from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.supervised import is_supervised
+from rlhf_studio.language import _
 from rlhf_studio.units import format_byte_range, format_bytes, short_count
 
 MOST = 40
@@ -54,13 +55,15 @@ class ModelChoices:
         trained = [run for run in runs if run.kind == "policy" or (rewards and run.kind)]
         repos = [repo for repo in cached if rewards or not repo.is_classifier]
         used = [name for name in dict.fromkeys(run.config.model.policy for run in runs) if name not in BUNDLED and Path(name).is_dir()]
-        about = [(run.name, f"{run.about}, from {short_name(run.config.model.policy)}") for run in trained]
+        about = [
+            (run.name, _("{about}, from {model}").format(about=run.about, model=short_name(run.config.model.policy))) for run in trained
+        ]
         made = [
-            self._group("Trained here", [(str(run.folder), *words, run.folder) for run, words in zip(trained, about, strict=True)]),
-            self._group("On this disk", [(repo.name, repo.name, "", repo.folder) for repo in repos]),
-            self._group("Used before", [(name, short_name(name), name, Path(name)) for name in used]),
-            ChoiceGroup("Recommended, to be downloaded", [self.choice(m.name, m.name, "", m.facts(), m.licence) for m in RECOMMENDED]),
-            self._group("Comes with RLHF Studio", [(name, name, "a tiny model, to try things out", None) for name in TINY]),
+            self._group(_("Trained here"), [(str(run.folder), *words, run.folder) for run, words in zip(trained, about, strict=True)]),
+            self._group(_("On this disk"), [(repo.name, repo.name, "", repo.folder) for repo in repos]),
+            self._group(_("Used before"), [(name, short_name(name), name, Path(name)) for name in used]),
+            ChoiceGroup(_("Recommended, to be downloaded"), [self.choice(m.name, m.name, "", m.facts(), m.licence) for m in RECOMMENDED]),
+            self._group(_("Comes with RLHF Studio"), [(name, name, _("a tiny model, to try things out"), None) for name in TINY]),
         ]
         return distinct(made, lambda choice: str(choice.settings["model.policy"]))
 
@@ -72,15 +75,21 @@ class ModelChoices:
                 choices.append(self.choice(name, shown, detail, self.learner(self.base, str(folder or name))))
             except ModelError as error:
                 unfit.append(f"{shown} ({error})")
-        more = f", and {len(unfit) - NAMED} more" if len(unfit) > NAMED else ""
-        return ChoiceGroup(title, choices, f"Cannot be used here: {'; '.join(unfit[:NAMED])}{more}." if unfit else "")
+        more = _(", and {count} more").format(count=len(unfit) - NAMED) if len(unfit) > NAMED else ""
+        return ChoiceGroup(
+            title, choices, _("Cannot be used here: {value}{more}.").format(value="; ".join(unfit[:NAMED]), more=more) if unfit else ""
+        )
 
     def choice(self, name: str, title: str, detail: str, facts: ModelFacts, licence: str = "") -> Choice:
         """A model with its size and what a run with it needs."""
         weights = parameters(facts)
-        size = "" if weights is None else f"{short_count(weights)} weights"
+        size = "" if weights is None else _("{count} weights").format(count=short_count(weights))
         needs, room = self.needs(facts)
-        download = f"about {format_bytes(facts.download_bytes)} to download" if facts.download_bytes else ""
+        download = (
+            _("about {download_bytes} to download").format(download_bytes=format_bytes(facts.download_bytes))
+            if facts.download_bytes
+            else ""
+        )
         settings = {"model.policy": name, "model.revision": "main"}
         return Choice(settings, title, size, detail, needs, room, download, licence)
 
@@ -92,7 +101,7 @@ class ModelChoices:
         if memory is None or memory.low is None or memory.high is None:
             return "", ""
         room = "" if memory.fits is None else "fits" if memory.fits else "too_large" if memory.too_large else "tight"
-        return f"needs {format_byte_range(memory.low, memory.high)} of memory", room
+        return _("needs {low} of memory").format(low=format_byte_range(memory.low, memory.high)), room
 
 
 def usual_texts(base: StageConfig) -> dict[str, int]:

@@ -15,6 +15,7 @@ from rlhf_studio.inputs.choices.hub_cache import CachedRepo
 from rlhf_studio.inputs.choices.used import UsedRun
 from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.language import _
 from rlhf_studio.units import format_bytes
 
 MOST_LABELS = 4
@@ -24,19 +25,19 @@ MOST_LABELS = 4
 def reward_groups(runs: Iterable[UsedRun], cached: Iterable[CachedRepo]) -> list[ChoiceGroup]:
     """All groups that have a choice; the same components once."""
     runs = list(runs)
-    before = [(run.config.reward.components, f"in {run.name}") for run in runs if isinstance(run.config, RunConfig)]
+    before = [(run.config.reward.components, _("in {name}").format(name=run.name)) for run in runs if isinstance(run.config, RunConfig)]
     trained = [_choice([_model(str(run.folder))], f"{run.name}: {run.about}") for run in runs if run.kind == "reward_model"]
     recipes = [
-        _choice(recipe.config.reward.components, f"recipe {recipe.title}", fetched=True)
+        _choice(recipe.config.reward.components, _("recipe {title}").format(title=_(recipe.title)), fetched=True)
         for recipe in list_recipes("ppo")
         if recipe.download and isinstance(recipe.config, RunConfig)
     ]
     groups = [
-        ChoiceGroup("Trained here", trained),
-        ChoiceGroup("Used before", [_choice(components, about) for components, about in before if not _is_bundled(components)]),
-        ChoiceGroup("On this disk", [choice for repo in cached if repo.is_classifier for choice in _labels(repo)]),
-        ChoiceGroup("Used by recipes, to be downloaded", recipes),
-        ChoiceGroup("Comes with RLHF Studio", [_choice([_model("bundled/world-reward")], "scores how friendly a film review is")]),
+        ChoiceGroup(_("Trained here"), trained),
+        ChoiceGroup(_("Used before"), [_choice(components, about) for components, about in before if not _is_bundled(components)]),
+        ChoiceGroup(_("On this disk"), [choice for repo in cached if repo.is_classifier for choice in _labels(repo)]),
+        ChoiceGroup(_("Used by recipes, to be downloaded"), recipes),
+        ChoiceGroup(_("Comes with RLHF Studio"), [_choice([_model("bundled/world-reward")], _("scores how friendly a film review is"))]),
     ]
     return distinct(groups, _without_names)
 
@@ -54,7 +55,7 @@ def _choice(components: Sequence[RewardComponent], about: str, *, size: str = ""
         title_of(components),
         size,
         ", ".join(filter(None, (named, about))),
-        download=FROM_HUB if models else "",
+        download=_(FROM_HUB) if models else "",
     )
 
 
@@ -96,6 +97,9 @@ def _labels(repo: CachedRepo) -> list[Choice]:
         if error.setting != "label" or not isinstance(named, dict) or len(named) > MOST_LABELS:
             return []
         try:
-            return [_choice([_model(repo.name, str(label))], f"how likely {label} is", size=size) for label in named.values()]
+            return [
+                _choice([_model(repo.name, str(label))], _("how likely {label} is").format(label=label), size=size)
+                for label in named.values()
+            ]
         except ValidationError:  # a label that no setting can name: too long, or half a character
             return []

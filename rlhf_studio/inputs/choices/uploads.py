@@ -11,6 +11,7 @@ from threading import Lock
 from rlhf_studio.inputs.choices.browsing import is_data
 from rlhf_studio.inputs.choices.choice import NotOffered
 from rlhf_studio.inputs.prompts.sources.opening import FORMATS
+from rlhf_studio.language import _
 from rlhf_studio.units import format_bytes
 from rlhf_studio.visible import refuse_hidden
 
@@ -40,7 +41,7 @@ def add_part(workspace: Path, key: str, name: str, offset: int, part: bytes, *, 
         try:
             _require_room(folder, len(part), begins=offset == 0)
             if (whole.stat().st_size if whole.exists() else 0) != offset:
-                raise NotOffered(f"A part of {name} is missing: upload it again.")
+                raise NotOffered(_("A part of {name} is missing: upload it again.").format(name=name))
             with open(whole, "ab") as file:
                 file.write(part)
             return _named(whole, folder, name) if last else None
@@ -51,17 +52,25 @@ def add_part(workspace: Path, key: str, name: str, offset: int, part: bytes, *, 
 
 def _check(key: str, name: str, offset: int, part: bytes) -> None:
     if not _KEY.fullmatch(key):
-        raise NotOffered("This upload has no key: reload the page.")
+        raise NotOffered(_("This upload has no key: reload the page."))
     if not name or len(name.encode(errors="replace")) > 200 or "/" in name or "\\" in name or name.startswith("."):
-        raise NotOffered("The file's name cannot be used: give it a plain one, of at most 200 characters.")
+        raise NotOffered(_("The file's name cannot be used: give it a plain one, of at most 200 characters."))
     try:
-        refuse_hidden(name, "the file's name")
+        refuse_hidden(name, _("the file's name"))
     except ValueError as error:
         raise NotOffered(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
     if not is_data(Path(name)):
-        raise NotOffered(f"{name} is no file of prompts or examples: its name must end in one of {', '.join(FORMATS)}.")
+        raise NotOffered(
+            _("{name} is no file of prompts or examples: its name must end in one of {formats}.").format(
+                name=name, formats=", ".join(FORMATS)
+            )
+        )
     if offset + len(part) > MOST_BYTES:
-        raise NotOffered(f"{name} is larger than {format_bytes(MOST_BYTES)}: copy it to the app's machine, and type its path.")
+        raise NotOffered(
+            _("{name} is larger than {most_bytes}: copy it to the app's machine, and type its path.").format(
+                name=name, most_bytes=format_bytes(MOST_BYTES)
+            )
+        )
 
 
 def _require_room(folder: Path, coming: int, *, begins: bool) -> None:
@@ -72,11 +81,13 @@ def _require_room(folder: Path, coming: int, *, begins: bool) -> None:
             part.unlink()
     parts = list(folder.glob(".*.part"))
     if begins and sum(1 for _ in folder.iterdir()) - len(parts) >= MOST_FILES:
-        raise NotOffered(f"{folder} holds {MOST_FILES} files: remove some that are not needed any more.")
+        raise NotOffered(
+            _("{folder} holds {most_files} files: remove some that are not needed any more.").format(folder=folder, most_files=MOST_FILES)
+        )
     if (begins and len(parts) >= MOST_FILES) or sum(part.stat().st_size for part in parts) + coming > MOST_OPEN_BYTES:
-        raise NotOffered("Many other uploads have begun and not ended: try again in an hour, when those that were given up are removed.")
+        raise NotOffered(_("Many other uploads have begun and not ended: try again in an hour, when those that were given up are removed."))
     if shutil.disk_usage(folder).free - coming < LEAST_FREE:
-        raise NotOffered("The disk of the app's machine is almost full.")
+        raise NotOffered(_("The disk of the app's machine is almost full."))
 
 
 def _named(whole: Path, folder: Path, name: str) -> Path:
@@ -93,4 +104,4 @@ def _named(whole: Path, folder: Path, name: str) -> Path:
         except OSError:
             path.unlink()
             raise
-    raise NotOffered(f"There are many files called {name}: give this one another name.")
+    raise NotOffered(_("There are many files called {name}: give this one another name.").format(name=name))

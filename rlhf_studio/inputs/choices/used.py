@@ -9,6 +9,7 @@ from pathlib import Path
 from rlhf_studio.config import STAGE_TITLES, StageConfig
 from rlhf_studio.inputs.relative_paths import as_seen_from
 from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 from rlhf_studio.runs.records import ENDED
@@ -39,7 +40,7 @@ class UsedRun:
     @property
     def about(self) -> str:
         """``DPO, step 40``."""
-        return f"{STAGE_TITLES[self.config.stage]}, step {self.step:,}"
+        return _("{stage}, step {step:,}").format(stage=_(STAGE_TITLES[self.config.stage]), step=self.step)
 
 
 def used_runs(folders: RunFolders) -> list[UsedRun]:

@@ -20,6 +20,7 @@ from rlhf_studio.inputs.examples.texts import demonstration_parts, pair_texts
 from rlhf_studio.inputs.prompts.messages import Fields
 from rlhf_studio.inputs.prompts.preview import Lengths, lengths_of, shortened
 from rlhf_studio.inputs.tokens import load_encoder
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 MEASURED_CHARACTERS = 2_000_000  # about two seconds of work
@@ -178,10 +179,16 @@ def held_out_notes(measured: MeasuredExamples, data: DemonstrationsConfig | Pair
         return []
     total = len(measured.read.rows)
     if not measured.complete:
-        return [f"Of all examples {percent(data.eval_share)} are held out, at most 1,000: training never sees them (data.eval_share)."]
+        return [
+            _("Of all examples {eval_share} are held out, at most 1,000: training never sees them (data.eval_share).").format(
+                eval_share=percent(data.eval_share)
+            )
+        ]
     if aside:
-        return [f"{aside:,} of {total:,} examples are held out: training never sees them (data.eval_share)."]
-    return [f"None of the {total:,} examples is held out: there are too few, or all have the same prompt."]
+        return [
+            _("{aside:,} of {total:,} examples are held out: training never sees them (data.eval_share).").format(aside=aside, total=total)
+        ]
+    return [_("None of the {total:,} examples is held out: there are too few, or all have the same prompt.").format(total=total)]
 
 
 def _texts(
@@ -208,8 +215,8 @@ def _example(
 
 def _judgement(row: Pair) -> str:
     parts = ["tie"] if row.tie else []
-    parts += [f"margin {row.margin:g}"] if row.margin is not None else []
-    parts += [f"confidence {row.weight:g}"] if row.weight != 1 else []
+    parts += [_("margin {value:g}").format(value=row.margin)] if row.margin is not None else []
+    parts += [_("confidence {value:g}").format(value=row.weight)] if row.weight != 1 else []
     return ", ".join([*parts, row.group] if row.group else parts)
 
 

@@ -22,6 +22,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.prompts import PromptsError
+from rlhf_studio.language import _
 from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource, sources_of
 
 REFERENCE = ("evaluation.reference", "evaluation.reference_revision")
@@ -117,8 +118,10 @@ def _steps(config: EvaluationRunConfig, available: int | None) -> int | None:
 def _notes(config: EvaluationRunConfig, available: int | None) -> Iterator[str]:
     requested = config.evaluation.prompts
     if not config.reward.components and not config.evaluation.judge and config.reward.gold == "none":
-        yield "Nothing scores the answers: the table has KL, perplexity and lengths. Name a reward or a judge to score them too."
+        yield _("Nothing scores the answers: the table has KL, perplexity and lengths. Name a reward or a judge to score them too.")
     if available is not None and available < requested:
-        yield f"{requested:,} prompts are asked for, and there are {available:,}: all of them are answered."
+        yield _("{requested:,} prompts are asked for, and there are {available:,}: all of them are answered.").format(
+            requested=requested, available=available
+        )
     if not config.evaluation.greedy and (warning := sampling_warning(config.generation)):
         yield warning

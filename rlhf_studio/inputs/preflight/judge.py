@@ -13,6 +13,7 @@ from rlhf_studio.inputs.checks.evaluation import judge_settings
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.relative_paths import named_in
 from rlhf_studio.inputs.trained import resolve, run_of_model
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import PolicySource, settings_of_run, sources_of
 
@@ -30,11 +31,13 @@ def judge_notes(config: StageConfig) -> list[str]:
         return notes
     own = _rewards_of(config, Path.cwd())
     if judge & own:
-        return ["Warning: evaluation.judge is part of this evaluation's own reward as well, so it only says again what the score says."]
+        return [_("Warning: evaluation.judge is part of this evaluation's own reward as well, so it only says again what the score says.")]
     if _of_the_same_run(judge, own):
         return [
-            "Warning: evaluation.judge is another step of a reward model of this evaluation's own reward, so it says much the same as the "
-            "score."
+            _(
+                "Warning: evaluation.judge is another step of a reward model of this evaluation's own reward, so it "
+                "says much the same as the score."
+            )
         ]
     return []
 
@@ -48,13 +51,16 @@ def _of_runs(config: EvaluationRunConfig, judge: set[str]) -> Iterator[str]:
         try:
             learned_from = _rewards_of(*settings_of_run(run))
         except (ConfigError, StoreError) as error:
-            yield f"Whether the run {run.name} learned from evaluation.judge is not known: {error}."
+            yield _("Whether the run {name} learned from evaluation.judge is not known: {error}.").format(name=run.name, error=error)
             continue
         if judge & learned_from or _of_the_same_run(judge, learned_from):
-            which = "the reward" if judge & learned_from else "another step of the reward model"
+            which = _("the reward") if judge & learned_from else _("another step of the reward model")
             yield (
-                f"Warning: evaluation.judge is {which} that the run {run.name} was trained with. It is no independent judge: it "
-                "favours what this run has learned to please it with. Name one that none of the policies learned from."
+                _(
+                    "Warning: evaluation.judge is {which} that the run {name} was trained with. It is no independent "
+                    "judge: it favours what this run has learned to please it with. Name one that none of the policies "
+                    "learned from."
+                ).format(which=which, name=run.name)
             )
 
 

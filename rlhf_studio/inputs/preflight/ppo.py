@@ -22,6 +22,7 @@ from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
+from rlhf_studio.language import _
 
 
 def inspect_ppo(config: RunConfig, look: Look) -> Preflight:
@@ -91,20 +92,26 @@ def ppo_notes(config: RunConfig, policy: ModelFacts | None, prompts: int) -> Ite
     """What is unusual about a PPO run and works all the same. ``prompts``: how many there are, 0 when unknown."""
     batch = config.ppo.batch_size
     if policy is not None and policy.base:
-        yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {policy.base}, before the run starts."
+        yield _("{policy} is a LoRA adapter: it is merged into its base, {base}, before the run starts.").format(
+            policy=config.model.policy, base=policy.base
+        )
     if config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
-        yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
+        yield _("With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more.")
     if policy is not None and policy.pad_equals_eos:
-        yield "The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept."
+        yield _("The tokenizer pads with its end token. That is handled: masks come from lengths, and real end tokens are kept.")
     if policy is not None and (ends := stop_note(config.generation, policy, chat=config.data.chat_template)):
         yield ends
     if policy is not None and policy.has_end is None and config.generation.stop_token == "eos":
-        yield "The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads."
+        yield _("The tokenizer's files name no end token: unless its class has one of its own, the run is refused when it loads.")
     if 0 < prompts < batch:
         noun = "prompt" if prompts == 1 else "prompts"
-        yield f"{prompts} {noun} for a batch of {batch}: each is used about {batch / prompts:.2g} times per step."
+        yield _("{prompts} {noun} for a batch of {batch}: each is used about {batch_2:.2g} times per step.").format(
+            prompts=prompts, noun=noun, batch=batch, batch_2=batch / prompts
+        )
     uses_world = config.model.policy.startswith("bundled/world") and config.data.prompts.startswith("bundled/world")
     if config.data.eval.startswith("bundled/") and not config.data.prompts.startswith("bundled/"):
-        yield f"The watched prompts come from {config.data.eval}, not from your data. Empty data.eval to hold out some of yours."
+        yield _("The watched prompts come from {eval}, not from your data. Empty data.eval to hold out some of yours.").format(
+            eval=config.data.eval
+        )
     if config.reward.gold == "world" and not uses_world:
-        yield "The gold scorer knows only the review world; for other models or prompts its numbers mean little."
+        yield _("The gold scorer knows only the review world; for other models or prompts its numbers mean little.")

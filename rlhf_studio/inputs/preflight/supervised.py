@@ -29,6 +29,7 @@ from rlhf_studio.inputs.preflight.known import of_model
 from rlhf_studio.inputs.preflight.look import Look, model_problem
 from rlhf_studio.inputs.preflight.report import Preflight
 from rlhf_studio.inputs.trained_text import text_form
+from rlhf_studio.language import _
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 """Names of the files that hold a model's weights."""
@@ -85,9 +86,9 @@ def _model_problems(config: SupervisedConfig, facts: ModelFacts) -> Iterator[Pro
     if not isinstance(config, RewardModelRunConfig):
         yield from stop_problems(config.generation, facts, chat=config.data.chat_template)
     if isinstance(config, SFTRunConfig) and config.model.fresh and config.model.quantization != "none":
-        yield Problem("model.quantization", "weights that are drawn anew must all be trained, which quantized ones cannot be; use none")
+        yield Problem("model.quantization", _("weights that are drawn anew must all be trained, which quantized ones cannot be; use none"))
     if isinstance(config, RewardModelRunConfig) and config.reward_model.append_eos and facts.has_end is False:
-        yield Problem("reward_model.append_eos", "the tokenizer has no end token to append; switch this off")
+        yield Problem("reward_model.append_eos", _("the tokenizer has no end token to append; switch this off"))
 
 
 def _memory(config: SupervisedConfig, models: RunModels, examples: ExampleFacts, look: Look) -> tuple[MemoryEstimate, MemorySaving | None]:
@@ -116,7 +117,9 @@ def _thrown_away(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator
     files = facts.tokenizer_files if facts is not None else None
     if files is not None and any(fnmatch(name, kind) for name in files.sizes for kind in WEIGHTS):
         model = config.model.policy
-        yield f"The weights of {model} are not used: model.fresh draws new ones; set it to false to train {model} further."
+        yield _("The weights of {model} are not used: model.fresh draws new ones; set it to false to train {model} further.").format(
+            model=model
+        )
 
 
 def _already_closed(config: SupervisedConfig, facts: ModelFacts | None) -> Iterator[str]:
@@ -129,28 +132,39 @@ def _already_closed(config: SupervisedConfig, facts: ModelFacts | None) -> Itera
         return
     closing = turn_end(chat) if chat is not None else ""
     if closing and text_form(chat, system_text=config.data.system_text).end.endswith(closing):
-        yield f"reward_model.append_eos changes nothing here: the chat template ends each text with {closing} already."
+        yield _("reward_model.append_eos changes nothing here: the chat template ends each text with {closing} already.").format(
+            closing=closing
+        )
 
 
 def _notes(config: SupervisedConfig, facts: ModelFacts | None, examples: ExampleFacts, steps: int | None, device: str) -> Iterator[str]:
     yield from _thrown_away(config, facts)
     yield from _already_closed(config, facts)
     if facts is not None and facts.base:
-        yield f"{config.model.policy} is a LoRA adapter: it is merged into its base, {facts.base}, before the run starts."
+        yield _("{policy} is a LoRA adapter: it is merged into its base, {base}, before the run starts.").format(
+            policy=config.model.policy, base=facts.base
+        )
     if isinstance(config, DPORunConfig) and config.lora.enabled and not config.lora.off_is_start and not config.model.reference:
-        yield "With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more."
+        yield _("With these LoRA settings the reference is a frozen copy of the starting model, which takes its memory once more.")
     if facts is not None and not isinstance(config, RewardModelRunConfig):
         ends = stop_note(config.generation, facts, chat=config.data.chat_template)
         yield from [ends] if ends else []
     if facts is not None and facts.has_end is None and not isinstance(config, RewardModelRunConfig):
-        yield "The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop."
+        yield _("The tokenizer's files name no end token: unless its class has one of its own, the model does not learn where to stop.")
     if facts is not None and facts.attention_dropout and device == "cpu" and isinstance(config, SFTRunConfig):
         yield (
-            f"config.json of {config.model.policy} sets a dropout of {facts.attention_dropout:g} in attention, which is on while this "
-            "stage trains: on a CPU attention then takes many times as long, and more memory. With 0 in config.json it trains without."
+            _(
+                "config.json of {policy} sets a dropout of {attention_dropout:g} in attention, which is on while "
+                "this stage trains: on a CPU attention then takes many times as long, and more memory. With 0 in "
+                "config.json it trains without."
+            ).format(policy=config.model.policy, attention_dropout=facts.attention_dropout)
         )
     if examples.count is not None and examples.count < config.training.batch_size:
-        yield f"{examples.count:,} examples for a batch of {config.training.batch_size:,}: every step sees all of them."
+        yield _("{count:,} examples for a batch of {batch_size:,}: every step sees all of them.").format(
+            count=examples.count, batch_size=config.training.batch_size
+        )
     if steps is not None and steps < config.training.eval_every and examples.held_out:
         every = config.training.eval_every
-        yield f"{steps:,} steps, and a measurement every {every:,}: held-out examples are measured before and after training only."
+        yield _(
+            "{steps:,} steps, and a measurement every {every:,}: held-out examples are measured before and after training only."
+        ).format(steps=steps, every=every)

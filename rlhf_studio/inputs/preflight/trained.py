@@ -10,6 +10,7 @@ from rlhf_studio.config import EvaluationRunConfig, SFTRunConfig, StageConfig, p
 from rlhf_studio.config.io import ConfigError, config_from_file
 from rlhf_studio.config.reward_models import ClassifierReward
 from rlhf_studio.inputs.trained import resolve, run_of_model
+from rlhf_studio.language import _
 from rlhf_studio.runs.evaluation.policies import sources_of
 
 LONGEST_VALUE = 100  # characters of a setting that are shown
@@ -44,14 +45,21 @@ def _policies(config: StageConfig) -> Iterator[tuple[str, str]]:
 def _note(setting: str, name: str, own_form: dict[str, Any]) -> str:
     form, run = form_of(name)
     if isinstance(form, str):
-        return f"Whether this run writes its prompts as the run {run} did, which trained {setting}, is not known: {form}."
+        return _("Whether this run writes its prompts as the run {run} did, which trained {setting}, is not known: {form}.").format(
+            run=run, setting=setting, form=form
+        )
     differing = [key for key, value in form.items() if value != own_form[key]]
     if not differing:
         return ""
-    differences = ", ".join(f"data.{key} was {_short(form[key])} there and is {_short(own_form[key])} here" for key in differing)
+    differences = ", ".join(
+        _("data.{key} was {value} there and is {value_2} here").format(key=key, value=_short(form[key]), value_2=_short(own_form[key]))
+        for key in differing
+    )
     same = ", ".join(f"data.{key} {_short(form[key])}" for key in differing)
-    warning = f"Warning: the run {run}, which trained {setting}, wrote its prompts in another form: {differences}."
-    return f"{warning} The same form would be: {same}."
+    warning = _("Warning: the run {run}, which trained {setting}, wrote its prompts in another form: {differences}.").format(
+        run=run, setting=setting, differences=differences
+    )
+    return _("{warning} The same form would be: {same}.").format(warning=warning, same=same)
 
 
 def _own_note(setting: str, name: str) -> str:
@@ -59,10 +67,10 @@ def _own_note(setting: str, name: str) -> str:
     form, run = form_of(name)
     if isinstance(form, str) or form.get("chat_template", True):
         return ""
-    return (
-        f"Warning: the run {run}, which trained {setting}, wrote its prompts without a chat template, and {setting}.chat_template is own "
-        "here. The same form would be: policy."
-    )
+    return _(
+        "Warning: the run {run}, which trained {setting}, wrote its prompts without a chat template, and "
+        "{setting}.chat_template is own here. The same form would be: policy."
+    ).format(run=run, setting=setting)
 
 
 def form_of(name: str) -> tuple[dict[str, Any] | str, str]:

@@ -44,6 +44,16 @@ _GRPO = """@misc{shao2024grpo,
   author = {Shao, Zhihong and Wang, Peiyi and Zhu, Qihao and others},
   year   = {2024}, eprint = {2402.03300}, archivePrefix = {arXiv}
 }"""
+_DR_GRPO = """@misc{liu2025drgrpo,
+  title  = {Understanding R1-Zero-Like Training: A Critical Perspective},
+  author = {Liu, Zichen and Chen, Changyu and Li, Wenjun and others},
+  year   = {2025}, eprint = {2503.20783}, archivePrefix = {arXiv}
+}"""
+_REINFORCE = """@article{williams1992reinforce,
+  title   = {Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning},
+  author  = {Williams, Ronald J.},
+  journal = {Machine Learning}, volume = {8}, pages = {229--256}, year = {1992}
+}"""
 _DPO = """@misc{rafailov2023dpo,
   title  = {Direct Preference Optimization: Your Language Model is Secretly a Reward Model},
   author = {Rafailov, Rafael and Sharma, Archit and Mitchell, Eric and Ermon, Stefano and Manning, Christopher D. and Finn, Chelsea},
@@ -107,6 +117,8 @@ TELLINGS: dict[Stage, Telling] = {
 _WITHOUT_CRITIC = {
     "rloo": ("with RLOO (REINFORCE leave-one-out, with PPO's clipped updates)", "rloo", _RLOO),
     "grpo": ("with GRPO (group relative policy optimization)", "grpo", _GRPO),
+    "dr_grpo": ("with Dr. GRPO (group relative policy optimization without the division by the deviation)", "grpo", _DR_GRPO),
+    "reinforce": ("with REINFORCE (the batch's mean reward as its baseline, with PPO's clipped updates)", "reinforce", _REINFORCE),
 }
 
 

@@ -6,11 +6,12 @@ from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
+from rlhf_studio.language import N_, _, pgettext
 from rlhf_studio.units import percent
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
 _SHARES = {name for headline in HEADLINES.values() if headline.percent for name in headline.names}
-_BY = {GOLD: "by the gold score", JUDGE: "by the judge"}
+_BY = {GOLD: N_("by the gold score"), JUDGE: N_("by the judge")}
 
 
 def of_training(course: TrainingEnds | None) -> str:
@@ -23,27 +24,31 @@ def of_training(course: TrainingEnds | None) -> str:
     return f"{title_of(course)} {steps}{_of_how_many(course)}."
 
 
-def of_comparison(comparison: Comparison | None, last: str = "The last policy", first: str = "the first") -> str:
+def of_comparison(comparison: Comparison | None, last: str = N_("The last policy"), first: str = N_("the first")) -> str:
     """How often the last policy's answers are better than the first one's, by the measure that decides; empty for none."""
     if comparison is None:
         return ""
-    return f"{last} wins {percent(comparison.rate)} of comparisons with {first}{interval(comparison)}, {judged_by(comparison)}."
+    return _("{last} wins {rate} of comparisons with {first}{interval}, {by}.").format(
+        last=_(last), rate=percent(comparison.rate), first=_(first), interval=interval(comparison), by=judged_by(comparison)
+    )
 
 
 def interval(comparison: Comparison) -> str:
     """`` (55 % to 78 %)``; empty where there is none."""
     low, high = comparison.low, comparison.high
-    return "" if low is None or high is None else f" ({percent(low)} to {percent(high)})"
+    return "" if low is None or high is None else _(" ({low} to {high})").format(low=percent(low), high=percent(high))
 
 
 def judged_by(comparison: Comparison) -> str:
     """``by the gold score, on 8 prompts``."""
-    return f"{_BY.get(comparison.measure, 'by the score')}, on {counted(comparison.prompts, 'prompt')}"
+    return _("{by}, on {prompts}").format(
+        by=_(_BY.get(comparison.measure, N_("by the score"))), prompts=counted(comparison.prompts, "prompt")
+    )
 
 
 def title_of(course: TrainingEnds) -> str:
     """``Held-out accuracy``."""
-    return _TITLES[course.metric]
+    return _(_TITLES[course.metric])
 
 
 def written(course: TrainingEnds, value: float) -> str:
@@ -53,9 +58,14 @@ def written(course: TrainingEnds, value: float) -> str:
 
 def counted(number: int, noun: str) -> str:
     """``1 pair``, ``2,000 pairs``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    word = pgettext("count", noun)
+    return f"{number:,} {word}" if number == 1 or word != noun else f"{number:,} {noun}s"
 
 
 def _of_how_many(course: TrainingEnds) -> str:
     """How many pairs a held-out accuracy is a share of."""
-    return f" of {counted(course.held_out, 'pair')}" if course.metric.endswith("/eval_accuracy") and course.held_out else ""
+    return (
+        _(" of {pairs}").format(pairs=counted(course.held_out, "pair"))
+        if course.metric.endswith("/eval_accuracy") and course.held_out
+        else ""
+    )

@@ -16,6 +16,7 @@ from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.road.own import FROM_PAIRS, Made, minutes_for, parts_of, settings_for_part
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road
+from rlhf_studio.language import _
 
 FLOAT = 4
 """Bytes of a weight on a CPU."""
@@ -79,7 +80,7 @@ def _look(road: Road, part: Part, workspace: Path, permissions: Permissions) -> 
     report = inspect_run(config, workspace, permissions=permissions)
     weights = parameters(report.policy) if report.policy else None
     beside = (weights or 0) * FLOAT if to_be_trained and part.key in ("ppo", "evaluation") else 0
-    tuned = ("the fine-tuned model",) if own.demonstrations else ()
+    tuned = (_("the fine-tuned model"),) if own.demonstrations else ()
     policies = ("the start", *tuned, "the end") if part.key == "evaluation" else ()
     return PartLook(part, config, fitted, report, _at_options(report.problems, part.key, own), minutes, beside, policies)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
-from rlhf_studio.analysis.doctor.in_counts import VERBS
+from rlhf_studio.analysis.doctor.in_counts import PHRASES
 from rlhf_studio.analysis.doctor.phrases import counted_response, rising
 from rlhf_studio.analysis.ends import FIRST_EVENTS, headline_ends
 from rlhf_studio.analysis.evaluation.answers import PolicyAnswers, by_policy
@@ -21,6 +21,7 @@ from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.usual import usual_rate
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
+from rlhf_studio.language import _
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -129,7 +130,8 @@ def _phrase(examples: Sequence[Example]) -> str:
     found = rising(before, [counted_response(example.after, True) for example in examples])
     if found is None or not found.takes_over:
         return ""
-    return f"{found.after} of {found.after_of} answers {VERBS[found.verb]} “{found.text}” at the end, {found.before} at the start."
+    said = _(PHRASES[found.verb]).format(count=found.after, of=found.after_of, text=found.text)
+    return _("{phrase} at the end, {before} at the start.").format(phrase=said, before=found.before)
 
 
 def _spread(examples: list[Example], gains: Sequence[float], most: int) -> list[Example]:

@@ -18,6 +18,7 @@ from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.relative_paths import named_in, run_in_full
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, PartState, Road
 from rlhf_studio.jobs.road.verdict import is_weak
+from rlhf_studio.language import N_
 
 RECIPES = {"sft": "own-sft", "reward_model": "own-reward", "ppo": "own"}
 SHARES = {"sft": 2, "reward_model": 2, "ppo": 5, "evaluation": 1}
@@ -31,10 +32,10 @@ YOUR_PAIRS = "your pairs"
 """The name of the reward component that the road trains."""
 FROM_PAIRS = "the reward model trained on your pairs"
 TITLES = {
-    "sft": "Fine-tune on your demonstrations",
-    "reward_model": "Train a reward model on your pairs",
-    "ppo": "Train with PPO on your prompts",
-    "evaluation": "Compare the end with the start",
+    "sft": N_("Fine-tune on your demonstrations"),
+    "reward_model": N_("Train a reward model on your pairs"),
+    "ppo": N_("Train with PPO on your prompts"),
+    "evaluation": N_("Compare the end with the start"),
 }
 
 

@@ -9,6 +9,7 @@ from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.jobs.road.state import Part, Road, RoadSettings, key_of
+from rlhf_studio.language import N_
 
 RECIPES = {"sft": "world-sft", "reward_model": "world-reward", "ppo": "world", "evaluation": "world-evaluation"}
 
@@ -25,15 +26,15 @@ def of_world(road: Road) -> RoadSettings:
 
 def plan(settings: RoadSettings) -> list[Part]:
     """All parts in their order."""
-    parts = [Part("sft", "Fine-tune a new policy", "run")]
+    parts = [Part("sft", N_("Fine-tune a new policy"), "run")]
     for number in range(1, settings.rounds + 1):
         again = f", round {number}" if number > 1 else ""
         parts += [
-            Part(key_of("pairs", number), f"Sample pairs and let the judge compare them{again}", "data"),
-            Part(key_of("reward_model", number), f"Train a reward model{again}", "run"),
-            Part(key_of("ppo", number), f"Train with PPO{again}", "run"),
+            Part(key_of("pairs", number), N_("Sample pairs and let the judge compare them") + again, "data"),
+            Part(key_of("reward_model", number), N_("Train a reward model") + again, "run"),
+            Part(key_of("ppo", number), N_("Train with PPO") + again, "run"),
         ]
-    return [*parts, Part("evaluation", "Compare the policies on held-out prompts", "run")]
+    return [*parts, Part("evaluation", N_("Compare the policies on held-out prompts"), "run")]
 
 
 def round_of(key: str) -> int:

@@ -10,6 +10,7 @@ from rlhf_studio.engine.stages.dpo import DPOObjective, PairRewards
 from rlhf_studio.inputs.examples.encoded import EncodedPair
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Series, Slider, Word, bars, ledger, line
 from rlhf_studio.lessons.kit.options import options
+from rlhf_studio.lessons.parts import one_batch
 from rlhf_studio.ppo.advantages import estimate_advantages, grpo_advantages, rloo_advantages
 from rlhf_studio.ppo.rewards import shape_rewards
 
@@ -202,6 +203,7 @@ SCENES = (
         controls=(Slider("right", 0, 1, 0.05, start=0.9), Choice("size", ("2", "4", "8", "16"), start="4")),
         pictures={"silent": draw_agreeing},
     ),
+    one_batch.SCENE,
     Scene(
         "preferred",
         preferred,

@@ -16,6 +16,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.jobs.export.text import cell
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, RoundQuestion, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore, Holding
@@ -46,8 +47,8 @@ PAGES = html.STYLES.keys() - {"shell"}  # where a class can be led
 MOST_PARAMETERS, LONGEST = 12, 300
 ANSWERING_THREADS, MOST_WAITING = 4, 400
 ON, OFF = "on", "off"  # as the store has them
-NO_CLASS = "This app was not started with --classroom."
-NOT_A_STUDENT = "Open the class link first: ask your teacher for it."
+NO_CLASS = N_("This app was not started with --classroom.")
+NOT_A_STUDENT = N_("Open the class link first: ask your teacher for it.")
 _NAME = re.compile(r"[a-z_]{1,20}")
 
 
@@ -139,7 +140,7 @@ class ClassPage:
         @wraps(work)  # this also copies who may call it
         async def ask(data: Any, request: gr.Request) -> Response:
             if self._access.mode is not Mode.CLASSROOM:
-                return sent.as_json({"problem": NO_CLASS})
+                return sent.as_json({"problem": _(NO_CLASS)})
             try:
                 return sent.as_json(await pool.run(partial(work, data, request)))
             except (NotPossible, NotComputed) as error:
@@ -186,7 +187,7 @@ class ClassPage:
     def _student(self, data: Any, request: Any) -> str:
         plays, person = self._person(data, request)
         if not plays:
-            raise NotPossible(NOT_A_STUDENT)
+            raise NotPossible(_(NOT_A_STUDENT))
         return person
 
     # --- students ---------------------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class ClassPage:
     def _name(self, data: Any, request: Any) -> Json:
         person = self._student(data, request)
         if not self._room.names_allowed:
-            raise NotPossible("Your teacher has turned names off.")
+            raise NotPossible(_("Your teacher has turned names off."))
         try:
             name = clean_name(text(data, "name", 400))
         except ValueError as error:
@@ -217,7 +218,7 @@ class ClassPage:
     def class_link(self, data: Any, request: gr.Request) -> Json:
         """The links with their QR code, and what students may do. For the teacher."""
         if self._access.mode is not Mode.CLASSROOM:
-            return {"problem": NO_CLASS}
+            return {"problem": _(NO_CLASS)}
         address, room = address_for(request.headers.get("host", ""), alone=self._access.loopback), self._room
         link = "" if room.ended else class_link(address, room.link)
         facts: Json = {"link": link, "code": code_of(link) if link else [], "teacher": operator_link(address, self._access.operator_token)}
@@ -292,7 +293,7 @@ class ClassPage:
 
     def _set_places(self, places: int) -> None:
         if not 1 <= places <= MOST_PLACES:
-            raise NotPossible(f"A class has 1 to {MOST_PLACES} places.")
+            raise NotPossible(_("A class has 1 to {most_places} places.").format(most_places=MOST_PLACES))
         self._store.note(places=str(places))
         self._room.students.make_room(places)
         self._rounds.tell()
@@ -324,7 +325,7 @@ class ClassPage:
     def _let_ask(self, run: str) -> None:
         """Students may ask the policies of this run, or nobody's any more."""
         if run and run not in {known["id"] for known in self._talk_runs()}:
-            raise NotPossible("This run has no checkpoint that could answer.")
+            raise NotPossible(_("This run has no checkpoint that could answer."))
         self._store.note(talk=run)
         self._room.talks_to = run
         if run:
@@ -361,7 +362,7 @@ class ClassPage:
 
     def _require_class(self) -> None:
         if self._room.ended:
-            raise NotPossible("The class has ended. Begin a new class first.")
+            raise NotPossible(_("The class has ended. Begin a new class first."))
 
     @callable_by(Role.OPERATOR)
     def _steer(self, data: Any, request: gr.Request) -> Json:
@@ -401,7 +402,7 @@ class ClassPage:
         if op == "file":
             table_rows, ending = rows_of(round_, answers), "csv" if table else "jsonl"
             return {"name": f"round-{round_.id}.{ending}", "text": as_table(table_rows, cell) if table else as_lines(table_rows)}
-        raise NotPossible("There is no such thing to do with a round.")
+        raise NotPossible(_("There is no such thing to do with a round."))
 
 
 def _places_of(noted: str) -> int:
@@ -419,7 +420,7 @@ def _own_question(data: Any) -> RoundQuestion:
         }
         return ready.as_question(question, **field)
     if not isinstance(options, list) or len(options) > 20 or not all(isinstance(option, str) for option in options):
-        raise NotPossible("The options must be a list of texts.")
+        raise NotPossible(_("The options must be a list of texts."))
     right = sent.member(data, "right")
     return ready.as_question(question, options=tuple(option.strip() for option in options), right=right if type(right) is int else None)
 
@@ -431,7 +432,7 @@ def _page_of(lead: Any) -> tuple[str, dict[str, str]]:
     page, params = sent.member(lead, "page"), sent.member(lead, "params")
     known = isinstance(params, dict) and len(params) <= MOST_PARAMETERS
     if not isinstance(page, str) or page not in PAGES or not known or not all(_is_parameter(name, value) for name, value in params.items()):
-        raise NotPossible("This is no place in the app.")
+        raise NotPossible(_("This is no place in the app."))
     return page, params
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from rlhf_studio.language import _
 from rlhf_studio.lessons import shelf as lessons
 from rlhf_studio.lessons.faults import shelf as faults
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
@@ -49,7 +50,7 @@ def metrics() -> list[Json]:
 def field_of(draw: str) -> Json:
     """The field in which a metric is drawn, as :class:`RoundQuestion` takes it. Raises NotPossible for what cannot be drawn."""
     if draw not in FIELDS:
-        raise NotPossible("This curve cannot be drawn.")
+        raise NotPossible(_("This curve cannot be drawn."))
     low, high = FIELDS[draw]
     return {"metric": METRICS[draw], "label": label_of(draw), "first": 1, "last": STEPS, "low": low, "high": high}
 
@@ -76,7 +77,7 @@ def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
     except faults.NoExperiment as error:
         raise NotPossible(str(error)) from None
     if not 0 <= seed <= MOST_SEED:
-        raise NotPossible(f"The seed is a whole number from 0 to {MOST_SEED}.")
+        raise NotPossible(_("The seed is a whole number from 0 to {most_seed}.").format(most_seed=MOST_SEED))
     if draw:
         question_text = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
         return as_question(question_text, experiment=experiment.name, seed=seed, **field_of(draw))

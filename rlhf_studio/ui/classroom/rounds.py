@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rlhf_studio.language import _
 from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import NotPossible
@@ -62,7 +63,7 @@ class Rounds:
         """Keep a student's answer; ``most`` students are counted. Raises NotPossible, with a sentence for the student."""
         round_ = self.present
         if round_.id != round_id:
-            raise NotPossible("Your teacher asks something else now.")
+            raise NotPossible(_("Your teacher asks something else now."))
         try:
             answer = read_answer(round_.question, value)
         except ValueError as error:

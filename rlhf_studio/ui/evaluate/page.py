@@ -24,6 +24,7 @@ from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
@@ -211,7 +212,7 @@ class EvaluatePage:
         kind, first = sent.member(data, "kind"), sent.member(data, "first")
         against = first if isinstance(first, str) else ""
         if kind not in FILES:
-            return {"problem": "Choose csv, md or jsonl."}
+            return {"problem": _("Choose csv, md or jsonl.")}
         try:
             run = sent.run_id(data)
             reader = self._workspace.reader(run)
@@ -272,7 +273,7 @@ class EvaluatePage:
         except StoreError as error:
             return {"problem": str(error)}
         if opened is None:
-            return {"problem": "No two of the chosen policies have different answers to a prompt yet."}
+            return {"problem": _("No two of the chosen policies have different answers to a prompt yet.")}
         key, duel = opened
         return {"problem": "", "key": key, "prompt": duel.prompt, "left": duel.texts[0], "right": duel.texts[1]}
 
@@ -283,33 +284,33 @@ class EvaluatePage:
             return {"problem": self._access.why_not(request, data)}
         key, choice = sent.member(data, "key"), sent.member(data, "choice")
         if not isinstance(key, str) or choice not in CHOICES:
-            return {"problem": "Choose left, right or tie."}
+            return {"problem": _("Choose left, right or tie.")}
         try:
             duel = self._arena.vote(key, choice)
         except StoreError as error:
-            return {"problem": f"The vote could not be kept: {error}"}
+            return {"problem": _("The vote could not be kept: {error}").format(error=error)}
         if duel is None:
-            return {"problem": "This comparison is no longer open; here is another one."}
+            return {"problem": _("This comparison is no longer open; here is another one.")}
         count = len(self._arena.votes(duel.run, list(self._policies(duel.run).values())).votes)
         return {"problem": "", "left": duel.left[0], "right": duel.right[0], "votes": count}
 
 
 FIELDS = {
-    "evaluation.policies": ("policies", "Who answers"),
-    "data.prompts": ("file", "Prompts"),
-    "--prompts": ("file", "Prompts"),
-    "evaluation.prompts": ("prompts", "How many"),
-    "evaluation.samples": ("samples", "Answers per prompt"),
-    "evaluation.seed": ("seed", "Seed"),
-    "generation.temperature": ("temperature", "Temperature"),
-    "evaluation.judge": ("judge", "Judge"),
-    "reward.components.0.model": ("reward", "Reward"),
-    "reward.components.0.file": ("reward", "Reward"),
-    "reward.components.0.kind": ("reward", "Reward"),
-    "--reward": ("reward", "Reward"),
-    "evaluation.text": ("text", "Held-out text"),
-    "evaluation.text_column": ("text", "Held-out text"),
-    "evaluation.reference": ("reference", "Reference model"),
+    "evaluation.policies": ("policies", N_("Who answers")),
+    "data.prompts": ("file", N_("Prompts")),
+    "--prompts": ("file", N_("Prompts")),
+    "evaluation.prompts": ("prompts", N_("How many")),
+    "evaluation.samples": ("samples", N_("Answers per prompt")),
+    "evaluation.seed": ("seed", N_("Seed")),
+    "generation.temperature": ("temperature", N_("Temperature")),
+    "evaluation.judge": ("judge", N_("Judge")),
+    "reward.components.0.model": ("reward", N_("Reward")),
+    "reward.components.0.file": ("reward", N_("Reward")),
+    "reward.components.0.kind": ("reward", N_("Reward")),
+    "--reward": ("reward", N_("Reward")),
+    "evaluation.text": ("text", N_("Held-out text")),
+    "evaluation.text_column": ("text", N_("Held-out text")),
+    "evaluation.reference": ("reference", N_("Reference model")),
 }
 """Setting -> the form's field, and what the form calls it. The rest of the settings are those of the run that is evaluated."""
 
@@ -321,7 +322,7 @@ def _not_possible(problems: Sequence[Problem]) -> Json:
     problems = sorted(problems, key=lambda problem: order.index(problem.field) if problem.field in FIELDS else len(order))
     lines = []
     for problem in problems:
-        title = FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field
+        title = _(FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field)
         message = plain(problem.message)
         if title and message.split()[0][1:].islower():  # it goes on after a colon; GPT-2 keeps its capitals
             message = message[:1].lower() + message[1:]
@@ -337,13 +338,15 @@ def _request(data: Any) -> EvaluationRequest:
     """The evaluation that the form describes. Raises ValueError for data that no form sends."""
     policies = tuple(line.strip() for line in str(sent.member(data, "policies") or "").splitlines() if line.strip())
     if not policies:
-        raise ValueError("Choose at least one policy.")
+        raise ValueError(_("Choose at least one policy."))
     settings: Json = {}
     for name, most in NUMBERS.items():
         value = sent.member(data, name)
         if value is not None:
             if type(value) is not int or not 0 <= value <= most:
-                raise ValueError(f"{name.capitalize()}: should be a whole number from 0 to {most:,}.")
+                raise ValueError(
+                    _("{capitalize}: should be a whole number from 0 to {most:,}.").format(capitalize=name.capitalize(), most=most)
+                )
             settings[name] = value
     if sent.member(data, "greedy") is True:
         settings["greedy"] = True

@@ -12,6 +12,7 @@ from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.jobs.export.command import clear
 from rlhf_studio.jobs.export.hub import TOKEN_VARIABLES, check_name
+from rlhf_studio.language import _
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -74,7 +75,7 @@ class Exports:
             parent = self._workspace.exports_parent(run)
             with self._lock:
                 if self._service.working:
-                    return {"problem": "Another export is being made; wait until it is done."}
+                    return {"problem": _("Another export is being made; wait until it is done.")}
                 clear(parent)
                 (parent / paths.EXPORTS).mkdir(parents=self._workspace.is_recording(run), exist_ok=True)
                 job = self._service.submit(request_to_child, after=lambda: clear(parent))  # the files of a process that was killed
@@ -82,7 +83,7 @@ class Exports:
         except (StoreError, ConfigError, Busy) as error:
             return {"problem": str(error)}
         except OSError as error:
-            return {"problem": f"The export cannot be written: {error.strerror or error}."}
+            return {"problem": _("The export cannot be written: {strerror}.").format(strerror=error.strerror or error)}
         return {"key": job.key}
 
     @callable_by(Role.OPERATOR)
@@ -104,7 +105,7 @@ class Exports:
         if isinstance(what, str) and what in RECORDS:
             return run, {**request, "target": str(folder / RECORDS[what])}
         if what not in WEIGHTS or not isinstance(name, str):
-            raise StoreError("There is no such export.", "missing")
+            raise StoreError(_("There is no such export."), "missing")
         step = _step(reader, sent.member(data, "at"))
         request |= {"target": str(folder / f"{what}-step-{step}.zip"), "at": str(step)}
         if name:
@@ -132,12 +133,12 @@ def _step(reader: RunReader, at: Any) -> int:
     """The step that was chosen. Raises StoreError when it has no checkpoint, or none can be the best."""
     steps = [info.step for info in reader.policies()]
     if not steps:
-        raise StoreError("This run has no checkpoint, so there are no weights to take.", "missing")
+        raise StoreError(_("This run has no checkpoint, so there are no weights to take."), "missing")
     if at == "best":
         if (best := reader.best_policy()) is None:
-            raise StoreError("No checkpoint of this run was measured by a step after it; choose one by its step.", "missing")
+            raise StoreError(_("No checkpoint of this run was measured by a step after it; choose one by its step."), "missing")
         return best.step
     step = steps[-1] if at in (None, "") else at
     if type(step) is not int or step not in steps:
-        raise StoreError("There is no checkpoint of this step any more; choose another.", "missing")
+        raise StoreError(_("There is no checkpoint of this step any more; choose another."), "missing")
     return step

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
+from rlhf_studio.language import _
 from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.runs.errors import store_error
 from rlhf_studio.runs.feedback.records import MOST_ITEMS
@@ -26,10 +27,10 @@ def file_at(text: str) -> Path:
     """The file that a person names; ``~`` is the home of whoever runs the app. Raises NotPossible where there is no file of JSON Lines."""
     path = Path(os.path.expanduser(text))
     if "\0" in text or not path.is_absolute() and text.startswith("~"):
-        raise NotPossible(f"There is no file {text[:200]!r} on the app's machine.")
+        raise NotPossible(_("There is no file {text!r} on the app's machine.").format(text=text[:200]))
     endings = (*ENDINGS, *(f"{ending}.gz" for ending in ENDINGS))
     if not path.name.lower().endswith(endings):
-        raise NotPossible(f"{_named(path)} is not JSON Lines; its name must end in .jsonl or .jsonl.gz.")
+        raise NotPossible(_("{path} is not JSON Lines; its name must end in .jsonl or .jsonl.gz.").format(path=_named(path)))
     return path
 
 
@@ -41,17 +42,29 @@ def lines_of(path: Path) -> Iterator[str]:
             while line := file.readline(LONGEST_ROW + 1):
                 number, size = number + 1, size + len(line)
                 if len(line) > LONGEST_ROW:
-                    raise NotPossible(f"Row {number} of {_named(path)} is longer than {LONGEST_ROW // 1_000_000} MB; use shorter texts.")
+                    raise NotPossible(
+                        _("Row {number} of {path} is longer than {longest_row} MB; use shorter texts.").format(
+                            number=number, path=_named(path), longest_row=LONGEST_ROW // 1000000
+                        )
+                    )
                 if size > MOST_BYTES or number > MOST_LINES:
-                    raise NotPossible(f"{_named(path)} has more than {MOST_BYTES // 1_000_000} MB or {MOST_LINES:,} lines; split it.")
+                    raise NotPossible(
+                        _("{path} has more than {most_bytes} MB or {most_lines:,} lines; split it.").format(
+                            path=_named(path), most_bytes=MOST_BYTES // 1000000, most_lines=MOST_LINES
+                        )
+                    )
                 yield _decoded(line, number, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise NotPossible(f"{_named(path)} is damaged behind row {number}: it cannot be unpacked ({error}).") from error
+        raise NotPossible(
+            _("{path} is damaged behind row {number}: it cannot be unpacked ({error}).").format(
+                path=_named(path), number=number, error=error
+            )
+        ) from error
     except (FileNotFoundError, NotADirectoryError):
-        raise NotPossible(f"There is no file {_named(path)} on the app's machine.") from None
+        raise NotPossible(_("There is no file {path} on the app's machine.").format(path=_named(path))) from None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise NotPossible(f"There is no file {_named(path)} on the app's machine.") from None
+            raise NotPossible(_("There is no file {path} on the app's machine.").format(path=_named(path))) from None
         raise store_error(error, path) from error
 
 
@@ -60,10 +73,10 @@ def _opened(path: Path) -> BinaryIO:
     try:
         file = open_regular(path)
     except UnfitFile as error:
-        raise NotPossible(f"{_named(path)} is no file.") from error
+        raise NotPossible(_("{path} is no file.").format(path=_named(path))) from error
     if os.fstat(file.fileno()).st_size > MOST_BYTES:
         file.close()
-        raise NotPossible(f"{_named(path)} has more than {MOST_BYTES // 1_000_000} MB; split it.")
+        raise NotPossible(_("{path} has more than {most_bytes} MB; split it.").format(path=_named(path), most_bytes=MOST_BYTES // 1000000))
     return _Unpacked(file) if path.suffix.lower() == ".gz" else file  # type: ignore[return-value]
 
 
@@ -82,12 +95,14 @@ class _Unpacked(gzip.GzipFile):
 
 def _decoded(line: bytes, number: int, path: Path) -> str:
     if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise NotPossible(f"{_named(path)} is UTF-16 text; save the file as UTF-8.")
+        raise NotPossible(_("{path} is UTF-16 text; save the file as UTF-8.").format(path=_named(path)))
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise NotPossible(
-            f"Row {number} of {_named(path)} is not UTF-8 text (byte 0x{line[error.start]:02x}); save the file as UTF-8."
+            _("Row {number} of {path} is not UTF-8 text (byte 0x{line:02x}); save the file as UTF-8.").format(
+                number=number, path=_named(path), line=line[error.start]
+            )
         ) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.feedback.exchange import items_of
 from rlhf_studio.runs.feedback.records import LONGEST_LINE, NewItem, NewTask
 from rlhf_studio.runs.feedback.store import NotPossible
@@ -15,7 +16,7 @@ from rlhf_studio.runs.records import ENDED, RunStatus
 MOST_PAIRS = 40
 """As many as one person rates in a quarter of an hour; the form of a new task takes all answers of an evaluation."""
 STEPS_READ = 12  # of the first third of a run's steps, and of its last third
-GUIDELINES = "Which answer would you rather read? Take the one that fits the prompt better. Do not reward length by itself."
+GUIDELINES = N_("Which answer would you rather read? Take the one that fits the prompt better. Do not reward length by itself.")
 SOURCES = ("ppo", "evaluation")
 
 
@@ -40,11 +41,12 @@ def task_of(reader: RunReader) -> tuple[NewTask, list[NewItem]]:
     items = _of_evaluation(reader) if status.stage == "evaluation" else list(_of_training(reader))
     if not items:
         raise NotPossible(
-            f"{status.name or 'This run'} has no two different answers to one prompt. Evaluate it first: its start and end then answer the "
-            "same prompts."
+            _(
+                "{name} has no two different answers to one prompt. Evaluate it first: its start and end then answer the same prompts."
+            ).format(name=status.name or _("This run"))
         )
-    name = f"{status.name or status.run_id}: start or end?"
-    settings = NewTask(name[:LONGEST_LINE], guidelines=GUIDELINES, criterion="better", annotators=2)
+    name = _("{name}: start or end?").format(name=status.name or status.run_id)
+    settings = NewTask(name[:LONGEST_LINE], guidelines=_(GUIDELINES), criterion="better", annotators=2)
     return settings, items[:MOST_PAIRS]
 
 
@@ -62,7 +64,7 @@ def _of_training(reader: RunReader) -> Iterator[NewItem]:
     for step, record in reader.watched(ends=True):
         watched.setdefault(record.sample, []).append((step, record.prompt, record.response))
     seen: set[str] = set()
-    for (first_step, prompt, first), *_, (last_step, _, last) in (both for both in watched.values() if len(both) > 1):
+    for (first_step, prompt, first), *_between, (last_step, _prompt, last) in (both for both in watched.values() if len(both) > 1):
         seen.add(prompt)
         yield from _pair(prompt, first, last, first_step, last_step)
     steps = reader.rollout_steps()
@@ -81,4 +83,11 @@ def _by_prompt(reader: RunReader, steps: list[int]) -> dict[str, tuple[int, str]
 
 def _pair(prompt: str, first: str, last: str, first_step: int, last_step: int) -> Iterator[NewItem]:
     if first != last and first.strip() and last.strip():
-        yield NewItem(prompt, (first, last), (f"early in the run, step {first_step}", f"late in the run, step {last_step}"))
+        yield NewItem(
+            prompt,
+            (first, last),
+            (
+                _("early in the run, step {first_step}").format(first_step=first_step),
+                _("late in the run, step {last_step}").format(last_step=last_step),
+            ),
+        )

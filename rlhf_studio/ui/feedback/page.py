@@ -17,6 +17,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config.bundled import EXAMPLE_FEEDBACK
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Task, Turn
 from rlhf_studio.runs.feedback.store import Feedback, NotPossible
@@ -162,7 +163,11 @@ class FeedbackPage:
             return
         names = self._names.setdefault(self._access.starter(request, data).key, set())
         if len(names) >= NAMES_EACH and name not in names:
-            raise NotPossible(f"You have answered under {NAMES_EACH} names. Go on with one of them: {', '.join(sorted(names))}.")
+            raise NotPossible(
+                _("You have answered under {names_each} names. Go on with one of them: {names}.").format(
+                    names_each=NAMES_EACH, names=", ".join(sorted(names))
+                )
+            )
         names.add(name)
 
     @callable_by(Role.PLAYER)

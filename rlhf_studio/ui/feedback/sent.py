@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlhf_studio.language import _
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.sent import member, number, text, whole_number
@@ -16,7 +17,7 @@ def task_id(data: Any) -> str:
     """The task that was named. Raises NotPossible when none was."""
     task = text(data, "task", 200)
     if not task:
-        raise NotPossible("There is no such task.")
+        raise NotPossible(_("There is no such task."))
     return task
 
 
@@ -41,7 +42,7 @@ def new_task(data: Any) -> NewTask:
             ask_confidence=member(settings, "ask_confidence") is not False,
         )
     except ValueError as error:
-        raise NotPossible(f"This task cannot be made: {error}.") from error
+        raise NotPossible(_("This task cannot be made: {error}.").format(error=error)) from error
 
 
 def new_vote(data: Any) -> NewVote:
@@ -49,10 +50,10 @@ def new_vote(data: Any) -> NewVote:
     verdict: Any = text(data, "verdict", 20)
     value = member(data, "value")
     if isinstance(value, list) and len(value) > 20:
-        raise NotPossible("This answer is too long.")
+        raise NotPossible(_("This answer is too long."))
     item, seconds = whole_number(data, "item", 0), number(data, "seconds", 0.0)
     confidence = None if member(data, "confidence") is None else number(data, "confidence", 1.0)
     try:
         return NewVote(text(data, "id", 80), item, verdict, value, confidence, seconds)
     except ValueError as error:
-        raise NotPossible(f"This answer cannot be stored: {error}.") from error
+        raise NotPossible(_("This answer cannot be stored: {error}.").format(error=error)) from error

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError, store_error
 from rlhf_studio.runs.feedback.exchange import ReadRow, agreed_rows, as_lines, export_rows, items_of, read_lines
 from rlhf_studio.runs.feedback.records import MOST_ITEMS, Added, NewItem, Task
@@ -48,7 +49,7 @@ class TaskWork:
         elif op == "delete":
             self._feedback.delete(task)
         else:
-            raise NotPossible("There is no such thing to do with a task.")
+            raise NotPossible(_("There is no such thing to do with a task."))
         return {"task": task}
 
     def from_run(self, data: Any) -> Json:
@@ -71,11 +72,11 @@ class TaskWork:
         """
         task = self._feedback.task(sent.task_id(data))
         if task.run:
-            raise NotPossible("This task belongs to a run, which fills it itself.")
+            raise NotPossible(_("This task belongs to a run, which fills it itself."))
         known = sent.whole_number(data, "calibration", 0)
         if known > 0 and task.settings.kind != "pair":
             raise NotPossible(
-                "Only pairs say by their columns which answer is right: give each row of the round with known answers an answer."
+                _("Only pairs say by their columns which answer is right: give each row of the round with known answers an answer.")
             )
         path = sent.text(data, "path", 4096).strip()
         if sent.text(data, "run", 200):
@@ -102,14 +103,16 @@ class TaskWork:
 
     def _from_evaluation(self, task: Task, data: Any, known: int) -> Added:
         if known:
-            raise NotPossible("Answers of an evaluation have no known answer: take 0 first rows with a known answer.")
+            raise NotPossible(_("Answers of an evaluation have no known answer: take 0 first rows with a known answer."))
         reader = self._workspace.reader(run_id(data))
         items, left_out = items_of(reader.answers(), task.settings.kind)
         if not items:
-            several = "" if task.settings.kind == "rating" else " It needs several policies, or several answers per prompt."
-            raise NotPossible(f"There is nothing to rate in {reader.status().name or 'this evaluation'}.{several}")
+            several = "" if task.settings.kind == "rating" else _(" It needs several policies, or several answers per prompt.")
+            raise NotPossible(
+                _("There is nothing to rate in {name}.{several}").format(name=reader.status().name or _("this evaluation"), several=several)
+            )
         stored = self._feedback.add_items(task.id, items)
-        left = [f"{left_out:,} left out: responses are empty or equal."] if left_out else []
+        left = [_("{left_out:,} left out: responses are empty or equal.").format(left_out=left_out)] if left_out else []
         return Added(stored.added, stored.repeated, left + stored.problems)
 
     def _from_file(self, task: Task, path: Path, known: int) -> Added:
@@ -122,7 +125,7 @@ class TaskWork:
             if row.problem and wrong <= MOST_PROBLEMS:
                 problems.append(row.problem)
             if items > MOST_ITEMS:
-                raise NotPossible(f"{path.name} has more than {MOST_ITEMS:,} items; split it.")
+                raise NotPossible(_("{name} has more than {most_items:,} items; split it.").format(name=path.name, most_items=MOST_ITEMS))
         total = Added(0, 0)
         try:
             for part in _parts(read_lines(files.lines_of(path), task.settings, known=known)):
@@ -133,7 +136,9 @@ class TaskWork:
         except (NotPossible, StoreError) as error:  # the file or the disk has changed since the first reading
             if not total.added:
                 raise
-            raise NotPossible(f"{total.added:,} items were added, then it went wrong: {error}") from error
+            raise NotPossible(
+                _("{added:,} items were added, then it went wrong: {error}").format(added=total.added, error=error)
+            ) from error
         return replace(total, problems=shortened([*total.problems, *problems], wrong - len(problems)))
 
     def export(self, data: Any) -> Json:
@@ -151,7 +156,7 @@ class TaskWork:
         task = self._feedback.task(sent.task_id(data))
         lines = as_lines(export_rows(task, self._feedback.items(task.id), self._feedback.votes(task.id)))
         if not lines:
-            raise NotPossible("There are no answers yet, so there is nothing to train on.")
+            raise NotPossible(_("There are no answers yet, so there is nothing to train on."))
         contents = lines.encode("ascii")
         name = f"{Path(_file_name(task)).stem}-{hashlib.sha256(contents).hexdigest()[:8]}.jsonl"
         path = self._workspace.root / FOLDER / name

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY, explained
 from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -87,7 +87,7 @@ class LearnPage:
         return {
             "lessons": [asdict(entry) for entry in shelf.entries(language)],
             "stations": [asdict(entry) for entry in shelf.entries(language, shelf.TOUR)],
-            "glossary": {name: asdict(term) for name, term in GLOSSARY.items()},
+            "glossary": explained(GLOSSARY),
         }
 
     @callable_by(Role.VIEWER)

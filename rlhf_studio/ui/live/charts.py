@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from rlhf_studio.analysis import token_card
 from rlhf_studio.config import Stage
-from rlhf_studio.config.glossary import IN_WORDS, glossary
+from rlhf_studio.config.glossary import IN_WORDS, explained, glossary
 from rlhf_studio.config.metrics.metric import Metric
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import shown
 
 EVERY_STAGE: tuple[Stage, ...] = ("ppo", "sft", "reward_model", "dpo", "evaluation")
 
@@ -147,12 +148,14 @@ def is_shown(metric: str) -> bool:
 def page_data(metrics: Sequence[Metric] = METRICS) -> dict[str, Any]:
     """What the page asks for once, before the first poll: charts, tiles, quantities and the glossary."""
     return {
-        "charts": [{**asdict(chart), "lines": _lines(chart.key, metrics)} for chart in CHARTS],
-        "tiles": [{"metric": metric.name, **asdict(metric.tile), "colour": metric.colour} for metric in metrics if metric.tile],
-        "quantities": [asdict(quantity) for quantity in QUANTITIES],
+        "charts": [{**shown(asdict(chart), ("title", "alone")), "lines": _lines(chart.key, metrics)} for chart in CHARTS],
+        "tiles": [
+            {"metric": metric.name, **shown(asdict(metric.tile), ("label",)), "colour": metric.colour} for metric in metrics if metric.tile
+        ],
+        "quantities": [shown(asdict(quantity), ("label",)) for quantity in QUANTITIES],
         "card": token_card.described(),
-        "glossary": {name: asdict(entry) for name, entry in glossary(metrics).items()},
-        "in_words": {name: asdict(entry) for name, entry in IN_WORDS.items()},
+        "glossary": explained(glossary(metrics)),
+        "in_words": explained(IN_WORDS),
     }
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -22,6 +23,7 @@ from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.language import _, language
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import usual_start
@@ -149,8 +151,14 @@ def about_settings() -> dict[str, Any]:
     """What the page needs of the settings: their titles by dotted name, and those that can be ``steered`` as the form describes them."""
     fields = dict(walk_fields())
     every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
-    titles = {name: info.title for name, info in every.items() if "." in name}
+    titles = {name: _(str(info.title)) for name, info in every.items() if "." in name}
     return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in payloads.STEERED]}
+
+
+@cache
+def _page_data(spoken: str) -> bytes:
+    """What a page asks for once, in the language that is ``spoken`` now."""
+    return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,6 @@ def build(
     ``on_queue_change`` is called after a run was resumed or taken out of the queue, so that a dispatcher need not wait.
     ``functions``: what else the page's script may ask the server.
     """
-    page_data = payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
     insights = feed.insights
 
     @callable_by(Role.VIEWER, most_bytes=4_000)
@@ -214,7 +221,7 @@ def build(
     async def fetch(data: Any) -> Response:
         kind = sent.member(data, "kind")
         if kind == "page":
-            return sent.as_json(page_data)
+            return sent.as_json(_page_data(language()))
         if kind == "starting":
             usual = await asyncio.to_thread(usual_start, workspace.root, str(sent.member(data, "stage")))
             return sent.as_json(payloads.encode_text({"usual": usual}))

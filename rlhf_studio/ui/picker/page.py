@@ -26,6 +26,7 @@ from rlhf_studio.inputs.estimate.device import find_device
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.known import has_chats
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -37,7 +38,12 @@ from rlhf_studio.ui.sent import member
 Json = dict[str, Any]
 MOST_PART = 600_000  # bytes of a part of an uploaded file; also in assets/train/picker/finder.js
 LONGEST_NAME = 4096
-RULES = {"Your own": "Your own function or server", "Rules": "Rules", "Against a reference": "Against a reference", "Models": "More models"}
+RULES = {
+    "Your own": N_("Your own function or server"),
+    "Rules": N_("Rules"),
+    "Against a reference": N_("Against a reference"),
+    "Models": N_("More models"),
+}
 """The groups of kinds of reward, and what they are called beside single reward models."""
 
 
@@ -80,7 +86,12 @@ class Picker:
         try:
             runs = used_runs(self._workspace)
         except StoreError as error:
-            return {"groups": [], "note": "", "browse": bool(self._roots.folders), "problem": f"The runs cannot be read: {error}"}
+            return {
+                "groups": [],
+                "note": "",
+                "browse": bool(self._roots.folders),
+                "problem": _("The runs cannot be read: {error}").format(error=error),
+            }
         groups, note = self._groups(what if isinstance(what, str) else "", base, runs)
         return {"groups": [group.as_json() for group in groups], "note": note, "browse": bool(self._roots.folders), "problem": ""}
 
@@ -90,18 +101,22 @@ class Picker:
         if what == "reward":
             return [*reward_groups(runs, self._scan("model")), *self._rules()], ""
         device = find_device(base.engine)
-        texts = f"prompts of {USUAL_PROMPT} tokens" if base.stage == "ppo" else f"examples of {USUAL_EXAMPLE} tokens"
-        note = f"Memory is for {texts} and settings that fit the model; the last step tells it for your own data."
+        texts = (
+            _("prompts of {usual_prompt} tokens").format(usual_prompt=USUAL_PROMPT)
+            if base.stage == "ppo"
+            else _("examples of {usual_example} tokens").format(usual_example=USUAL_EXAMPLE)
+        )
+        note = _("Memory is for {texts} and settings that fit the model; the last step tells it for your own data.").format(texts=texts)
         return ModelChoices(base, device).groups(runs, self._scan("model")), note
 
     def _rules(self) -> list[ChoiceGroup]:
         """The kinds of reward by their groups, and the files of one's own that the app was started with. A single reward model is in the
         groups before."""
         kinds = [describe_component(kind, self._permissions) for kind in kinds_by_group() if kind is not RewardModelReward]
-        groups = {title: ChoiceGroup(shown) for title, shown in RULES.items()}
+        groups = {title: ChoiceGroup(_(shown)) for title, shown in RULES.items()}
         for kind in kinds:
             files = self._permissions.files if kind["kind"] == "python" else ()
-            own = [({**kind["defaults"], "file": file}, Path(file).name, f"your Python file, {file}") for file in files]
+            own = [({**kind["defaults"], "file": file}, Path(file).name, _("your Python file, {file}").format(file=file)) for file in files]
             for component, title, about in own or [(kind["defaults"], kind["title"], kind["help"])]:
                 groups[kind["group"]].choices.append(Choice({"reward.components": [component]}, title, detail=about))
         return list(groups.values())
@@ -112,7 +127,7 @@ class Picker:
         self._access.require_operator(request, data)
         name, base = member(data, "model"), self._base(data)
         if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-            return {"sentence": "", "size": "", "problem": "Name a folder or a hub id."}
+            return {"sentence": "", "size": "", "problem": _("Name a folder or a hub id.")}
         try:
             facts = remembered_learner(base, name)
         except ModelError as error:
@@ -121,8 +136,8 @@ class Picker:
         known = [
             facts.model_type,
             choice.size,
-            f"reads up to {facts.max_positions:,} tokens" if facts.max_positions else "",
-            "writes chats" if has_chats(facts) else "continues texts",
+            _("reads up to {max_positions:,} tokens").format(max_positions=facts.max_positions) if facts.max_positions else "",
+            _("writes chats") if has_chats(facts) else _("continues texts"),
             choice.needs,
             choice.download,
         ]
@@ -146,18 +161,18 @@ class Picker:
         self._access.require_operator(request, data)
         key, name, offset, sent = (member(data, part) for part in ("key", "name", "offset", "part"))
         if not isinstance(key, str) or not isinstance(name, str) or type(offset) is not int or offset < 0 or not isinstance(sent, str):
-            return {"problem": "This is no part of a file: reload the page."}
+            return {"problem": _("This is no part of a file: reload the page.")}
         try:
             part = base64.b64decode(sent, validate=True)
             if len(part) > MOST_PART:
-                raise NotOffered(f"A part has {MOST_PART:,} bytes at most.")
+                raise NotOffered(_("A part has {most_part:,} bytes at most.").format(most_part=MOST_PART))
             path = uploads.add_part(self._workspace.root.resolve(), key, name, offset, part, last=member(data, "last") is True)
         except NotOffered as error:
             return {"problem": str(error)}
         except ValueError:  # no base64, or no ASCII
-            return {"problem": "This part of the file did not arrive whole: upload it again."}
+            return {"problem": _("This part of the file did not arrive whole: upload it again.")}
         except OSError as error:
-            return {"problem": f"The file could not be written: {error.strerror or error}."}
+            return {"problem": _("The file could not be written: {strerror}.").format(strerror=error.strerror or error)}
         settings = {} if path is None else settings_of_source(self._base(data), str(path))
         return {"next": offset + len(part), "settings": settings, "problem": ""}
 

@@ -11,6 +11,7 @@ from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.inputs.trained import run_of_model
 from rlhf_studio.jobs.road.plan import policy_for_pairs
 from rlhf_studio.jobs.road.state import Part, Road
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lineage import Source, sources, standing_of
 from rlhf_studio.runs.workspace import Workspace
@@ -55,13 +56,13 @@ def _data(road: Road, part: Part, hash_of: Callable[[Path], str]) -> Json:
         Source("policy", policy, "model", *as_policy, run, step, standing_of(*as_policy, hash_of)),
         Source("file", _short(part.file), "data", *as_file, "", None, standing_of(*as_file, hash_of)),
     ]
-    since = {"policy": "it wrote these responses", "file": "it was written"}
-    sentences = {"changed": "{} has changed since {}.", "gone": "{} is no longer there."}
+    since = {"policy": _("it wrote these responses"), "file": _("it was written")}
+    sentences = {"changed": _("{} has changed since {}."), "gone": _("{} is no longer there.")}
     rows = [
         {**asdict(source), "path": "", "sentence": sentences.get(source.standing, "").format(source.name, since[source.setting])}
         for source in made_from
     ]
-    return {"title": part.title, "run": "", "sources": rows, "problem": ""}
+    return {"title": _(part.title), "run": "", "sources": rows, "problem": ""}
 
 
 def _short(name: str) -> str:

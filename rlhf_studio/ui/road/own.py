@@ -13,6 +13,7 @@ from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.jobs.road.look import PartLook, look_at, problems_of
 from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known
 from rlhf_studio.jobs.road.state import OwnSettings
+from rlhf_studio.language import _
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.sent import member
 from rlhf_studio.units import duration, format_bytes
@@ -27,10 +28,17 @@ def settings_of(data: Any, workspace: Path) -> OwnSettings:
     texts = {name: member(data, name) or "" for name in TEXTS}
     wrong = [name for name, text in texts.items() if not isinstance(text, str) or len(text) > MOST_CHARACTERS]
     if wrong:
-        raise ConfigError([Problem(f"--{name}", f"should be a text of at most {MOST_CHARACTERS:,} characters") for name in wrong])
+        raise ConfigError(
+            [
+                Problem(
+                    f"--{name}", _("should be a text of at most {most_characters:,} characters").format(most_characters=MOST_CHARACTERS)
+                )
+                for name in wrong
+            ]
+        )
     minutes = member(data, "minutes") or 0
     if isinstance(minutes, bool) or not isinstance(minutes, int | float):
-        raise ConfigError([Problem("--minutes", "should be a number of minutes, or empty for no limit")])
+        raise ConfigError([Problem("--minutes", _("should be a number of minutes, or empty for no limit"))])
     given: Json = {name: texts[name].strip() for name in ("policy", "demonstrations", "pairs", "prompts")}
     given |= {name: _component(name, texts[name]) for name in ("reward", "judge")}
     own = in_full(OwnSettings(**given, minutes=float(minutes), anyway=member(data, "anyway") is True), workspace)
@@ -75,9 +83,11 @@ def _row(look: PartLook, workspace: Path) -> Json:
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     recipe = recipes.get(look.config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == look.config.stage)
     memory = look.report.memory_estimate
-    beside = f", and about {format_bytes(look.more_memory)} for the reward model" if look.more_memory else ""
+    beside = (
+        _(", and about {more_memory} for the reward model").format(more_memory=format_bytes(look.more_memory)) if look.more_memory else ""
+    )
     known = forecast.whole_time(look.config, look.report, recipe, workspace, recipes, SpeedMeasurement(workspace))
-    time = f"at most {duration(60 * look.minutes)}" if look.minutes else known["value"]
+    time = _("at most {time}").format(time=duration(60 * look.minutes)) if look.minutes else known["value"]
     return {
         **row,
         "text": outlook.sentence(look.config, recipe, look.report.prompts, look.policies),

@@ -23,11 +23,13 @@ from rlhf_studio.config.io import ConfigError
 from rlhf_studio.inputs.provenance import hash_of
 from rlhf_studio.jobs.road.begin import begin_road, go_on_anyway
 from rlhf_studio.jobs.road.drive import start_driver
+from rlhf_studio.jobs.road.headlines import of_training
 from rlhf_studio.jobs.road.outcomes import examples_of
 from rlhf_studio.jobs.road.own import minutes_for
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, plan
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads, read_road
 from rlhf_studio.jobs.road.verdict import held_up, is_weak, part_verdict_of, verdict_of
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
@@ -42,7 +44,7 @@ from rlhf_studio.ui.sent import member
 MOST_ROADS = 20
 MOST_ROUNDS = 5
 MOST_EXAMPLES = 3
-GONE = "There is no such road any more."
+GONE = N_("There is no such road any more.")
 Json = dict[str, Any]
 
 
@@ -74,7 +76,7 @@ class RoadPage:
         }  # poll() also clears away ended child processes
         roads, requested = list_roads(self._workspace.root), _requested(data)
         listed = [road for index, road in enumerate(roads) if index < MOST_ROADS or road.id == requested]
-        parts = [{"key": part.key, "title": part.title} for part in plan(RoadSettings())]
+        parts = [{"key": part.key, "title": _(part.title)} for part in plan(RoadSettings())]
         return {
             "roads": [self._news_of(road) for road in listed],
             "wanted": requested,
@@ -121,14 +123,15 @@ class RoadPage:
                 card |= {"run_state": run.state, "step": run.step, "total_steps": run.total_steps}
                 if part.state in ("stopped", "failed") and run.state in (*ALIVE, "queued"):
                     card |= {"state": "running", "problem": ""}
-        return {**card, "headline": _readable(part.headline), "file": Path(part.file).name}
+        headline = of_training(part.course) if part.course is not None else part.headline
+        return {**card, "title": _(part.title), "headline": _readable(headline), "file": Path(part.file).name}
 
     @callable_by(Role.VIEWER)
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
         """What each run of a road was made from, checked by its hashes against what lies there now."""
         road = self._road(data)
         if road is None:
-            return {"rows": [], "again": False, "problem": GONE}
+            return {"rows": [], "again": False, "problem": _(GONE)}
         return lineage_of(road, self._workspace, self._hash)
 
     @callable_by(Role.VIEWER)
@@ -176,7 +179,7 @@ class RoadPage:
 
     def _start(self, data: Any) -> Json:
         if any(self._pid(road) is not None for road in list_roads(self._workspace.root)):
-            return {"problem": "A road is under way: wait for its end, or stop it first."}
+            return {"problem": _("A road is under way: wait for its end, or stop it first.")}
         if (form := member(data, "own")) is not None:
             try:
                 own = settings_of(form, self._workspace.root)
@@ -186,7 +189,7 @@ class RoadPage:
             return self._begin("your road", own)
         rounds = member(data, "rounds")
         if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
-            return {"problem": f"A road has from 1 to {MOST_ROUNDS} rounds."}
+            return {"problem": _("A road has from 1 to {most_rounds} rounds.").format(most_rounds=MOST_ROUNDS)}
         base = SMALL if member(data, "small") is True else RoadSettings()
         return self._begin("the world's road", RoadSettings(**{**asdict(base), "rounds": rounds}))
 
@@ -195,7 +198,7 @@ class RoadPage:
             road = begin_road(self._workspace.root, name, settings, time.time())
             self._drive(road)
         except OSError as error:
-            return {"problem": f"The road could not be begun: {error}"}
+            return {"problem": _("The road could not be begun: {error}").format(error=error)}
         return {"road": road.id}
 
     def _drive(self, road: Road) -> None:
@@ -210,9 +213,9 @@ class RoadPage:
         self._access.require_operator(request, data)
         road = self._road(data)
         if road is None:
-            return {"problem": GONE}
+            return {"problem": _(GONE)}
         if self._pid(road) is not None:
-            return {"problem": "Another process goes along this road already."}
+            return {"problem": _("Another process goes along this road already.")}
         try:
             if member(data, "anyway") is True:
                 go_on_anyway(road)
@@ -220,7 +223,7 @@ class RoadPage:
         except ConfigError as error:
             return {"problem": "; ".join(problem.message for problem in error.problems)}
         except OSError as error:
-            return {"problem": f"The road could not be gone on with: {error}"}
+            return {"problem": _("The road could not be gone on with: {error}").format(error=error)}
         return {"road": road.id}
 
     @callable_by(Role.OPERATOR)
@@ -229,10 +232,10 @@ class RoadPage:
         self._access.require_operator(request, data)
         road = self._road(data)
         if road is None:
-            return {"problem": GONE}
+            return {"problem": _(GONE)}
         pid = self._pid(road)
         if pid is None:
-            return {"problem": "Nothing is under way on this road."}
+            return {"problem": _("Nothing is under way on this road.")}
         with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
             os.kill(pid, signal.SIGTERM)
         return {"road": road.id}
@@ -251,7 +254,7 @@ def _held_up(road: Road) -> Json | None:
     """The part after which the road stopped because it was not worth it, and what would help."""
     weak = held_up(road)
     verdict = part_verdict_of(weak) if weak is not None else None
-    return None if weak is None or verdict is None else {"title": weak.title, "advice": verdict.advice}
+    return None if weak is None or verdict is None else {"title": _(weak.title), "advice": verdict.advice}
 
 
 def _requested(data: Any) -> str:

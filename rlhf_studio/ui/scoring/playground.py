@@ -19,6 +19,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import N_, _, shown
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -33,8 +34,8 @@ BUNDLED = "bundled/world-reward"
 MOST_RUNS = 40  # that are looked into
 MOST_MODELS = 60
 QUANTITIES = (
-    {"name": "change", "label": "Change by this token", "scale": "diverging", "noise": 1e-4, "centred": False},
-    {"name": "prefix", "label": "Score so far", "scale": "diverging", "noise": 1e-4, "centred": True},
+    {"name": "change", "label": N_("Change by this token"), "scale": "diverging", "noise": 1e-4, "centred": False},
+    {"name": "prefix", "label": N_("Score so far"), "scale": "diverging", "noise": 1e-4, "centred": True},
 )
 """How the tokens can be coloured."""
 EXAMPLES = (
@@ -71,7 +72,8 @@ class RewardPlayground:
 
         The model of the ``run`` that the page was asked for is among them, however old that run is.
         """
-        static = {"quantities": QUANTITIES, "examples": EXAMPLES, "limits": {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}}
+        limits = {"text": LONGEST_TEXT, "candidates": MOST_CANDIDATES}
+        static = {"quantities": shown(QUANTITIES, ("label",)), "examples": EXAMPLES, "limits": limits}
         why = self._access.rights(request, data)["why_not"]
         return {"why_not": why, "models": self._models(sent.member(data, "run")), **static}
 
@@ -81,7 +83,7 @@ class RewardPlayground:
         ``kind`` is bundled, trained or used; ``from`` says which run, and of a trained one its step; ``run`` is the id of the run that
         trained it, else empty.
         """
-        models = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": "the review world", "run": ""}}
+        models = {BUNDLED: {"name": BUNDLED, "kind": "bundled", "from": _("the review world"), "run": ""}}
         try:
             runs = self._workspace.runs()
         except StoreError:
@@ -143,7 +145,7 @@ class RewardPlayground:
 
     def playground_news(self, data: Any, request: gr.Request) -> Response:
         """As :func:`jobs.news`."""
-        return jobs.news(self._service, self._access, data, request, "This text is no longer here. Score it again.")
+        return jobs.news(self._service, self._access, data, request, _("This text is no longer here. Score it again."))
 
     @callable_by(Role.OPERATOR)
     def playground_halt(self, data: Any, request: gr.Request) -> Json:

@@ -11,6 +11,7 @@ from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
+from rlhf_studio.language import _
 from rlhf_studio.ui.form import nested
 from rlhf_studio.ui.sent import QuestionRefused
 
@@ -27,9 +28,9 @@ def model_of(sent: Json) -> tuple[str, str]:
     """The model that is named, and its label where it has several. Raises :class:`QuestionRefused`."""
     name, label = sent.get("model"), sent.get("label") or ""
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise QuestionRefused("Name a reward model: a folder, a Hugging Face hub id, or bundled/world-reward.", "model")
+        raise QuestionRefused(_("Name a reward model: a folder, a Hugging Face hub id, or bundled/world-reward."), "model")
     if not isinstance(label, str) or len(label) > 200:
-        raise QuestionRefused("The label must be the name or number of one of the model's outputs.", "model")
+        raise QuestionRefused(_("The label must be the name or number of one of the model's outputs."), "model")
     return name.strip(), label
 
 
@@ -40,12 +41,14 @@ def model_request(sent: Json) -> Json:
     for part in ("prompt", "response"):
         text = sent.get(part)
         if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
-            raise QuestionRefused(f"The {part} must be a text of at most {LONGEST_TEXT:,} characters.", part)
+            raise QuestionRefused(
+                _("The {part} must be a text of at most {longest_text:,} characters.").format(part=part, longest_text=LONGEST_TEXT), part
+            )
         texts[part] = None if text is None else text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be encoded
     if texts["response"] is None:
         texts["prompt"] = None  # the model is only loaded
     elif not texts["response"].strip():
-        raise QuestionRefused("Type a response: a text without one has nothing to score.", "response")
+        raise QuestionRefused(_("Type a response: a text without one has nothing to score."), "response")
     else:
         texts["prompt"] = texts["prompt"] or ""
     try:
@@ -70,12 +73,15 @@ def model_request(sent: Json) -> Json:
 def _candidates(sent: Any) -> list[str]:
     texts = [] if sent is None else sent
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise QuestionRefused("The words to put in must be texts.", "candidates")
+        raise QuestionRefused(_("The words to put in must be texts."), "candidates")
     words = list(dict.fromkeys(" ".join(text.encode("utf-8", "replace").decode().split()) for text in texts))
     words = [word for word in words if word]
     if len(words) > MOST_CANDIDATES or any(len(word) > LONGEST_CANDIDATE for word in words):
         raise QuestionRefused(
-            f"Give at most {MOST_CANDIDATES} words to put in, each of at most {LONGEST_CANDIDATE} characters.", "candidates"
+            _("Give at most {most_candidates} words to put in, each of at most {longest_candidate} characters.").format(
+                most_candidates=MOST_CANDIDATES, longest_candidate=LONGEST_CANDIDATE
+            ),
+            "candidates",
         )
     return words
 
@@ -89,7 +95,16 @@ def rewards_request(sent: Json) -> Json:
             texts[name] = None
             continue
         if not isinstance(text, str) or len(text) > LONGEST_TRIED:
-            raise ConfigError([Problem("", f"the {name} must be a text of at most {LONGEST_TRIED:,} characters")])
+            raise ConfigError(
+                [
+                    Problem(
+                        "",
+                        _("the {name} must be a text of at most {longest_tried:,} characters").format(
+                            name=name, longest_tried=LONGEST_TRIED
+                        ),
+                    )
+                ]
+            )
         texts[name] = text
     config = trial_config(sent.get("values")).model_dump(mode="json")
     return {"op": "rewards", "config": config, **texts, "stopped": sent.get("stopped") is not False}
@@ -110,12 +125,12 @@ def _why_no_answers(config: RunConfig) -> str:
     try:
         facts = check_causal_lm(config.model.policy, config.model.revision)
     except ModelError:
-        return "the model cannot be used yet"
+        return _("the model cannot be used yet")
     weights = parameters(facts)
     if facts.download_bytes:
-        return "the model is not on this disk yet"
+        return _("the model is not on this disk yet")
     if weights is None or weights > MOST_WEIGHTS_ON_A_CPU:
-        return "answers of a model of this size would take minutes here"
+        return _("answers of a model of this size would take minutes here")
     return ""
 
 

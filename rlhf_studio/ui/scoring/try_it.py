@@ -11,6 +11,7 @@ import gradio as gr
 
 from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.io import ConfigError
+from rlhf_studio.language import _
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role, callable_by
@@ -44,7 +45,7 @@ class TryReward:
             return self._start(question)
         job = self._service.find(question.get("key"))
         if job is None:
-            return {"state": "failed", "error": "This text is no longer being scored; try again."}
+            return {"state": "failed", "error": _("This text is no longer being scored; try again.")}
         if question.get("op") == "cancel":
             self._service.cancel(job)
         return _view(job)
@@ -54,9 +55,9 @@ class TryReward:
             message = spread_request(question) if question.get("spread") is True else rewards_request(question)
         except ConfigError as error:
             wrong = problems.for_page(error.problems, question.get("values"))
-            return {"state": "failed", "error": "The settings must be in order first.", "problems": wrong}
+            return {"state": "failed", "error": _("The settings must be in order first."), "problems": wrong}
         if self._newest is not None and self._newest.state != "done":
-            return {"state": "failed", "error": "Another text is being scored at the moment; try again when it is done."}
+            return {"state": "failed", "error": _("Another text is being scored at the moment; try again when it is done.")}
         try:
             self._newest = self._service.submit(message)
             return _view(self._newest)
@@ -67,7 +68,7 @@ class TryReward:
 def _view(job: Job) -> Json:
     """What the page is told of a scoring."""
     if job.state != "done":
-        newest = job.last("progress") or {"text": "Starting the process that scores, which takes some seconds the first time"}
+        newest = job.last("progress") or {"text": _("Starting the process that scores, which takes some seconds the first time")}
         progress = "Stopping" if job.cancelled else newest["text"]
         return {"state": "working", "key": job.key, "progress": progress, "fraction": newest.get("fraction")}
     if result := job.last("result"):

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rlhf_studio.language import ENGLISH, LANGUAGES, N_, TAGS, _, language, messages, preferred, speaking
 from rlhf_studio.ui import html, roles
 
-COOKIE = "rlhf_studio_language"  # also in assets/shared/language.js
+COOKIE = "rlhf_studio_language"  # also in assets/shell/language.js
 TABS = (N_("Learn"), N_("Train"), N_("Live"), N_("Runs"), N_("Talk"), N_("Feedback"), N_("Evaluate"), N_("Road"))
 """The names of the tabs."""
 _HTML = re.compile(rb'<html\s+lang="en"')

@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config.bundled import REPLAYED
-from rlhf_studio.config.glossary import glossary
+from rlhf_studio.config.glossary import explained, glossary
 from rlhf_studio.config.stages import as_sampled
+from rlhf_studio.language import N_, shown
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
@@ -73,7 +74,7 @@ class TalkPage:
             rows = runs_with_policies(self._workspace)
         except StoreError as error:
             return {**own, "problem": str(error), "runs": []}
-        return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_STATIC}
+        return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_static()}
 
     @callable_by(Role.VIEWER)
     def policies(self, data: Any, request: gr.Request) -> Json:
@@ -120,12 +121,11 @@ class TalkPage:
 def _quantities() -> list[Json]:
     """How the tokens can be coloured. The log-probability is coloured by how unlikely a token was: 0 is certain."""
     known = {quantity.name: asdict(quantity) for quantity in QUANTITIES}
-    known["logprobs"] = {"name": "logprobs", "label": "Log-probability", "scale": "sequential", "noise": 1e-4}
+    known["logprobs"] = {"name": "logprobs", "label": N_("Log-probability"), "scale": "sequential", "noise": 1e-4}
     return [known[name] for name in COLOURS]
 
 
-def _glossary() -> Json:
-    return {name: asdict(entry) for name, entry in glossary().items() if name in WORDS}
-
-
-_STATIC = {"quantities": _quantities(), "glossary": _glossary()}
+def _static() -> Json:
+    """What is the same for all runs."""
+    terms = {name: term for name, term in glossary().items() if name in WORDS}
+    return {"quantities": [shown(quantity, ("label",)) for quantity in _quantities()], "glossary": explained(terms)}

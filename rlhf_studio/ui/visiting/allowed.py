@@ -9,6 +9,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.config.recipes import Recipe, list_recipes
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.visitors.limits import Limits
 from rlhf_studio.ui.visiting.modes import Mode
 
@@ -18,7 +19,8 @@ FREE_SETTINGS = frozenset(
         *("name", "ppo.learning_rate", "ppo.critic_learning_rate", "ppo.lr_schedule", "ppo.warmup_steps", "ppo.max_grad_norm"),
         *("ppo.kl_coef", "ppo.kl_controller", "ppo.kl_target", "ppo.kl_horizon", "ppo.kl_estimator", "ppo.gamma", "ppo.lam"),
         *("ppo.cliprange", "ppo.cliprange_high", "ppo.cliprange_value", "ppo.vf_coef", "ppo.entropy_coef", "ppo.whiten_advantages"),
-        *("ppo.target_kl", "generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
+        *("ppo.target_kl", "ppo.ratio_level", "ppo.loss_average"),
+        *("generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
     }
 )
 """Settings that cost nothing, whatever their value."""
@@ -57,7 +59,14 @@ class Budget:
         """Raises :class:`Capped` for what visitors and students may not start; ``follows``: the settings came from another run."""
         refusals = self.problems(config, recipe)
         if follows:
-            refusals = [Problem("", f"{self.begins}, {self.who} start from a recipe, not from the settings of another run.")]
+            refusals = [
+                Problem(
+                    "",
+                    _("{begins}, {who} start from a recipe, not from the settings of another run.").format(
+                        begins=_(self.begins), who=_(self.who)
+                    ),
+                )
+            ]
         if refusals:
             raise Capped(refusals)
 
@@ -65,27 +74,48 @@ class Budget:
         """Why a visitor may not start this, by setting."""
         if recipe.name not in RECIPES or not isinstance(config, RunConfig) or not isinstance(recipe.config, RunConfig):
             titles = "; ".join(allowed.title for allowed in list_recipes() if allowed.name in RECIPES)
-            return [Problem("", f"{self.begins}, {self.who} start the recipes of the bundled world: {titles}{self._elsewhere}.")]
+            return [
+                Problem(
+                    "",
+                    _("{begins}, {who} start the recipes of the bundled world: {titles}{elsewhere}.").format(
+                        begins=_(self.begins), who=_(self.who), titles=titles, elsewhere=self._elsewhere
+                    ),
+                )
+            ]
         refusals = []
-        for name, _ in walk_fields(RunConfig):
+        for name, _other in walk_fields(RunConfig):
             value, own = _value(config, name), _value(recipe.config, name)
             if value == own or name in FREE_SETTINGS or name in ("recipe", "stage"):
                 continue
             if name not in self.most:
-                refusals.append(Problem(name, f"{self.begins}, {self.who} cannot change this setting{self._elsewhere}"))
+                refusals.append(
+                    Problem(
+                        name,
+                        _("{begins}, {who} cannot change this setting{elsewhere}").format(
+                            begins=_(self.begins), who=_(self.who), elsewhere=self._elsewhere
+                        ),
+                    )
+                )
             elif value > self.most[name]:
-                refusals.append(Problem(name, f"{self.begins}, {self.who} have at most {self.most[name]:g}{self._elsewhere}"))
+                refusals.append(
+                    Problem(
+                        name,
+                        _("{begins}, {who} have at most {most:g}{elsewhere}").format(
+                            begins=_(self.begins), who=_(self.who), most=self.most[name], elsewhere=self._elsewhere
+                        ),
+                    )
+                )
         return refusals
 
     @property
     def _elsewhere(self) -> str:
         """What students do about a limit; visitors of a Space find a link to copy it."""
-        return "" if self.who == "visitors" else "; ask your teacher for more"
+        return "" if self.who == "visitors" else _("; ask your teacher for more")
 
 
 def budget_for(mode: Mode) -> Budget:
     """The budget of visitors or students."""
-    return Budget(begins="In this class", who="students") if mode is Mode.CLASSROOM else Budget(begins="On this Space")
+    return Budget(begins=N_("In this class"), who=N_("students")) if mode is Mode.CLASSROOM else Budget(begins=N_("On this Space"))
 
 
 def _value(config: RunConfig, name: str) -> Any:

@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
 from rlhf_studio.ui.html import small_page
@@ -39,12 +40,12 @@ class Link:
 
 
 LINKS = {
-    QUERY: Link(COOKIE, None, "", "This operator link is not valid any more. Ask for the current one; without it you can watch."),
-    RATER_QUERY: Link(RATER_COOKIE, RATER_SECONDS, "feedback", "This rating link is not valid any more. Ask for the current one."),
-    CLASS_QUERY: Link(CLASS_COOKIE, None, "", "This class link is not valid any more. Ask your teacher for the current one."),
+    QUERY: Link(COOKIE, None, "", N_("This operator link is not valid any more. Ask for the current one; without it you can watch.")),
+    RATER_QUERY: Link(RATER_COOKIE, RATER_SECONDS, "feedback", N_("This rating link is not valid any more. Ask for the current one.")),
+    CLASS_QUERY: Link(CLASS_COOKIE, None, "", N_("This class link is not valid any more. Ask your teacher for the current one.")),
 }
-OF_TEACHER = "This teacher's link is not valid any more. The current one is printed where the app was started."
-WITHOUT = "Open RLHF Studio without this link"
+OF_TEACHER = N_("This teacher's link is not valid any more. The current one is printed where the app was started.")
+WITHOUT = N_("Open RLHF Studio without this link")
 
 
 class Links:
@@ -66,8 +67,8 @@ class Links:
         link = LINKS[name]
         rest = [(key, value) for key, value in query if key not in tokens]
         if not await self._is_right(name, tokens[name]):
-            refused = OF_TEACHER if name == QUERY and self._access.mode is Mode.CLASSROOM else link.refused
-            response: Any = small_page(refused, [(WITHOUT, _address(rest))], 403)
+            refused = _(OF_TEACHER) if name == QUERY and self._access.mode is Mode.CLASSROOM else _(link.refused)
+            response: Any = small_page(refused, [(_(WITHOUT), _address(rest))], 403)
         else:
             if link.tab and not any(key == "tab" for key, _ in rest):
                 rest = [("tab", link.tab), *rest]

@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlhf_studio.language import N_, _
 from rlhf_studio.ui.hosted.space import own_address
 from rlhf_studio.ui.html import small_page
 
@@ -23,8 +24,8 @@ logger = logging.getLogger(__name__)
 OWNERS_VARIABLE = "RLHF_STUDIO_OWNERS"
 LOGIN, CALLBACK, LOGOUT = "/login/huggingface", "/login/callback", "/logout"
 _NEEDED = ("OPENID_PROVIDER_URL", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "SPACE_HOST")
-REFUSED = "The login has expired, was used before, or was given up. Log in again."
-FAILED = "Hugging Face did not answer as expected, so nobody was logged in. Try again in a moment."
+REFUSED = N_("The login has expired, was used before, or was given up. Log in again.")
+FAILED = N_("Hugging Face did not answer as expected, so nobody was logged in. Try again in a moment.")
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ class LoginProblems:
             await self._app(scope, receive, send)
         except AuthlibBaseError as error:  # the code is of another login, too old, or was used before; or the person said no
             logger.warning("A login failed: %s", error.error)
-            await self._page(REFUSED, 403)(scope, receive, send)
+            await self._page(_(REFUSED), 403)(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - of several libraries: no answer, one that is no JSON, a name that somebody else signed
             logger.warning("The provider of the login failed: %s", type(error).__name__)
-            await self._page(FAILED, 502)(scope, receive, send)
+            await self._page(_(FAILED), 502)(scope, receive, send)
 
     def _page(self, text: str, status: int) -> ASGIApp:
         address = self._login.address
-        return small_page(text, [("Log in again", address + LOGIN), ("Open the Space", f"{address}/")], status)
+        return small_page(text, [(_("Log in again"), address + LOGIN), (_("Open the Space"), f"{address}/")], status)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import gradio as gr
 
 from rlhf_studio import __version__
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
-from rlhf_studio.config.glossary import GLOSSARY
+from rlhf_studio.config.glossary import GLOSSARY, explained
+from rlhf_studio.language import N_, _
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.news import News
@@ -20,17 +20,22 @@ from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.ui.visiting.owner import LOGIN, LOGOUT, Login
 
 Json = dict[str, Any]
-ELSEWHERE = {Mode.SPACE: "needs a copy of this Space", Mode.CLASSROOM: "only the teacher starts it"}
-TITLES = {Mode.LOCAL: "This computer", Mode.CLASSROOM: "Class", Mode.SPACE: "Space", Mode.READ_ONLY: "Read-only"}
+ELSEWHERE = {Mode.SPACE: N_("needs a copy of this Space"), Mode.CLASSROOM: N_("only the teacher starts it")}
+TITLES = {
+    Mode.LOCAL: N_("This computer"),
+    Mode.CLASSROOM: N_("Class"),
+    Mode.SPACE: N_("Space"),
+    Mode.READ_ONLY: N_("Read-only"),
+}
 
-NO_COOKIES = (
-    "Your browser keeps no cookies for this page. You can learn, watch and start runs; but all people behind your network address count "
-    "as one visitor, who has one run, and each of you may stop it."
+NO_COOKIES = N_(
+    "Your browser keeps no cookies for this page. You can learn, watch and start runs; but all people "
+    "behind your network address count as one visitor, who has one run, and each of you may stop it."
 )
 
-STRANGER = (
-    "You are logged in at Hugging Face as {}, but this Space belongs to somebody else. Learning, watching and small runs need no login. In "
-    "a copy of your own, you are the owner."
+STRANGER = N_(
+    "You are logged in at Hugging Face as {}, but this Space belongs to somebody else. Learning, "
+    "watching and small runs need no login. In a copy of your own, you are the owner."
 )
 
 
@@ -49,7 +54,7 @@ def heading_functions(
 @callable_by(Role.VIEWER, most_bytes=4_000)
 async def words(data: Any) -> Json:
     """The glossary, for tips on pages that have none of their own."""
-    return {name: asdict(term) for name, term in GLOSSARY.items()}
+    return explained(GLOSSARY)
 
 
 def where(
@@ -69,7 +74,7 @@ def where(
         opened()
         role = access.role_of(request, data)
         plays = role < Role.OPERATOR and access.plays(request, data)
-        facts: Json = {"version": __version__, "mode": access.mode.value, "title": TITLES[access.mode], "pace": access.mode.pace}
+        facts: Json = {"version": __version__, "mode": access.mode.value, "title": _(TITLES[access.mode]), "pace": access.mode.pace}
         facts |= {"starts": access.may_start(request, data), "plays": plays, "limit": access.budget.limits.seconds if plays else 0}
         facts["line"] = line_of(access, request, data)
         facts["teaches"] = access.mode is Mode.CLASSROOM and role >= Role.OPERATOR
@@ -79,13 +84,16 @@ def where(
             facts["duplicate"] = access.duplicate
         person = access.person(request)
         if access.mode is Mode.SPACE and login is not None:
-            facts |= {"login": login.address + (LOGOUT if person else LOGIN), "login_word": "Log out" if person else "Log in as the owner"}
+            facts |= {
+                "login": login.address + (LOGOUT if person else LOGIN),
+                "login_word": _("Log out") if person else _("Log in as the owner"),
+            }
         if role >= Role.OPERATOR and (problem := kept_problem()):
             facts["notice"] = problem
         if access.mode is Mode.SPACE and plays and not access.visitors.key_in(request.headers):
-            facts |= {"notice": NO_COOKIES, "alone": access.address}
+            facts |= {"notice": _(NO_COOKIES), "alone": access.address}
         if person and person.lower() not in access.owners:
-            facts["notice"] = STRANGER.format(person)
+            facts["notice"] = _(STRANGER).format(person)
         return facts
 
     return where
@@ -94,19 +102,19 @@ def where(
 def line_of(access: Access, request: Any, data: Any) -> str:
     """One or two sentences; empty where somebody uses the app alone, and may do everything."""
     limits, most = access.budget.limits, access.budget.most
-    small = f"up to {most['ppo.steps']:g} steps and {limits.seconds / 60:g} minutes, one at a time"
+    small = _("up to {steps:g} steps and {minutes:g} minutes, one at a time").format(steps=most["ppo.steps"], minutes=limits.seconds / 60)
     if access.is_operator(request, data):
-        owner = {Mode.SPACE: "You are the owner of this Space: everything is possible.", Mode.CLASSROOM: "You are the teacher."}
+        owner = {Mode.SPACE: _("You are the owner of this Space: everything is possible."), Mode.CLASSROOM: _("You are the teacher.")}
         return owner.get(access.mode, "")
     plays = access.plays(request, data)
     if plays and access.mode is Mode.SPACE:
-        return (
-            f"You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; kept for {limits.hours:g} hours)."
-        )
+        return _(
+            "You are a visitor. Learn and watch recorded runs, or start runs of the tiny world ({small}; kept for {hours:g} hours)."
+        ).format(small=small, hours=limits.hours)
     if plays:
         if access.may_start(request, data):
-            return f"You are in a class. You may start runs of the tiny world ({small})."
-        return "You are in a class. Here you watch, and answer what your teacher asks."
+            return _("You are in a class. You may start runs of the tiny world ({small}).").format(small=small)
+        return _("You are in a class. Here you watch, and answer what your teacher asks.")
     return access.why_not(request, data)
 
 
@@ -125,7 +133,7 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
         "starts": starts,
         "why_not": "" if access.read_only else access.why_not(request, data),
         "here": list(RECIPES) if starts and not operator else [],
-        "elsewhere": ELSEWHERE.get(access.mode, ""),
+        "elsewhere": _(ELSEWHERE.get(access.mode, "")),
         "looks": looks,
         "replay": REPLAYED,
         "recordings": [{"run": recording.run_id, "name": recording.name} for recording in RECORDINGS] if looks or operator else [],

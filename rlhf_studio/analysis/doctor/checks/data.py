@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Data"
@@ -38,7 +39,7 @@ def duplicate_prompts(run: RunData) -> Course | None:
         if len(prompts) >= FEWEST_PROMPTS:
             share = len(set(prompts)) / len(prompts)
             step_levels[run.steps >= step] = 2 if share < VERY_FEW_DISTINCT else 1 if share < FEW_DISTINCT else 0
-            text = f"{len(set(prompts))} distinct among {len(prompts)} recorded prompts"
+            text = _("{prompts} distinct among {prompts2} recorded prompts").format(prompts=len(set(prompts)), prompts2=len(prompts))
             break
     changes = {} if run.config.data.drop_duplicates else {"data.drop_duplicates": True}
     return Course(step_levels, lambda since, last: [Evidence(text, step=int(run.steps[since]))], changes=changes, from_start=True)

@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.remedies import calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, levels, streak
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Entropy"
@@ -36,5 +37,5 @@ def entropy_collapse(run: RunData) -> Course | None:
     fallen = entropy < SHARE_OF_START * start
     low = streak(fallen & (entropy < LOW_ENTROPY), ENTROPY_STEPS)
     dead = streak(fallen & (entropy < DEAD_ENTROPY), ENTROPY_STEPS)
-    evidence = metric_evidence(run, "policy/entropy_avg", f"entropy {{}} nats per token; {start:.2f} at the start")
+    evidence = metric_evidence(run, "policy/entropy_avg", _("entropy {{}} nats per token; {start:.2f} at the start").format(start=start))
     return Course(levels(warning=low, alarm=dead), evidence, changes=calmer(run), length=ENTROPY_STEPS)

@@ -9,6 +9,7 @@ from rlhf_studio.analysis.doctor.remedies import calmer, neutral_sampling, tight
 from rlhf_studio.analysis.doctor.run_data import ENOUGH, RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import _
 
 FAMILY = "KL and ratios"
 
@@ -45,11 +46,15 @@ def kl_negative(run: RunData) -> Course | None:
     negative = (mean < NEGATIVE_KL) & (mean + NEGATIVE_SPREADS * spread < 0) & streak(kl < 0, NEGATIVE_STEPS)
     changes = neutral_sampling(run.config)
     names = " and ".join(f"{name.removeprefix('generation.')} {_setting(run, name):g}" for name in changes)
-    values = metric_evidence(run, "objective/kl", "KL {} nats per response")
-    cause = f"Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low." if names else ""
+    values = metric_evidence(run, "objective/kl", _("KL {} nats per response"))
+    cause = (
+        _("Sampling is cut off by {names}, while probabilities are of the whole distribution: the KL reads too low.").format(names=names)
+        if names
+        else ""
+    )
     return Course(
         levels(warning=negative, alarm=negative & (mean < CLEARLY_NEGATIVE_KL)),
-        lambda since, last: values(since, last) + worst_token(run, int(run.steps[last]), "kl", "KL {} nats"),
+        lambda since, last: values(since, last) + worst_token(run, int(run.steps[last]), "kl", _("KL {} nats")),
         cause=cause,
         changes=changes,
         length=window,
@@ -78,7 +83,7 @@ def first_ratio(run: RunData) -> Course | None:
     limit = FIRST_RATIO_BFLOAT16 if half else FIRST_RATIO_FLOAT32
     off = streak(first > limit, 2)
     grave = off & (first > FIRST_RATIO_GRAVE) & (not half)
-    words = "largest log-ratio {} before the first optimizer step"
+    words = _("largest log-ratio {} before the first optimizer step")
     changes = {"model.dtype": "float32"} if half else {}
     evidence = metric_evidence(run, "policy/first_log_ratio", words)
     return Course(levels(warning=off, alarm=grave), evidence, changes=changes, length=2, from_start=True)
@@ -101,7 +106,7 @@ def kl_above_target(run: RunData) -> Course | None:
     shortest = ppo.batch_size // 5 + 1
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = "KL {} nats, target {:g}"
+        text = _("KL {} nats, target {:g}")
         return [
             Evidence(text.format(figure(kl[at]), target[at]), step=int(run.steps[at]), metric="objective/kl")
             for at in dict.fromkeys([since, last])
@@ -132,11 +137,11 @@ def kl_exploding(run: RunData) -> Course | None:
 
     def evidence(since: int, last: int) -> list[Evidence]:
         indices = [since] if since == last else [since, last]
-        text = "KL {} nats per response, {} per token"
+        text = _("KL {} nats per response, {} per token")
         return [
             Evidence(text.format(figure(kl[at]), figure(kl[at] / length[at])), step=int(run.steps[at]), metric="objective/kl")
             for at in indices
-        ] + worst_token(run, int(run.steps[last]), "kl", "KL {} nats")
+        ] + worst_token(run, int(run.steps[last]), "kl", _("KL {} nats"))
 
     sudden = np.any(lost[:5])
     changes = calmer(run) if sudden else tighter(run)

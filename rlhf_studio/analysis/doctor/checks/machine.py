@@ -12,6 +12,7 @@ from rlhf_studio.analysis.doctor.remedies import less_memory
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import levels, streak, window_mean
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import _
 from rlhf_studio.runs.records import PHASES
 from rlhf_studio.units import percent
 
@@ -48,9 +49,15 @@ def one_phase_dominates(run: RunData) -> Course | None:
         return Course(levels(note=dominated), lambda since, last: [])
     last = int(np.flatnonzero(dominated)[-1])
     name = max((name for name in TIMED if over[name][last]), key=lambda name: shares[name][last])
-    text = f"{PHASES[name].what} took {percent(shares[name][last])} of the last {TIME_STEPS} steps"
+    text = _("{what} took {shares} of the last {TIME_STEPS} steps").format(
+        what=_(PHASES[name].what), shares=percent(shares[name][last]), TIME_STEPS=TIME_STEPS
+    )
     evidence = [Evidence(text, step=int(run.steps[last]), metric=f"time/{name}")]
-    return Course(levels(note=dominated), lambda since, last: evidence, title=f"Almost all of the time goes into {PHASES[name].what}")
+    return Course(
+        levels(note=dominated),
+        lambda since, last: evidence,
+        title=_("Almost all of the time goes into {what}").format(what=_(PHASES[name].what)),
+    )
 
 
 @check(
@@ -72,7 +79,7 @@ def memory_near_limit(run: RecordedRun) -> Course | None:
     grows = streak(peak > MEMORY_GROWS * before, 3) & (np.arange(len(peak)) >= GROWTH_STEPS + 5)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        of = f" of {limit / 1e9:.1f} GB" if limit else ""
+        of = _(" of {limit:.1f} GB").format(limit=limit / 1e9) if limit else ""
         return [Evidence(f"{figure(peak[last] / 1e9)} GB{of}", step=int(run.steps[last]), metric="memory/peak")]
 
     return Course(levels(note=grows, warning=near), evidence, changes=less_memory(run.config))
@@ -103,5 +110,7 @@ def slower(run: RecordedRun) -> Course | None:
         return None
     slow = (mean > 2 * mean[9]) & (mean > mean[9] + 1.0) & ~(length > 1.2 * length[9])
     return Course(
-        levels(note=slow), metric_evidence(run, "time/total", f"{{}} s a step; {mean[9]:.2f} s on average in the first 10"), length=10
+        levels(note=slow),
+        metric_evidence(run, "time/total", _("{{}} s a step; {mean:.2f} s on average in the first 10").format(mean=mean[9])),
+        length=10,
     )

@@ -13,6 +13,7 @@ from rlhf_studio.analysis.doctor.series import levels, streak, window_mean, wind
 from rlhf_studio.analysis.records import Evidence
 from rlhf_studio.config import stability
 from rlhf_studio.config.usual import optimisation
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Optimisation"
@@ -74,10 +75,12 @@ def unstable_start(run: RecordedRun) -> Course | None:
     advice="Lower the learning rate, make fewer passes, or set an early stop KL.",
 )
 def clip_fraction_high(run: RunData) -> Course | None:
+    if run.config.ppo.ratio_level == "sequence":  # whole responses are clipped, and many of them: that is how GSPO is meant to work
+        return None
     high = streak(run.column("policy/clipfrac_avg") > MUCH_CLIPPED, MUCH_STEPS)
     return Course(
         levels(warning=high),
-        metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}"),
+        metric_evidence(run, "policy/clipfrac_avg", _("clip fraction {}")),
         changes=calmer(run),
         length=MUCH_STEPS,
     )
@@ -96,7 +99,7 @@ def clip_fraction_zero(run: RunData) -> Course | None:
     if ppo.ppo_epochs * (ppo.batch_size // ppo.mini_batch_size) < 2:  # the ratio is 1 by definition
         return None
     none = streak((run.column("policy/clipfrac_avg") == 0) & (run.column("lr") > 0), NONE_STEPS)
-    evidence = metric_evidence(run, "policy/clipfrac_avg", "clip fraction {}")
+    evidence = metric_evidence(run, "policy/clipfrac_avg", _("clip fraction {}"))
     return Course(levels(note=none), evidence, changes=bolder(run), length=NONE_STEPS)
 
 
@@ -117,7 +120,7 @@ def steps_too_large(run: RunData) -> Course | None:
     large = streak((variance > RATIO_VARIANCE) | (move > LARGE_MOVE), RATIO_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        text = "ratio variance {}, approximate KL {} nats per token"
+        text = _("ratio variance {}, approximate KL {} nats per token")
         return [
             Evidence(text.format(figure(variance[at]), figure(move[at])), step=int(run.steps[at]), metric="val/ratio_var")
             for at in dict.fromkeys([since, last])
@@ -140,7 +143,7 @@ def early_stops(run: RunData) -> Course | None:
         return None
     early = np.isin(run.steps, list(stopped)).astype(float)
     share = np.convolve(early, np.ones(10))[: len(early)]
-    evidence = metric_evidence(run, "optim/steps", "only {} optimizer steps were made")
+    evidence = metric_evidence(run, "optim/steps", _("only {} optimizer steps were made"))
     fewer = max(1, run.config.ppo.ppo_epochs // 2)
     return Course(
         levels(note=share >= 8), evidence, changes={"ppo.ppo_epochs": fewer} if fewer < run.config.ppo.ppo_epochs else {}, length=10
@@ -168,7 +171,7 @@ def gradient_spikes(run: RecordedRun) -> Course | None:
     grave = recent >= MANY_SPIKES
     warning = grave | spike if unclipped else grave
     changes = {f"{own[0]}.max_grad_norm": 1.0} if unclipped else calmer(run)
-    return Course(levels(note=spike, warning=warning), metric_evidence(run, "optim/grad_norm", "gradient norm {}"), changes=changes)
+    return Course(levels(note=spike, warning=warning), metric_evidence(run, "optim/grad_norm", _("gradient norm {}")), changes=changes)
 
 
 @check(
@@ -190,7 +193,7 @@ def not_finite(run: RecordedRun) -> Course | None:
         bad[-1] = True
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        rows = [Evidence(f"{name} is not finite", step=step, metric=name) for step, name in sorted(metrics.items())[:3]]
+        rows = [Evidence(_("{name} is not finite").format(name=name), step=step, metric=name) for step, name in sorted(metrics.items())[:3]]
         rows += [Evidence(text.rstrip("."), step=step) for step, text in sorted(skipped.items())[:3]]
         return rows + ([Evidence(run.cause.split(".")[0], step=int(run.steps[-1]))] if died else [])
 
@@ -226,11 +229,13 @@ def not_training(run: RunData) -> Course | None:
     lora = run.config.lora.enabled
     return Course(
         levels(alarm=still),
-        metric_evidence(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token"),
-        title="The adapter does not train" if lora else "",
-        cause="Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target modules, "
-        "or the learning "
-        "rate is that of full training, which is about ten times too small for adapters."
+        metric_evidence(run, "policy/approxkl_avg", _("one update moved the policy by {} nats per token")),
+        title=_("The adapter does not train") if lora else "",
+        cause=_(
+            "Optimizer steps are made, but the adapter's output stays zero: no layer has the names of the target "
+            "modules, or the learning rate is that of full training, which is about ten times too small for "
+            "adapters."
+        )
         if lora
         else "",
         changes=bolder(run),
@@ -258,7 +263,7 @@ def learning_rate_too_small(run: RunData) -> Course | None:
     risen = judges.sureness(judges.score(run))[0] > judges.LIKELY_RISE
     stands = not_training(run)
     too_small = still & near & ~risen & (stands is None or np.maximum.accumulate(stands.levels) == 0)
-    evidence = metric_evidence(run, "policy/approxkl_avg", "one update moved the policy by {} nats per token")
+    evidence = metric_evidence(run, "policy/approxkl_avg", _("one update moved the policy by {} nats per token"))
     return Course(levels(warning=too_small), evidence, changes=bolder(run), length=HARDLY_STEPS, from_start=True)
 
 
@@ -282,7 +287,7 @@ def learning_rate_gone(run: RecordedRun) -> Course | None:
     small = streak((rate < DECAYED * run.setting(f"{section}.learning_rate")) & after, max(3, int(DECAYED_STEPS * planned)))
     changes = {f"{section}.lr_schedule": "constant"} if settings.lr_schedule != "constant" else {}
     return Course(
-        levels(warning=small | streak((rate == 0) & after, 2)), metric_evidence(run, "lr", "learning rate {}"), changes=changes, length=3
+        levels(warning=small | streak((rate == 0) & after, 2)), metric_evidence(run, "lr", _("learning rate {}")), changes=changes, length=3
     )
 
 
@@ -303,6 +308,6 @@ def no_updates(run: RunData) -> Course | None:
     none = streak((made == 0) | left_out, NO_UPDATE_STEPS)
 
     def evidence(since: int, last: int) -> list[Evidence]:
-        return [Evidence("no optimizer step", step=int(run.steps[at]), metric="optim/steps") for at in dict.fromkeys([since, last])]
+        return [Evidence(_("no optimizer step"), step=int(run.steps[at]), metric="optim/steps") for at in dict.fromkeys([since, last])]
 
     return Course(levels(alarm=none), evidence, length=NO_UPDATE_STEPS)

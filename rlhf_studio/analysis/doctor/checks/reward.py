@@ -11,6 +11,7 @@ from rlhf_studio.analysis.doctor.run_data import NO_SPREAD, RunData
 from rlhf_studio.analysis.doctor.series import NOTE, WARNING, at_start, carried, levels, streak
 from rlhf_studio.analysis.evaluation.intervals import student_t
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.units import percent
 
@@ -28,9 +29,9 @@ LENGTH_POOL = 64  # responses: a correlation of 0.7 among 64 is known to about 0
 LENGTH_CORRELATION = 0.7
 LENGTH_MOVED = 0.25  # share by which the mean length moved the way that pays; the recipes move by up to 0.13
 
-TURNED_TITLE = "The score followed the length for a time, then the other way round"
-TURNED = "Longer answers earned more at some steps and less at others, so this is no sign that the reward takes length for quality."
-TURNED_ADVICE = "No change of the settings follows from this. Compare long and short responses of both steps."
+TURNED_TITLE = N_("The score followed the length for a time, then the other way round")
+TURNED = N_("Longer answers earned more at some steps and less at others, so this is no sign that the reward takes length for quality.")
+TURNED_ADVICE = N_("No change of the settings follows from this. Compare long and short responses of both steps.")
 
 FALL_STEPS = 3  # a single update that goes too far makes gold dip for three or four steps, and comes back by itself
 HELD_OUT_LEVEL = 0.0002  # the best of many answers is compared with each later one, so a low level; with 8 prompts it is 6.2 errors
@@ -57,7 +58,7 @@ def reward_no_spread(run: RunData) -> Course | None:
     start = at_start(spread)
     flat = streak(spread <= max(SPREAD_SHARE * start, NO_SPREAD), SPREAD_STEPS)
     risen = series.values > series.start + GOLD_ROSE * max(series.spread, NO_SPREAD)
-    evidence = metric_evidence(run, "objective/scores_std", f"spread of the scores {{}}; {start:.3g} at the start")
+    evidence = metric_evidence(run, "objective/scores_std", _("spread of the scores {{}}; {start:.3g} at the start").format(start=start))
     return Course(levels(note=flat, warning=flat & ~risen), evidence, length=SPREAD_STEPS)
 
 
@@ -83,7 +84,12 @@ def score_pinned(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         ends = [step for step, level in by_step.items() if level][:1] + [step for step, level in by_step.items() if level][-1:]
         return [
-            Evidence(f"{percent(shares[step])} of the scores at the clip of {reward.score_clip:g}", step=step)
+            Evidence(
+                _("{shares} of the scores at the clip of {score_clip:g}").format(
+                    shares=percent(shares[step]), score_clip=reward.score_clip
+                ),
+                step=step,
+            )
             for step in dict.fromkeys(ends)
         ]
 
@@ -107,7 +113,7 @@ def advantages_zero(run: RunData) -> Course | None:
         if _zero_advantages(run, int(run.steps[start])):
             end = start + int(np.argmin(np.append(quiet[start:], False)))
             confirmed[start:end] = True
-    evidence = metric_evidence(run, "loss/policy_avg", "policy loss {}, and every recorded advantage is 0")
+    evidence = metric_evidence(run, "loss/policy_avg", _("policy loss {}, and every recorded advantage is 0"))
     return Course(levels(alarm=confirmed), evidence, length=EQUAL_STEPS)
 
 
@@ -151,7 +157,7 @@ def length_reward(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         steps = [step for step, level in by_step.items() if level and (turned or correlations[step] * signs[-1] > 0)]
         steps += [strong_steps[-1]] if turned else []
-        text = "correlation {:.2f} between score and length"
+        text = _("correlation {:.2f} between score and length")
         return [
             Evidence(text.format(correlations[step]), step=step, metric="tokens/response_length")
             for step in dict.fromkeys([steps[0], steps[-1]])
@@ -204,9 +210,9 @@ def judge_falls(run: RunData) -> Course | None:
         at = last
         best = int(run.steps[fall.best_at[at]])
         texts = [
-            (f"gold {figure(fall.best[at])} at its best", best, "gold/score"),
-            (f"gold {figure(fall.now[at])}, score {figure(now[at])}", int(run.steps[at]), "gold/score"),
-            (f"score {figure(then[at])} when gold was at its best", best, "objective/scores"),
+            (_("gold {best} at its best").format(best=figure(fall.best[at])), best, "gold/score"),
+            (_("gold {now}, score {now2}").format(now=figure(fall.now[at]), now2=figure(now[at])), int(run.steps[at]), "gold/score"),
+            (_("score {then} when gold was at its best").format(then=figure(then[at])), best, "objective/scores"),
         ]
         return [Evidence(text, step=step, metric=metric) for text, step, metric in texts] + _widest(run, int(run.steps[at]))
 
@@ -223,7 +229,11 @@ def _widest(run: RunData, until: int) -> list[Evidence]:
     if not rows:
         return []
     worst = max(rows, key=lambda row: row.score - (row.gold or 0.0))
-    return [Evidence(f"score {worst.score:.2f} with gold {worst.gold:.2f}", step=looks[-1][0], sample=worst.sample)]
+    return [
+        Evidence(
+            _("score {score:.2f} with gold {gold:.2f}").format(score=worst.score, gold=worst.gold), step=looks[-1][0], sample=worst.sample
+        )
+    ]
 
 
 @check(
@@ -259,7 +269,7 @@ def held_out_falls(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         best = int(np.argmax(means))
         return [
-            Evidence(f"watched prompts: score {means[at]:.2f}", step=steps[at], metric="objective/scores")
+            Evidence(_("watched prompts: score {means:.2f}").format(means=means[at]), step=steps[at], metric="objective/scores")
             for at in dict.fromkeys([best, len(steps) - 1])
         ]
 

@@ -8,6 +8,7 @@ from rlhf_studio.analysis.doctor.check import Course, check
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.series import levels
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import _
 from rlhf_studio.units import percent
 
 FAMILY = "Reward"
@@ -40,10 +41,10 @@ def reward_text_cut(run: RecordedRun) -> Course | None:
 
 def _cut_evidence(run: RecordedRun, index: int, share: np.ndarray) -> Evidence:
     """How many texts of a step were cut, and what was left of that which lost most."""
-    step, words = int(run.steps[index]), f"{percent(float(share[index]))} of the texts were cut"
+    step, words = int(run.steps[index]), _("{share} of the texts were cut").format(share=percent(float(share[index])))
     reading = None if run.reader is None else run.reader.episode_arrays(step, ["reading"]).get("reading")
     if reading is not None:
         lost = reading[:, 1] - reading[:, 0]
         read, length = reading[int(lost.argmax())].tolist()
-        words += f"; of one the reward model read the last {read:,} of {length:,} tokens"
+        words += _("; of one the reward model read the last {read:,} of {length:,} tokens").format(read=read, length=length)
     return Evidence(words, step=step, metric=METRIC)

@@ -16,6 +16,7 @@ from rlhf_studio.analysis.doctor.series import ALARM, NOTE, WARNING, at_start, c
 from rlhf_studio.analysis.doctor.texts import FEWEST_RESPONSES
 from rlhf_studio.analysis.learned.responses import FEWEST_OF_A_SIDE
 from rlhf_studio.analysis.records import Evidence
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.units import percent
 
@@ -39,24 +40,31 @@ MOST_LOOKS_ALIKE, ALL_ALIKE = 0.5, 0.9  # share of responses that stand in the s
 DISTINCT_LOST = 0.5  # share of the start's distinct-2 (Li et al. 2016, arXiv:1510.03055) that is left
 FEWEST_WORDS = 3.0  # in a response, on average: shorter answers repeat rightly
 
-LONGER_PAYS = "Longer answers earn more, or the stop token became unlikely."
-SILENCE_PAYS = "Writing nothing has become the safest answer: the reward punishes text more than silence."
-LENGTH_PAYS = (
-    "Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds up over tokens, makes short "
-    "ones cheap."
+LONGER_PAYS = N_("Longer answers earn more, or the stop token became unlikely.")
+SILENCE_PAYS = N_("Writing nothing has become the safest answer: the reward punishes text more than silence.")
+LENGTH_PAYS = N_(
+    "Length pays: the reward favours longer or shorter answers whatever they say, or the KL, which adds "
+    "up over tokens, makes short ones cheap."
 )
-PAYS_AGAIN = "A word or phrase that the reward likes pays again each time that it is written."
-ALWAYS_PAYS = "The policy found one answer that always pays and gives it to everything."
-PHRASE_PAYS = "The reward likes this phrase more than what it should judge, so the policy adds it everywhere."
-UNPAID = "Where the score did not rise with it, the policy is damaged: its steps were too large."
-DAMAGED = "The score did not rise with it, so the reward does not pay for this: the policy is damaged, as after steps that were too large."
-UNCERTAIN = (
+PAYS_AGAIN = N_("A word or phrase that the reward likes pays again each time that it is written.")
+ALWAYS_PAYS = N_("The policy found one answer that always pays and gives it to everything.")
+PHRASE_PAYS = N_("The reward likes this phrase more than what it should judge, so the policy adds it everywhere.")
+UNPAID = N_("Where the score did not rise with it, the policy is damaged: its steps were too large.")
+DAMAGED = N_(
+    "The score did not rise with it, so the reward does not pay for this: the policy is damaged, as after steps that were too large."
+)
+UNCERTAIN = N_(
     "Whether the score rose with it is not certain: the reward may pay for this, or the policy may have changed without any reward for it."
 )
-LOOK_AGAIN = "Read the responses, and look again when more steps tell whether the score rises."
-OTHER_END = "The model closes its answers with a token at which this run does not stop (generation.stop_token)."
-END_THERE = "Let answers end where the model ends them: stop token eos."
-MEND = "Go back to before it began, and go on with a lower learning rate."
+LOOK_AGAIN = N_("Read the responses, and look again when more steps tell whether the score rises.")
+OTHER_END = N_("The model closes its answers with a token at which this run does not stop (generation.stop_token).")
+END_THERE = N_("Let answers end where the model ends them: stop token eos.")
+SHARES = {
+    "ends": N_("ends {after} of {of} responses"),
+    "opens": N_("opens {after} of {of} responses"),
+    "is in": N_("is in {after} of {of} responses"),
+}
+MEND = N_("Go back to before it began, and go on with a lower learning rate.")
 
 
 def _of_reward(run: RunData, course: Course, cause: str) -> Course:
@@ -96,7 +104,7 @@ def all_cut_off(run: RunData) -> Course | None:
     all_cut, lost = streak(cut >= ALL, steps), start <= ENDED_BEFORE
     none, penalised = np.zeros(len(cut), dtype=bool), run.config.reward.missing_eos_penalty > 0
     step_levels = levels(note=all_cut, warning=all_cut if penalised else none, alarm=all_cut if lost else none)
-    evidence = metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
+    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
     if never_seen:
         changes: dict[str, Any] = {"generation.stop_token": "eos"}
         return Course(step_levels, evidence, cause=OTHER_END, advice=END_THERE, changes=changes, length=steps, from_start=True)
@@ -118,7 +126,7 @@ def cut_off_rising(run: RunData) -> Course | None:
     start = at_start(cut, run.steps_of(ENOUGH))
     if run.config.generation.stop_token == "none" or not start <= FEW_CUT:
         return None
-    evidence = metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start")
+    evidence = metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
     rising = streak(cut >= HALF_CUT, max(CUT_RISING_STEPS, run.steps_of(ENOUGH)))
     course = Course(levels(warning=rising), evidence, changes={"reward.missing_eos_penalty": 1.0}, length=CUT_RISING_STEPS)
     return _of_reward(run, course, LONGER_PAYS)
@@ -138,7 +146,9 @@ def all_end(run: RunData) -> Course | None:
     if not start >= MANY_CUT:
         return None
     none = streak(cut == 0, max(5, run.steps_of(ENOUGH)))
-    return Course(levels(note=none), metric_evidence(run, "tokens/cut_off", f"share cut off {{}}; {start:.2f} at the start"))
+    return Course(
+        levels(note=none), metric_evidence(run, "tokens/cut_off", _("share cut off {{}}; {start:.2f} at the start").format(start=start))
+    )
 
 
 @check(
@@ -153,7 +163,9 @@ def ends_at_once(run: RunData) -> Course | None:
     length = run.column("tokens/response_length")
     start = at_start(length, run.steps_of(ENOUGH))
     short = streak((length < AT_ONCE_TOKENS) & (length < AT_ONCE_SHARE * start), max(END_STEPS, run.steps_of(ENOUGH)))
-    evidence = metric_evidence(run, "tokens/response_length", f"{{}} {run.origin.unit}; {start:.1f} at the start")
+    evidence = metric_evidence(
+        run, "tokens/response_length", _("{{}} {unit}; {start:.1f} at the start").format(unit=_(run.origin.unit), start=start)
+    )
     return _of_reward(run, Course(levels(alarm=short), evidence, changes=tighter(run), length=END_STEPS), SILENCE_PAYS)
 
 
@@ -177,7 +189,9 @@ def length_drift(run: RunData) -> Course | None:
     times = np.where(np.abs(mean - start) > DRIFT_SURE * error, np.maximum(mean / start, start / mean), 1.0)
     on_purpose = any(component.kind == "length" for component in run.config.reward.components) or run.config.reward.length_penalty > 0
     far = streak(times > DRIFT_FAR, 2) & (not on_purpose)
-    evidence = metric_evidence(run, "tokens/response_length", f"{{}} {run.origin.unit}; {start:.1f} at the start")
+    evidence = metric_evidence(
+        run, "tokens/response_length", _("{{}} {unit}; {start:.1f} at the start").format(unit=_(run.origin.unit), start=start)
+    )
     step_levels = levels(note=streak(times > DRIFT_NOTED, 2), warning=far)
     course = Course(step_levels, evidence, changes={} if on_purpose else tighter(run), length=DRIFT_STEPS)
     return course if on_purpose else _of_reward(run, course, LENGTH_PAYS)
@@ -215,7 +229,9 @@ def repetition(run: RunData) -> Course | None:
         for step in _steps(run, since, last):
             rows = run.responses[step]
             worst = max(rows, key=lambda row: phrases.repetition([row]))
-            text = f"{percent(phrases.repetition(rows))} repeats on average; most in response {worst.sample}"
+            text = _("{rows} repeats on average; most in response {sample}").format(
+                rows=percent(phrases.repetition(rows)), sample=worst.sample
+            )
             examples.append(Evidence(text, step=step, sample=worst.sample))
         return examples
 
@@ -256,12 +272,14 @@ def diversity_loss(run: RunData) -> Course | None:
     def evidence(since: int, last: int) -> list[Evidence]:
         def text(rows: list[RolloutRecord]) -> str:
             alike, distinct = percent(phrases.alike(rows)), percent(phrases.distinct_pairs(rows))
-            return f"{alike} of the responses are alike; distinct word pairs {distinct}, {percent(start)} at the start"
+            return _("{alike} of the responses are alike; distinct word pairs {distinct}, {start} at the start").format(
+                alike=alike, distinct=distinct, start=percent(start)
+            )
 
         return [Evidence(text(run.responses[step]), step=step) for step in _steps(run, since, last)]
 
     step_levels = _looked(run, judge)
-    title = "The responses have become less varied" if step_levels.max(initial=0) == NOTE else ""
+    title = _("The responses have become less varied") if step_levels.max(initial=0) == NOTE else ""
     return _of_reward(run, Course(step_levels, evidence, title=title, changes=tighter(run)), ALWAYS_PAYS)
 
 
@@ -288,18 +306,24 @@ def one_phrase(run: RunData) -> Course | None:
         for step in dict.fromkeys(max(step for step in looked if step <= int(run.steps[at])) for at in (since, last)):
             phrase = run.rising[step]
             if phrase is not None:
-                text = f"“{phrase.text}” {_share(phrase)}; {phrase.before} of {phrase.before_of} at the start"
+                text = _("“{text}” {phrase}; {before} of {before_of} at the start").format(
+                    text=phrase.text, phrase=_share(phrase), before=phrase.before, before_of=phrase.before_of
+                )
                 rows.append(_where(run, step, phrase, text))
         return rows
 
     newest = run.rising[looked[-1]]
-    title = f"“{newest.text}” is taking over: it {_share(newest)}" if newest is not None and newest.takes_over else ""
+    title = (
+        _("“{text}” is taking over: it {newest}").format(text=newest.text, newest=_share(newest))
+        if newest is not None and newest.takes_over
+        else ""
+    )
     course = Course(carried(run.steps, by_step), evidence, title=title, changes=tighter(run))
     return _of_reward(run, course, PHRASE_PAYS)
 
 
 def _share(phrase: phrases.Rising) -> str:
-    return f"{phrase.verb} {phrase.after} of {phrase.after_of} responses"
+    return _(SHARES[phrase.verb]).format(after=phrase.after, of=phrase.after_of)
 
 
 def _where(run: RunData, step: int, phrase: phrases.Rising, text: str) -> Evidence:

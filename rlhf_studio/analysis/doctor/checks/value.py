@@ -7,6 +7,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.check import Course, check, metric_evidence
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import at_start, levels, streak
+from rlhf_studio.language import _
 
 FAMILY = "Value function"
 
@@ -36,7 +37,7 @@ def critic_no_use(run: RunData) -> Course | None:
     bad, harmful = (streak((fit < limit) & late, BAD_FIT_STEPS) for limit in (BAD_FIT, HARMFUL_FIT))
     ppo = run.in_force.ppo
     rate = min(1.0, float(f"{3 * (ppo.critic_learning_rate or ppo.learning_rate):.2g}"))
-    evidence = metric_evidence(run, "val/explained_variance", "explained variance {}")
+    evidence = metric_evidence(run, "val/explained_variance", _("explained variance {}"))
     return Course(levels(note=bad, warning=harmful), evidence, changes={"ppo.critic_learning_rate": rate}, length=BAD_FIT_STEPS)
 
 
@@ -54,6 +55,6 @@ def value_loss_overflow(run: RunData) -> Course | None:
     loss = run.column("loss/value_avg")
     usual = np.nanmax([0.5 * np.clip(at_start(run.column("objective/scores_std")), 0, 1e150) ** 2, at_start(loss), 1e-3])
     high = streak(loss > OVERFLOW * usual, OVERFLOW_STEPS)
-    evidence = metric_evidence(run, "loss/value_avg", f"value loss {{}}; {at_start(loss):.3g} at the start")
+    evidence = metric_evidence(run, "loss/value_avg", _("value loss {{}}; {loss:.3g} at the start").format(loss=at_start(loss)))
     changes = {"reward.scaling": "scale"} if run.config.reward.scaling == "none" else {}
     return Course(levels(warning=high, alarm=high & (loss > LOST * usual)), evidence, changes=changes, length=OVERFLOW_STEPS)

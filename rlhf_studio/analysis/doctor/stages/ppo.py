@@ -15,9 +15,10 @@ from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_mean
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
 from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, more_steps, nothing_words
-from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
+from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, lowered, risky_settings
 from rlhf_studio.analysis.ends import ends_of
 from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.language import N_, _, ngettext, together
 from rlhf_studio.units import score_text
 
 FEWEST_STEPS = 5  # steps before the score is judged; a collapse is reported at once
@@ -114,61 +115,98 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     run = checked.run
     score, gold = judges.score(run), judges.gold(run)
     gain = rise(score)[0]
-    change = f"Score {_change(run, score)}"
+    change = _("Score {change}").format(change=_change(run, score))
     if gold is not None:
-        change += f", gold {_change(run, gold)}"
+        change = _("Score {change}, gold {gold}").format(change=_change(run, score), gold=_change(run, gold))
     rises, falls = (float(part[-1]) for part in sureness(score))
     fell = kind == "nothing learned" and falls < -SURE_RISE and gain[-1] < 0
     compared, sure = _compared(run, score), _sure(score, falls if fell else rises, SURE_RISE if fell else needed(run))
     if kind in ("too early", "not known"):
         return _early_words(run, score, compared, sure)
     if kind == "collapsed":
-        signs = list(_signs(checked).values()) or ["the judge finds it worse than at the start"]
-        return f"Collapsed: {_joined(signs)}. {change}.", "The policy no longer writes useful text, whatever its score says."
+        signs = list(_signs(checked).values()) or [_("the judge finds it worse than at the start")]
+        sentence = _("Collapsed: {signs}. {change}.").format(signs=_joined(signs), change=change)
+        return sentence, _("The policy no longer writes useful text, whatever its score says.")
     if kind == "exploiting the reward":
         return _exploit_words(checked, change, gold)
     if kind == "nothing learned" and fell:
-        return f"The score fell. {change}.", f"{compared}: {sure}."
+        return _("The score fell. {change}.").format(change=change), _("{compared}: {sure}.").format(compared=compared, sure=sure)
     if kind == "nothing learned":
         return nothing_words(run, score, change, compared)
     if kind == "cannot tell yet":
-        when = f": it {run.broke_off}" if run.broke_off else ""
-        return f"Cannot tell yet{when}. {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
-    change = change[0].lower() + change[1:]
+        about = {"change": change, "broke_off": run.broke_off}
+        sentence = _("Cannot tell yet: it {broke_off}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
+        return sentence.format(**about), together(_within(compared, interval(score)), _capital(sure))
+    change = lowered(change)
     if kind == "rising":
-        return f"Rising, not yet certain: {change}.", f"{compared}: {interval(score)} {sure.capitalize()}."
-    word = "Improved" if kind == "improved" else f"Improving when it {run.broke_off}" if run.broke_off else "Improving"
+        return _("Rising, not yet certain: {change}.").format(change=change), together(_within(compared, interval(score)), _capital(sure))
+    word = _("Improved") if kind == "improved" else _("Improving")
+    if kind != "improved" and run.broke_off:
+        word = _("Improving when it {broke_off}").format(broke_off=run.broke_off)
     kl = run.column("objective/kl")
-    reason = f"{compared}: between the means of these two the score rose by {score_text(float(gain[-1]))}. {sure.capitalize()}."
-    distance = f", KL {figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)} nats" if np.isfinite(kl).any() else ""
-    return f"{word}: {change}{distance}.", reason
+    reason = _("{compared}: between the means of these two the score rose by {gain}.").format(
+        compared=compared, gain=score_text(float(gain[-1]))
+    )
+    if np.isfinite(kl).any():
+        distance = figure(float(last_means(kl[np.isfinite(kl)])[-1]), 2)
+        change = _("{change}, KL {distance} nats").format(change=change, distance=distance)
+    return _("{word}: {change}.").format(word=word, change=change), together(reason, _capital(sure))
+
+
+def _within(compared: str, sentence: str) -> str:
+    return _("{compared}: {sentence}").format(compared=compared, sentence=sentence)
+
+
+def _capital(sure: str) -> str:
+    """A part of a sentence as a sentence of its own."""
+    return _("{sentence}.").format(sentence=sure.capitalize())
 
 
 def _compared(run: RunData, score: judges.ScoreSeries) -> str:
     """Which steps are compared, as the beginning of a sentence."""
     count = len(score.known)
     changed = score.changed_after
-    steps = f"{count} steps" if count == np.sum(run.steps > changed) else f"{count} steps with a score"
-    since = f"The reward was changed after step {changed}, and scores before and after it are not the same quantity. " if changed else ""
+    steps = _("{count} steps") if count == np.sum(run.steps > changed) else _("{count} steps with a score")
+    since = _("The reward was changed after step {step}, and scores before and after it are not the same quantity.").format(step=changed)
     start = min(score.first_steps, count)
-    first = "step" if start == 1 else f"{start} steps"
-    then = " since then" if changed else ""
-    return f"{since}Looked at is the trend over {steps}{then}, and the first {first} beside the last tenth"
+    looked = ngettext(
+        "Looked at is the trend over {steps}, and the first step beside the last tenth",
+        "Looked at is the trend over {steps}, and the first {count} steps beside the last tenth",
+        start,
+    )
+    trend = steps.format(count=count)
+    trend = _("{steps} since then").format(steps=trend) if changed else trend
+    then = looked.format(steps=trend, count=start)
+    return together(since, then) if changed else then
 
 
 def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: str) -> tuple[str, str]:
     """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
-    count, since = len(score.known), " since the reward was changed" if score.changed_after else ""
-    with_score = "" if count == len(run.steps) or since else " with a score"
-    early = f"Too early to say: it {run.broke_off}." if run.broke_off else "Too early to say."
+    count = len(score.known)
+    early = _("Too early to say: it {broke_off}.").format(broke_off=run.broke_off) if run.broke_off else _("Too early to say.")
+    about = {"needed": FEWEST_STEPS, "count": count}
+    with_score = ngettext(
+        "A verdict needs {needed} steps with a score; there is {count}.",
+        "A verdict needs {needed} steps with a score; there are {count}.",
+        count,
+    ).format(**about)
     if count < FEWEST_STEPS and (lost := left_out(run)):
-        return f"Not known: {lost[0].lower()}{lost[1:]}.", f"A verdict needs {FEWEST_STEPS} steps with a score; there are {count}."
+        return _("Not known: {lost}.").format(lost=lowered(lost)), with_score
     if not count and (len(run.steps) >= FEWEST_STEPS or run.over):
-        return "Not known: no score is recorded.", "A verdict needs the mean score of each step."
+        return _("Not known: no score is recorded."), _("A verdict needs the mean score of each step.")
+    if count < FEWEST_STEPS and score.changed_after:
+        return early, ngettext(
+            "A verdict needs {needed} steps; there is {count} since the reward was changed.",
+            "A verdict needs {needed} steps; there are {count} since the reward was changed.",
+            count,
+        ).format(**about)
+    if count < FEWEST_STEPS and count == len(run.steps):
+        needs = ngettext("A verdict needs {needed} steps; there is {count}.", "A verdict needs {needed} steps; there are {count}.", count)
+        return early, needs.format(**about)
     if count < FEWEST_STEPS:
-        there = f"there {'is 1' if count == 1 else f'are {count}'}{since}"
-        return early, f"A verdict needs {FEWEST_STEPS} steps{with_score}; {there}."
-    return "Not known: nothing tells how far the score moves by chance.", f"{compared}: {sure}."
+        return early, with_score
+    sentence = _("{compared}: {sure}.").format(compared=compared, sure=sure)
+    return _("Not known: nothing tells how far the score moves by chance."), sentence
 
 
 def left_out(run: RunData) -> str:
@@ -178,111 +216,119 @@ def left_out(run: RunData) -> str:
         return ""
     skipped = {event.step for event in skips if event.text.startswith("This update")}
     partly = {event.step for event in skips} - skipped
-    cause = " or ".join(sorted({_why_left_out(event.text) for event in skips}))
+    cause = _(" or ").join(sorted({_why_left_out(event.text) for event in skips}))
     total = len(run.steps)
-    parts = [f"the updates of {len(skipped)} of {total} steps, with {len(skipped) * run.batch:,} responses"] if skipped else []
-    parts += [f"minibatches of {len(partly)} of {total} steps"] if partly else []
-    return f"Left out: {_joined(parts)}, as {cause}"
+    parts = []
+    if skipped:
+        words = _("the updates of {count} of {total} steps, with {responses:,} responses")
+        parts.append(words.format(count=len(skipped), total=total, responses=len(skipped) * run.batch))
+    if partly:
+        parts.append(_("minibatches of {count} of {total} steps").format(count=len(partly), total=total))
+    return _("Left out: {parts}, as {cause}").format(parts=_joined(parts), cause=cause)
 
 
 def _why_left_out(text: str) -> str:
     """The kind of problem that an event of a skip tells. The engine names the problem first, and may quote a prompt after it."""
-    what, _, problem = text.partition(" left out: ")
+    what, __, problem = text.partition(" left out: ")
     if problem.startswith("the mean ratio"):
-        return "the mean ratio exceeded its threshold (ppo.ratio_threshold)"
+        return _("the mean ratio exceeded its threshold (ppo.ratio_threshold)")
     # A minibatch has no other problem than these two; a whole update may lack its rewards.
-    return "a number was not finite" if "not finite" in problem or not what.startswith("This update") else "a reward was missing"
+    bad_number = "not finite" in problem or not what.startswith("This update")
+    return _("a number was not finite") if bad_number else _("a reward was missing")
 
 
 def _change(run: RunData, series: judges.ScoreSeries) -> str:
     """From the first step to the mean of the last tenth, as the pages say it everywhere; the tests take more steps where one is few."""
     first, last = ends_of(series.values[run.steps > series.changed_after])
     if not np.isfinite(first + last):
-        return "not known"
+        return _("not known")
     return f"{score_text(first)} → {score_text(last)}"
 
 
 def _sure(score: judges.ScoreSeries, times: float, enough: float) -> str:
     """How sure a rise or a fall is, and by which rule."""
     if not np.isfinite(score.start):
-        return "no score is known"
+        return _("no score is known")
     if not np.isfinite(times):
-        return "the standard error of the score is not known"
+        return _("the standard error of the score is not known")
     if score.known.size and np.ptp(score.values[score.known]) <= 1e-9:
-        return "all scores are the same, so there is no chance to compare with"
-    by_steps = " (estimated from how far the means of successive steps lie apart)" if score.by_steps else ""
-    change = f"the change is {times:.1f} times its standard error{by_steps}".replace("-", "−")
-    chance = "of simulated runs that learn nothing at most 1 in 20 got there"
-    return f"{change}, and from {enough:g} times on it is more than chance: {chance}"
+        return _("all scores are the same, so there is no chance to compare with")
+    change = _("the change is {times} times its standard error").format(times=f"{times:.1f}".replace("-", "−"))
+    if score.by_steps:
+        change = together(change, _("(estimated from how far the means of successive steps lie apart)"))
+    chance = _("from {enough:g} times on it is more than chance: of simulated runs that learn nothing at most 1 in 20 got there")
+    return _("{change}, and {chance}").format(change=change, chance=chance.format(enough=enough))
 
 
 def _signs(checked: Checked[RunData]) -> dict[str, str]:
     """The first three alarms that show a collapse: the check's name and the words for it."""
     words = {
-        "entropy-collapse": "the policy has no choice left at any token",
-        "all-cut-off": "no response ends by itself",
-        "ends-at-once": "responses end at once",
-        "diversity-loss": "all prompts get the same response",
-        "repetition": "responses repeat themselves",
-        "kl-exploding": f"the KL is {figure(checked.run.column('objective/kl')[-1])} nats",
-        "not-finite": "its numbers are no longer finite",
+        "entropy-collapse": _("the policy has no choice left at any token"),
+        "all-cut-off": _("no response ends by itself"),
+        "ends-at-once": _("responses end at once"),
+        "diversity-loss": _("all prompts get the same response"),
+        "repetition": _("responses repeat themselves"),
+        "kl-exploding": _("the KL is {kl} nats").format(kl=figure(checked.run.column("objective/kl")[-1])),
+        "not-finite": _("its numbers are no longer finite"),
     }
     return {name: words[name] for name in checked.at_newest(list(words), ALARM)[:MOST_SIGNS]}
 
 
 def _joined(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    return _("{most} and {last}").format(most=_(", ").join(parts[:-1]), last=parts[-1]) if len(parts) > 1 else parts[0]
 
 
 def _exploit_words(checked: Checked[RunData], change: str, gold: judges.ScoreSeries | None) -> tuple[str, str]:
     if gold is None:
-        titles = [CHECKS[name].title for name in checked.at_newest(EXPLOIT_SIGNS)] or [CHECKS["held-out-falls"].title]
-        reason = (
-            f"The score rose, and nothing else judges this run. Signs of it: {_joined([title[0].lower() + title[1:] for title in titles])}."
-        )
-        return f"Exploiting the reward. {change}.", reason
+        titles = [_(CHECKS[name].title) for name in checked.at_newest(EXPLOIT_SIGNS)] or [_(CHECKS["held-out-falls"].title)]
+        reason = _("The score rose, and nothing else judges this run. Signs of it: {signs}.")
+        signs = _joined([lowered(title) for title in titles])
+        return _("Exploiting the reward. {change}.").format(change=change), reason.format(signs=signs)
     fall = judges.fall(gold)
     best = int(checked.run.steps[fall.best_at[-1]])
-    reason = f"Gold was {fall.best[-1]:.2f} around step {best} and is {fall.now[-1]:.2f} now, while the score kept rising."
-    return f"Exploiting the reward: the score rises and the gold score falls. {change}.", reason.replace(" -", " −")
+    reason = _("Gold was {best} around step {step} and is {now} now, while the score kept rising.").format(
+        best=f"{fall.best[-1]:.2f}".replace("-", "−"), step=best, now=f"{fall.now[-1]:.2f}".replace("-", "−")
+    )
+    return _("Exploiting the reward: the score rises and the gold score falls. {change}.").format(change=change), reason
 
 
 def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     run, now = checked.run, checked.lasting
     phrases = [] if kind == "collapsed" else [finding for finding in now if finding.check == "one-phrase"]
     score = judges.score(run)
-    paid = "; the judge may be fooled by it" if judges.risen(score, needed(run))[-1] else ""
+    phrase = N_("{title}; the judge may be fooled by it.") if judges.risen(score, needed(run))[-1] else N_("{title}.")
     expected = None if kind not in OPEN or run.closed else outlook(run, score)
     notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
     hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
     notes += [str(hindrance)] if hindrance else []
-    notes += [f"{finding.title}{paid}." for finding in phrases]
+    notes += [_(phrase).format(title=finding.title) for finding in phrases]
     named = {"one-phrase", hindrance.check if hindrance else ""}  # and what the sentence or the reason has
     if kind in ("collapsed", "exploiting the reward", "nothing learned"):
         notes += risky_settings([finding for finding in checked.findings if finding.check not in named])
     if kind in ("nothing learned", "too early", "not known"):
-        notes += [f"{finding.title}." for finding in now if finding.check in STILL_SIGNS and hindrance is None]
+        notes += [_("{title}.").format(title=finding.title) for finding in now if finding.check in STILL_SIGNS and hindrance is None]
     if kind == "collapsed":
         named |= _signs(checked).keys()
     elif kind == "exploiting the reward" and judges.gold(run) is None:
         named |= set(checked.at_newest(EXPLOIT_SIGNS))
     more = {*EXPLOIT_SIGNS, "length-drift", "entropy-collapse"} - named
     signs = [finding for finding in now if finding.check in more]
-    notes += [f"{finding.title}." for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")]
+    signs = [finding for finding in signs if finding.level != "note" or finding.check in ("length-drift", "length-reward")]
+    notes += [_("{title}.").format(title=finding.title) for finding in signs]
     gold = judges.gold(run)
     if gold is None and kind in ("improving", "improved"):
-        notes.append("No gold score: nothing independent of the reward judges this run.")
+        notes.append(_("No gold score: nothing independent of the reward judges this run."))
     if gold is not None and kind in ("improving", "improved") and sureness(gold)[0][-1] <= LIKELY_RISE:
-        notes.append("The gold score did not rise with it: the reward may be something else than what was meant.")
+        notes.append(_("The gold score did not rise with it: the reward may be something else than what was meant."))
     if kind in RISES and run.settings_known and not run.config.data.shuffle:
-        notes.append("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not.")
+        notes.append(_("The prompts are not shuffled: later ones may be easier, so the score may rise although the policy does not."))
     known = run.ended or run.total_steps > 0  # of a run that goes on to no known end, nobody can say what comes until then
     notes += [expectation(expected)] if expected and known and np.isfinite(expected.low) else []
     if kind != "collapsed":
         notes += failure(run)
     told = ("too early", "not known", "cannot tell yet", "improving")
     if run.broke_off and not run.closed and run.state != "failed" and kind not in told:
-        notes.append(f"It {run.broke_off}, and can go on.")
+        notes.append(_("It {broke_off}, and can go on.").format(broke_off=run.broke_off))
     lost = left_out(run)
     return [*notes, f"{lost}."] if lost and len(judges.score(run).known) >= FEWEST_STEPS else notes
 

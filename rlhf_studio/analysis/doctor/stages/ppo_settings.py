@@ -14,6 +14,7 @@ from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, fitting
 from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known
 from rlhf_studio.config.usual import recipe_of
+from rlhf_studio.language import _, ngettext, together
 from rlhf_studio.units import percent
 
 FULL_RATE, LORA_RATE = 1e-3, 1e-2  # the highest that people use: large models take 1e-6 to 1e-5 (adapters ten times that), tiny ones more
@@ -24,6 +25,9 @@ TELL_NOTHING = 16  # prompts: their mean is known to a quarter of the spread of 
 CUT: tuple[tuple[float, Level], ...] = ((0.5, "alarm"), (0.1, "warning"), (0.0, "note"))  # shares of the prompts
 LOW_GAMMA, LOW_LAMBDA = 0.95, 0.5  # 0.95 ** 32 leaves a fifth of the score at the first token of the shortest recipe
 WIDE_CLIP = 0.5  # ratios from 0.5 to 1.5: hardly any clipping is left; the field uses 0.1 to 0.3
+# One ratio for a response is a mean over its tokens. GSPO's paper clips at 3e-4 and 4e-4; a mean that has moved by 0.05 has moved every
+# token by 5 %, or a fifth of them by the 28 % at which DAPO clips one.
+WIDE_SEQUENCE_CLIP = 0.05
 MANY_PASSES = 20  # over one batch; the field uses 1 to 4
 STRONG_KL = 1.0  # points per nat: the recipes earn 2 points with 5 nats
 HOT, COLD = 1.5, 0.5  # sampling temperature
@@ -51,13 +55,18 @@ def risks(config: RunConfig, known: Known = NOTHING_KNOWN) -> list[Finding]:
 
 def _learning_rate(config: RunConfig, known: Known) -> Iterator[Finding]:
     ppo = config.ppo
-    too_high = "Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt."
+    too_high = _("Such steps usually destroy the policy within a few updates: it then writes the same nonsense for every prompt.")
     yield from settings_rules.learning_rate(config, known, LORA_RATE if config.lora.enabled else FULL_RATE, too_high=too_high)
     yield from settings_rules.warm_up(config, ppo.steps)
     if ppo.critic_warmup_steps >= ppo.steps:
-        title, setting = "The policy never learns", f"ppo.critic_warmup_steps {ppo.critic_warmup_steps}, ppo.steps {ppo.steps}"
-        rule, cause = "critic warm-up at least as long as the run", "Only the critic learns in all of these steps."
-        advice, changes = "Use a shorter critic warm-up.", {"ppo.critic_warmup_steps": 0}
+        title, setting = (
+            _("The policy never learns"),
+            _("ppo.critic_warmup_steps {critic_warmup_steps}, ppo.steps {steps}").format(
+                critic_warmup_steps=ppo.critic_warmup_steps, steps=ppo.steps
+            ),
+        )
+        rule, cause = _("critic warm-up at least as long as the run"), _("Only the critic learns in all of these steps.")
+        advice, changes = _("Use a shorter critic warm-up."), {"ppo.critic_warmup_steps": 0}
         yield finding("critic-warm-up", "alarm", title, rule, cause, advice, changes, setting=setting)
 
 
@@ -71,14 +80,20 @@ def _cut_prompts(config: RunConfig, known: Known) -> Iterator[Finding]:
     level = next(level for least, level in CUT if count >= least * len(lengths)) if room > most else "note"
     still = sum(length > room for length in lengths)
     if room > most:
-        advice = f"Use {room:,}, which cuts {f'{still:,} of them' if still else 'none'}: the longest has {longest:,} tokens."
+        cuts = _("Use {room:,}, which cuts {still:,} of them: the longest has {longest:,} tokens.")
+        cuts = cuts if still else _("Use {room:,}, which cuts none: the longest has {longest:,} tokens.")
+        advice = cuts.format(room=room, still=still, longest=longest)
     else:
-        advice = f"The longest has {longest:,} tokens, and no more than {room:,} fit; shorten such prompts, or leave them out."
-    title = f"{count:,} of {len(lengths):,} prompts are longer than {most:,} tokens and are cut"
+        advice = _("The longest has {longest:,} tokens, and no more than {room:,} fit; shorten such prompts, or leave them out.").format(
+            longest=longest, room=room
+        )
+    title = _("{count:,} of {lengths:,} prompts are longer than {most:,} tokens and are cut").format(
+        count=count, lengths=len(lengths), most=most
+    )
     lost = "end" if config.data.overlong == "cut_right" else "beginning"
-    cause = f"They lose their {lost}" + (", and with it the front of the chat" if config.data.chat_template else "")
-    cause += ": the policy answers something that nobody asked."
-    rule = f"prompts that are cut: any (note), {percent(CUT[1][0])} (warning), {percent(CUT[0][0])} (alarm)"
+    cause = _("They lose their {lost}").format(lost=lost) + (_(", and with it the front of the chat") if config.data.chat_template else "")
+    cause += _(": the policy answers something that nobody asked.")
+    rule = _("prompts that are cut: any (note), {CUT} (warning), {CUT2} (alarm)").format(CUT=percent(CUT[1][0]), CUT2=percent(CUT[0][0]))
     changes = {"data.max_prompt_tokens": room} if room > most else {}
     yield finding("prompts-cut", level, title, rule, cause, advice, changes, setting=f"data.max_prompt_tokens {most}")
 
@@ -92,17 +107,32 @@ def _held_out(config: RunConfig, known: Known) -> Iterator[Finding]:
     changes: dict[str, Any] = {}
     rows = known.examples
     if data.eval or rows is not None and rows < fitting.FEWEST_PROMPTS:
-        few = "" if data.eval else f"; of fewer than {fitting.FEWEST_PROMPTS} prompts none is set aside"
-        advice = f"Name {enough} prompts or more in data.eval{few}."
+        few = (
+            ""
+            if data.eval
+            else _("; of fewer than {FEWEST_PROMPTS} prompts none is set aside").format(FEWEST_PROMPTS=fitting.FEWEST_PROMPTS)
+        )
+        advice = _("Name {enough} prompts or more in data.eval{few}.").format(enough=enough, few=few)
     else:
-        better = fitting.held_out_share(rows, enough, fitting.MOST_SET_ASIDE) if rows else Fitted(fitting.LEAST_SHARE, "a usual share")
+        better = fitting.held_out_share(rows, enough, fitting.MOST_SET_ASIDE) if rows else Fitted(fitting.LEAST_SHARE, _("a usual share"))
         if better.value <= data.eval_share:
             return
-        advice, changes = f"Use a share of {better.value:g}: {better.why}.", {"data.eval_share": better.value}
-    title = f"{count} prompts are held out" if count else "No prompt is held out"
-    rule = f"fewer than {enough} held-out prompts (note); {TELL_NOTHING} or fewer, or none (warning)"
-    cause = f"The mean score of {count} prompts is known to ± {percent(count**-0.5)} of the spread of single scores." if count else ""
-    cause = cause or "Then nobody can see whether the policy gets better on prompts that it does not learn from."
+        advice, changes = (
+            _("Use a share of {value:g}: {why}.").format(value=better.value, why=better.why),
+            {"data.eval_share": better.value},
+        )
+    title = _("{count} prompts are held out").format(count=count) if count else _("No prompt is held out")
+    rule = _("fewer than {enough} held-out prompts (note); {TELL_NOTHING} or fewer, or none (warning)").format(
+        enough=enough, TELL_NOTHING=TELL_NOTHING
+    )
+    cause = (
+        _("The mean score of {count} prompts is known to ± {count2} of the spread of single scores.").format(
+            count=count, count2=percent(count**-0.5)
+        )
+        if count
+        else ""
+    )
+    cause = cause or _("Then nobody can see whether the policy gets better on prompts that it does not learn from.")
     setting = f"data.eval {data.eval}" if data.eval else f"data.eval_share {data.eval_share:g}"
     yield finding("held-out", "warning" if count <= TELL_NOTHING else "note", title, rule, cause, advice, changes, setting=setting)
 
@@ -114,11 +144,15 @@ def _batch(config: RunConfig, known: Known) -> Iterator[Finding]:
     size = fits["ppo.batch_size"]
     level: Level | None = "alarm" if count <= PAIR else "warning" if count < TINY_BATCH else "note" if FAR_FEWER * count < size else None
     if level is not None:
-        title = f"A step learns from {count} response{'s' if count > 1 else ''}"
-        rule = f"at most {PAIR} responses in a batch (alarm), fewer than {TINY_BATCH} (warning), or than a quarter of {size} (note)"
-        cause = f"Their mean score is known to ± {percent(count**-0.5)} of the spread of single scores; a change that matters is "
-        cause += f"{percent(MATTERS)} of it." + (" Whitening divides by chance." if ppo.has_critic and ppo.whiten_advantages else "")
-        advice = f"Use {size}. A small micro-batch keeps the memory low and changes nothing else."
+        title = ngettext("A step learns from {count} response", "A step learns from {count} responses", count).format(count=count)
+        rule = _(
+            "at most {PAIR} responses in a batch (alarm), fewer than {TINY_BATCH} (warning), or than a quarter of {size} (note)"
+        ).format(PAIR=PAIR, TINY_BATCH=TINY_BATCH, size=size)
+        cause = _("Their mean score is known to ± {error} of the spread of single scores; a change that matters is {matters} of it.")
+        cause = cause.format(error=percent(count**-0.5), matters=percent(MATTERS))
+        if ppo.has_critic and ppo.whiten_advantages:
+            cause = together(cause, _("Whitening divides by chance."))
+        advice = _("Use {size}. A small micro-batch keeps the memory low and changes nothing else.").format(size=size)
         yield finding("batch", level, title, rule, cause, advice, fits, setting=f"ppo.batch_size {count}")
 
 
@@ -137,8 +171,11 @@ def _usual_batch(config: RunConfig, known: Known) -> dict[str, Any]:
 def _passes(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     if ppo.ppo_epochs >= MANY_PASSES:
-        title, rule = f"{ppo.ppo_epochs} passes over each batch", f"at least {MANY_PASSES} passes"
-        cause = "After so many the policy is far from the one that wrote the responses, and clipping stops most of it."
+        title, rule = (
+            _("{ppo_epochs} passes over each batch").format(ppo_epochs=ppo.ppo_epochs),
+            _("at least {MANY_PASSES} passes").format(MANY_PASSES=MANY_PASSES),
+        )
+        cause = _("After so many the policy is far from the one that wrote the responses, and clipping stops most of it.")
         setting = f"ppo.ppo_epochs {ppo.ppo_epochs}"
         yield finding("passes", "warning", title, rule, cause, "Use 1 to 4.", {"ppo.ppo_epochs": 4}, setting=setting)
 
@@ -146,84 +183,154 @@ def _passes(config: RunConfig) -> Iterator[Finding]:
 def _sampling(config: RunConfig) -> Iterator[Finding]:
     generation = config.generation
     if cuts := neutral_sampling(config):
-        names = [f"top-k {generation.top_k}"] if generation.top_k else []
-        names += [f"top-p {generation.top_p:g}"] if generation.top_p < 1 else []
-        title = f"Sampling is cut off: {' and '.join(names)}"
-        cause = (
+        names = [_("top-k {top_k}").format(top_k=generation.top_k)] if generation.top_k else []
+        names += [_("top-p {top_p:g}").format(top_p=generation.top_p)] if generation.top_p < 1 else []
+        title = _("Sampling is cut off: {names}").format(names=_(" and ").join(names))
+        cause = _(
             "Responses then come from another distribution than the one whose probabilities are computed. The KL reads too low, can turn "
         )
-        cause += "negative, and pays for moving away."
-        advice = "PPO is defined for top-k 0 and top-p 1."
+        cause += _("negative, and pays for moving away.")
+        advice = _("PPO is defined for top-k 0 and top-p 1.")
         level: Level = "note" if config.ppo.kl_coef == 0 else "warning"
-        rule = "top-k above 0 or top-p below 1"
+        rule = _("top-k above 0 or top-p below 1")
         yield finding("sampling", level, title, rule, cause, advice, cuts, setting=", ".join(cuts))
     if not COLD <= generation.temperature <= HOT:
         hot = generation.temperature > HOT
-        title = f"Temperature {generation.temperature:g} is {'high' if hot else 'low'}"
-        cause = "Responses become noise that earns little." if hot else "Responses become alike, so there is little to learn from."
-        setting, rule = f"generation.temperature {generation.temperature:g}", f"outside {COLD:g} to {HOT:g}"
-        yield finding("temperature", "warning", title, rule, cause, "1 is usual.", {"generation.temperature": 1.0}, setting=setting)
+        title = (_("Temperature {temperature:g} is high") if hot else _("Temperature {temperature:g} is low")).format(
+            temperature=generation.temperature
+        )
+        cause = _("Responses become noise that earns little.") if hot else _("Responses become alike, so there is little to learn from.")
+        setting, rule = (
+            f"generation.temperature {generation.temperature:g}",
+            _("outside {COLD:g} to {HOT:g}").format(COLD=COLD, HOT=HOT),
+        )
+        yield finding("temperature", "warning", title, rule, cause, _("1 is usual."), {"generation.temperature": 1.0}, setting=setting)
     if generation.response_length < SHORT_TEXT:
-        title, rule = f"Responses of at most {generation.response_length} tokens", f"below {SHORT_TEXT} tokens"
-        setting, cause = f"generation.response_length {generation.response_length}", "There is hardly any text to judge."
+        title, rule = (
+            _("Responses of at most {response_length} tokens").format(response_length=generation.response_length),
+            _("below {SHORT_TEXT} tokens").format(SHORT_TEXT=SHORT_TEXT),
+        )
+        setting, cause = (
+            f"generation.response_length {generation.response_length}",
+            _("There is hardly any text to judge."),
+        )
         changes = {"generation.response_length": 32}
-        yield finding("length", "note", title, rule, cause, "Allow some words, unless one token is the answer.", changes, setting=setting)
+        yield finding(
+            "length", "note", title, rule, cause, _("Allow some words, unless one token is the answer."), changes, setting=setting
+        )
 
 
 def _kl(config: RunConfig) -> Iterator[Finding]:
     ppo, setting = config.ppo, f"ppo.kl_coef {config.ppo.kl_coef:g}"
     if ppo.kl_coef == 0:
-        title, rule = "With KL coefficient 0 nothing holds the policy near its start", "KL coefficient 0"
-        cause = "Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not."
-        advice = f"Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall."
+        title, rule = _("With KL coefficient 0 nothing holds the policy near its start"), _("KL coefficient 0")
+        cause = _("Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not.")
+        advice = _("Use {USUAL_KL_COEF:g} to 0.2; or keep 0 on purpose, and watch gold fall.").format(USUAL_KL_COEF=USUAL_KL_COEF)
         yield finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
     elif ppo.kl_coef > STRONG_KL:
-        title, rule = f"KL coefficient {ppo.kl_coef:g} is very high", f"above {STRONG_KL:g} points per nat"
-        cause = "Moving away costs more than most scores can earn, so the policy stays where it is."
-        yield finding("kl", "warning", title, rule, cause, f"Use {USUAL_KL_COEF:g} to 0.2.", {"ppo.kl_coef": 0.1}, setting=setting)
+        title, rule = (
+            _("KL coefficient {kl_coef:g} is very high").format(kl_coef=ppo.kl_coef),
+            _("above {STRONG_KL:g} points per nat").format(STRONG_KL=STRONG_KL),
+        )
+        cause = _("Moving away costs more than most scores can earn, so the policy stays where it is.")
+        yield finding(
+            "kl",
+            "warning",
+            title,
+            rule,
+            cause,
+            _("Use {USUAL_KL_COEF:g} to 0.2.").format(USUAL_KL_COEF=USUAL_KL_COEF),
+            {"ppo.kl_coef": 0.1},
+            setting=setting,
+        )
 
 
 def _credit(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     if ppo.gamma < LOW_GAMMA:
         share_left = ppo.gamma ** (config.generation.response_length - 1)
-        title, rule = f"Discount γ {ppo.gamma:g} hides the score from early tokens", f"below {LOW_GAMMA:g}"
+        title, rule = (
+            _("Discount γ {gamma:g} hides the score from early tokens").format(gamma=ppo.gamma),
+            _("below {LOW_GAMMA:g}").format(LOW_GAMMA=LOW_GAMMA),
+        )
         many = config.generation.response_length
-        cause = f"The score comes with the last token. Of it {percent(share_left, 1)} is left at the first of {many} tokens."
+        cause = _("The score comes with the last token. Of it {share_left} is left at the first of {many} tokens.").format(
+            share_left=percent(share_left, 1), many=many
+        )
         yield finding(
-            "gamma", "warning", title, rule, cause, "Use 1: a response is short.", {"ppo.gamma": 1.0}, setting=f"ppo.gamma {ppo.gamma:g}"
+            "gamma",
+            "warning",
+            title,
+            rule,
+            cause,
+            _("Use 1: a response is short."),
+            {"ppo.gamma": 1.0},
+            setting=f"ppo.gamma {ppo.gamma:g}",
         )
     if ppo.lam < LOW_LAMBDA:
-        title, rule = f"GAE λ {ppo.lam:g} trusts the critic almost alone", f"below {LOW_LAMBDA:g}"
-        cause = "The critic knows nothing at the start, so the first advantages are mostly its errors."
-        yield finding("lambda", "warning", title, rule, cause, "Use 0.9 to 1.", {"ppo.lam": 0.95}, setting=f"ppo.lam {ppo.lam:g}")
+        title, rule = (
+            _("GAE λ {lam:g} trusts the critic almost alone").format(lam=ppo.lam),
+            _("below {LOW_LAMBDA:g}").format(LOW_LAMBDA=LOW_LAMBDA),
+        )
+        cause = _("The critic knows nothing at the start, so the first advantages are mostly its errors.")
+        yield finding("lambda", "warning", title, rule, cause, _("Use 0.9 to 1."), {"ppo.lam": 0.95}, setting=f"ppo.lam {ppo.lam:g}")
 
 
 def _clipping(config: RunConfig) -> Iterator[Finding]:
     ppo = config.ppo
     widest = max(ppo.cliprange, ppo.cliprange_high)
-    if widest > WIDE_CLIP:
+    if ppo.ratio_level == "sequence" and widest > WIDE_SEQUENCE_CLIP:
+        title, rule = f"A clip range of {widest:g} is one for single tokens", f"above {WIDE_SEQUENCE_CLIP:g} with ppo.ratio_level sequence"
+        cause = "The ratio of a whole response is a mean over its tokens and moves far less than theirs, so that nothing is clipped."
+        changes = {"ppo.cliprange": 3e-4, "ppo.cliprange_high": 4e-4}
+        setting = f"ppo.ratio_level sequence, clip range {widest:g}"
+        yield finding("clip-range", "warning", title, rule, cause, "GSPO's paper uses 0.0003 and 0.0004.", changes, setting=setting)
+    elif widest > WIDE_CLIP:
         name = "cliprange" if widest == ppo.cliprange else "cliprange_high"
-        title, rule = f"A clip range of {widest:g} hardly clips", f"above {WIDE_CLIP:g}"
-        cause = "Clipping is what keeps an update near the responses that it learns from."
+        title, rule = (
+            _("A clip range of {widest:g} hardly clips").format(widest=widest),
+            _("above {WIDE_CLIP:g}").format(WIDE_CLIP=WIDE_CLIP),
+        )
+        cause = _("Clipping is what keeps an update near the responses that it learns from.")
         changes = {f"ppo.{name}": 0.2 if name == "cliprange" else 0.28}
-        yield finding("clip-range", "warning", title, rule, cause, "0.1 to 0.3 are usual.", changes, setting=f"ppo.{name} {widest:g}")
+        yield finding(
+            "clip-range",
+            "warning",
+            title,
+            rule,
+            cause,
+            _("0.1 to 0.3 are usual."),
+            changes,
+            setting=f"ppo.{name} {widest:g}",
+        )
     yield from settings_rules.gradient_clip(config, FULL_RATE, "policy")
 
 
 def _length_of_run(config: RunConfig) -> Iterator[Finding]:
     steps = config.ppo.steps
     if steps < SHORT_RUN:
-        title, rule = f"{steps} {'step is' if steps == 1 else 'steps are'} too few to learn much", f"fewer than {SHORT_RUN} steps"
-        cause = "Each step is one batch. The doctor says nothing of a score before 5 of them."
+        title, rule = (
+            ngettext("{count} step is too few to learn much", "{count} steps are too few to learn much", steps).format(count=steps),
+            _("fewer than {SHORT_RUN} steps").format(SHORT_RUN=SHORT_RUN),
+        )
+        cause = _("Each step is one batch. The doctor says nothing of a score before 5 of them.")
         recipe = recipe_of(config)
         changes = {"ppo.steps": recipe.ppo.steps if recipe else 60}
-        yield finding("steps", "note", title, rule, cause, "Fine for a try; for a run take more.", changes, setting=f"ppo.steps {steps}")
+        yield finding(
+            "steps",
+            "note",
+            title,
+            rule,
+            cause,
+            _("Fine for a try; for a run take more."),
+            changes,
+            setting=f"ppo.steps {steps}",
+        )
 
 
 def _reward(config: RunConfig) -> Iterator[Finding]:
     reward = config.reward
     if all(component.weight == 0 for component in reward.components):
-        title, rule = "No reward has any weight", "the weights of all components are 0"
-        cause = "Every response earns the same, so there is nothing to learn."
-        yield finding("reward", "alarm", title, rule, cause, "Give a component a weight.", setting="reward.components")
+        title, rule = _("No reward has any weight"), _("the weights of all components are 0")
+        cause = _("Every response earns the same, so there is nothing to learn.")
+        yield finding("reward", "alarm", title, rule, cause, _("Give a component a weight."), setting="reward.components")

@@ -11,6 +11,7 @@ from rlhf_studio.config.io import ConfigError, with_values
 from rlhf_studio.inputs.estimate.counts import rows_together
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
+from rlhf_studio.language import N_
 
 
 @dataclass(frozen=True)
@@ -72,20 +73,20 @@ def _candidates(config: RunConfig, device: Device) -> Iterator[tuple[str, Any, s
     """(setting, value, price), from what costs nothing but time to what changes the run."""
     micro = config.ppo.micro_batch
     sizes = [size for size in range(micro - 1, 0, -1) if config.ppo.mini_batch_size % size == 0]
-    yield from (("ppo.micro_batch_size", size, "a little slower, same result") for size in sizes)
+    yield from (("ppo.micro_batch_size", size, N_("a little slower, same result")) for size in sizes)
     together = rows_together(config)
     halves = [together >> times for times in range(1, together.bit_length())]
-    yield from (("generation.batch_size", rows, "slower sampling, same result") for rows in halves)
+    yield from (("generation.batch_size", rows, N_("slower sampling, same result")) for rows in halves)
     if not config.model.gradient_checkpointing:
-        yield "model.gradient_checkpointing", True, "slower updates, same result"
+        yield "model.gradient_checkpointing", True, N_("slower updates, same result")
     if device.kind == "cuda" and device.bfloat16 and config.model.dtype == "float32":
-        yield "model.dtype", "bfloat16", "rounds more"
+        yield "model.dtype", "bfloat16", N_("rounds more")
     if not config.lora.enabled:
-        yield "lora.enabled", True, "trains adapters instead of all weights"
+        yield "lora.enabled", True, N_("trains adapters instead of all weights")
     elif device.kind == "cuda" and config.model.quantization == "none" and config.lora.off_is_start:
-        yield "model.quantization", "4bit", "rounds the frozen base; needs bitsandbytes"
+        yield "model.quantization", "4bit", N_("rounds the frozen base; needs bitsandbytes")
     response = config.generation.response_length
-    yield from (("generation.response_length", response // part, "shorter responses") for part in (2, 4) if response >= 2 * part)
+    yield from (("generation.response_length", response // part, N_("shorter responses")) for part in (2, 4) if response >= 2 * part)
 
 
 def _changed(config: _Config, setting: str, value: Any) -> _Config:

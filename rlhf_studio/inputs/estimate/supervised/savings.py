@@ -9,6 +9,7 @@ from rlhf_studio.config import SFTRunConfig, SupervisedConfig
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.savings import Estimate, MemorySaving, first_that_fits, worthwhile
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
+from rlhf_studio.language import N_
 
 SHORTEST = 16  # tokens: a shorter limit of the examples would leave nothing to learn
 
@@ -23,15 +24,15 @@ def _candidates(config: SupervisedConfig, device: Device) -> Iterator[tuple[str,
     size, stage = config.training.micro_batch, config.stage
     while size > 1:
         size //= 2
-        yield f"{stage}.micro_batch_size", size, "a little slower, same result"
+        yield f"{stage}.micro_batch_size", size, N_("a little slower, same result")
     if not config.model.gradient_checkpointing:
-        yield "model.gradient_checkpointing", True, "slower updates, same result"
+        yield "model.gradient_checkpointing", True, N_("slower updates, same result")
     if device.kind == "cuda" and device.bfloat16 and config.model.dtype == "float32":
-        yield "model.dtype", "bfloat16", "rounds more"
+        yield "model.dtype", "bfloat16", N_("rounds more")
     fresh = isinstance(config, SFTRunConfig) and config.model.fresh
     if not config.lora.enabled and not fresh:
-        yield "lora.enabled", True, "trains adapters instead of all weights"
+        yield "lora.enabled", True, N_("trains adapters instead of all weights")
     elif device.kind == "cuda" and config.model.quantization == "none" and config.lora.enabled and config.lora.off_is_start and not fresh:
-        yield "model.quantization", "4bit", "rounds the frozen base; needs bitsandbytes"
+        yield "model.quantization", "4bit", N_("rounds the frozen base; needs bitsandbytes")
     most = config.data.max_tokens
     yield from (("data.max_tokens", most // part, "shorter examples") for part in (2, 4) if most // part >= SHORTEST)

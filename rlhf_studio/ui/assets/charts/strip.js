@@ -2,6 +2,7 @@
 import { el, fill, show, svg } from "../shared/dom.js";
 import { lower, number } from "../shared/format.js";
 import { extent, scaleOf, valuesOf } from "../shared/tokens.js";
+import { t } from "../shared/language.js";
 
 const HEIGHT = 92;
 const INSET = 6;
@@ -106,10 +107,14 @@ export class Strip {
         "span",
         { class: "rs-strip-key" },
         flag
-          ? "ratio per token, dashed: the edge of the clip range on the side of its advantage"
-          : `${lower(quantity.label)} per ${one}${quantity.centred ? ", from the mean of the step" : ""}`,
+          ? t("ratio per token, dashed: the edge of the clip range on the side of its advantage")
+          : quantity.centred
+            ? t("{label} per {token}, from the mean of the step", { label: lower(quantity.label), token: t(one) })
+            : t("{label} per {token}", { label: lower(quantity.label), token: t(one) }),
       ),
-      !lined ? null : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, "value, right axis"),
+      !lined
+        ? null
+        : el("span", { class: "rs-strip-key rs-strip-line", "data-term": "values" }, t("value, right axis")),
     );
   }
 

@@ -1,6 +1,7 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
 import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
+import { t, tn } from "../shared/language.js";
 import { Poll } from "../shared/poll.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
@@ -12,8 +13,10 @@ import { NameLine } from "./name.js";
 import { pointing } from "./pointing.js";
 
 const LOOK = 2000; // milliseconds between two looks at the class
-const REPLACED = "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.";
-const WITH_PLACE = "You have a place in the class now. Load the page again to see all that you may do.";
+const REPLACED = t(
+  "There is a new class link, and the one that you opened has ended. Ask your teacher for the new one.",
+);
+const WITH_PLACE = t("You have a place in the class now. Load the page again to see all that you may do.");
 
 /** What the line above the pages and the place below it show in a class; the last argument says whose page this is. */
 export function classTools(host, line, server, { teaches, plays }) {
@@ -47,14 +50,14 @@ export function classTools(host, line, server, { teaches, plays }) {
 /** @param plays  whether this was a student of the class when the page was opened */
 function studentTools(line, server, plays) {
   const [follow, name] = [new Follow(), new NameLine(server)];
-  const toTalk = pushButton("rs-link rs-class-try", "Ask the model", () => address.lead("talk", {}));
+  const toTalk = pushButton("rs-link rs-class-try", t("Ask the model"), () => address.lead("talk", {}));
   const [nodes, usual] = [[follow.node, toTalk, name.node], [...line.childNodes]];
   let [ended, was, shown] = [false, plays, ""]; // was: in the class once; shown: in place of the usual line
-  const say = (words) => fill(line, el("b", {}, "Class"), ` ${words}`);
+  const say = (words) => fill(line, el("b", {}, t("Class")), ` ${words}`);
   const now = (told) => {
     follow.take(told);
     show(toTalk, told.talk && was && !told.ended);
-    if (told.ended && !ended) say("The class has ended. You can go on reading and watching.");
+    if (told.ended && !ended) say(t("The class has ended. You can go on reading and watching."));
     ended = told.ended;
   };
   const round = (told) => {
@@ -73,8 +76,8 @@ function studentTools(line, server, plays) {
 
 /** The teacher's buttons: one opens the class link, and says whether the class is led; the other asks the class. */
 function teacherTools(host, server, card, changed) {
-  const button = el("button", { type: "button", class: "rs-button rs-small" }, "Class");
-  const ask = el("button", { type: "button", class: "rs-button rs-small" }, "Ask the class");
+  const button = el("button", { type: "button", class: "rs-button rs-small" }, t("Class"));
+  const ask = el("button", { type: "button", class: "rs-button rs-small" }, t("Ask the class"));
   const said = el("span", { class: "rs-class-said", role: "status" });
   let leading = memory.get("leading", false); // this tab does, also after a reload
   let led = false; // the server has said so since this page leads
@@ -91,12 +94,12 @@ function teacherTools(host, server, card, changed) {
   const goOn = (point = "") => {
     if (!leading) return;
     const place = { ...here(), ...(point ? { params: { ...here().params, point } } : {}) };
-    pointing.set(place, "you point here");
+    pointing.set(place, t("you point here"));
     tell({ lead: place }).then(
       () => setText(said, ""),
       (error) => {
         if (error.refused) keep(false);
-        setText(said, ` Students do not follow you now. ${whyNot(error)}`);
+        setText(said, t(" Students do not follow you now. {error}", { error: whyNot(error) }));
       },
     );
   };
@@ -110,7 +113,7 @@ function teacherTools(host, server, card, changed) {
       pointing.set(null, "");
       await tell({ lead: null });
     }
-    setText(button, on ? "Class: leading" : "Class");
+    setText(button, on ? t("Class: leading") : t("Class"));
   };
   const open = async (make) => {
     const made = await make().catch((error) => (console.error(error), whyNot(error)));
@@ -136,9 +139,12 @@ function teacherTools(host, server, card, changed) {
     const newest = [told.came, told.late, told.asking, told.asked].join(" ");
     if (newest !== came && dialog?.node.open) dialog.refresh(() => server.class_link({}));
     came = newest;
-    const leads = leading ? "Class: leading" : told.seq > 0 ? "Class: another page leads" : "Class";
-    const asking = told.asking ? `${told.asking} ${told.asking === 1 ? "asks" : "ask"} the model` : "";
-    setText(button, [leads, told.late ? `${told.late} without a place` : "", asking].filter(Boolean).join(", "));
+    const leads = leading ? t("Class: leading") : told.seq > 0 ? t("Class: another page leads") : t("Class");
+    const asking = told.asking ? tn("{count} asks the model", "{count} ask the model", told.asking) : "";
+    setText(
+      button,
+      [leads, told.late ? t("{late} without a place", { late: told.late }) : "", asking].filter(Boolean).join(", "),
+    );
     return undefined;
   };
   return { nodes: [button, ask, said], now };

@@ -1,6 +1,7 @@
 // The teacher's dialog: the class link with its code, what students may do, the own link, and the end of the class.
 import { each, el, fill, pushButton, setText, show, svg } from "../shared/dom.js";
 import { clock, counted, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { whyNot } from "../shared/visit.js";
 
 const BORDER = 4; // that cameras need
@@ -23,8 +24,8 @@ export class ClassDialog {
       "div",
       {},
       this.lead(answer.leads, lead),
-      this.check("runs", answer.runs, "Students may start small runs of their own"),
-      this.check("names", answer.names, "Students may type a name; turning this off removes the names"),
+      this.check("runs", answer.runs, t("Students may start small runs of their own")),
+      this.check("names", answer.names, t("Students may type a name; turning this off removes the names")),
       this.tryIt(),
     );
     this.places = el("input", { type: "number", class: "rs-input", min: "1", max: String(answer.most_places) });
@@ -35,12 +36,12 @@ export class ClassDialog {
     this.told = el("p", {});
     this.renew = el("button", { type: "button", class: "rs-button", onclick: () => this.replace() });
     this.end = el("button", { type: "button", class: "rs-button rs-class-end", onclick: () => this.finish() });
-    const close = el("button", { type: "button", class: "rs-button rs-primary" }, "Close");
+    const close = el("button", { type: "button", class: "rs-button rs-primary" }, t("Close"));
     close.addEventListener("click", () => this.node.close());
     this.node = el(
       "dialog",
       { class: "rs-dialog rs-class", "aria-labelledby": "rs-class-title" },
-      el("h2", { id: "rs-class-title" }, "Your class"),
+      el("h2", { id: "rs-class-title" }, t("Your class")),
       this.told,
       this.picture,
       el("p", {}, this.link),
@@ -66,32 +67,43 @@ export class ClassDialog {
     this.tries = el("input", { type: "checkbox", onchange: tell });
     this.talkRun = el("select", {
       class: "rs-input",
-      "aria-label": "The run that students ask",
+      "aria-label": t("The run that students ask"),
       onchange: () => this.tries.checked && tell(),
     });
     this.asks = el("p", { class: "rs-help" });
-    const label = el("label", {}, this.tries, " Students may try it: ask a model short questions on Talk");
+    const label = el("label", {}, this.tries, t(" Students may try it: ask a model short questions on Talk"));
     return el("div", { class: "rs-class-tries" }, label, this.talkRun, this.asks);
   }
 
   drawTries({ talk, talk_runs: runs, asking, asked }) {
     const chosen = talk || this.talkRun.value;
-    const gone = talk && !runs.some(({ id }) => id === talk) ? [{ id: talk, name: "a run that is gone" }] : [];
+    const gone = talk && !runs.some(({ id }) => id === talk) ? [{ id: talk, name: t("a run that is gone") }] : [];
     each(this.talkRun, [...runs, ...gone], ({ id, name }) => el("option", { value: id }, readable(name, 60)));
     this.talkRun.value = [...runs, ...gone].some(({ id }) => id === chosen) ? chosen : (runs[0]?.id ?? "");
     this.tries.checked = Boolean(talk);
     this.tries.disabled = !runs.length && !talk;
     show(this.talkRun, !this.tries.disabled);
-    const count = `${counted(asked, "question")} so far, ${asking || "none"} in line now.`;
-    const none = "This is possible once a run has written a checkpoint.";
-    setText(this.asks, this.tries.disabled ? none : talk ? `${count} Your own questions and training go first.` : "");
+    const count = t("{asked} so far, {asking} in line now.", {
+      asked: counted(asked, "question"),
+      asking: asking || t("none"),
+    });
+    const none = t("This is possible once a run has written a checkpoint.");
+    setText(
+      this.asks,
+      this.tries.disabled ? none : talk ? t("{count} Your own questions and training go first.", { count }) : "",
+    );
   }
 
   lead(on, action) {
     const box = el("input", { type: "checkbox", checked: on });
     const failed = (error) => setText(this.status, whyNot(error));
     box.addEventListener("change", () => action(box.checked).catch(failed));
-    return el("label", {}, box, " Lead the class: who follows sees the page that you see, and the token you point at");
+    return el(
+      "label",
+      {},
+      box,
+      t(" Lead the class: who follows sees the page that you see, and the token you point at"),
+    );
   }
 
   button(words, change, said) {
@@ -100,10 +112,11 @@ export class ClassDialog {
 
   /** How many places there are, and who has come. */
   whoCame() {
-    const help =
-      "Those who open the link first have the places. Later ones watch, until you raise the number or strike " +
-      "somebody. Who is struck loses the place and all answers.";
-    const label = el("label", { class: "rs-class-places" }, "Places for students ", this.places);
+    const help = t(
+      "Those who open the link first have the places. Later ones watch, until you raise the number or " +
+        "strike somebody. Who is struck loses the place and all answers.",
+    );
+    const label = el("label", { class: "rs-class-places" }, t("Places for students "), this.places);
     fill(this.list, this.came, el("p", { class: "rs-help" }, help), this.students);
     this.room = el("div", {}, label, this.list);
     return this.room;
@@ -112,21 +125,33 @@ export class ClassDialog {
   drawStudents(students, places) {
     this.places.value = String(places);
     const late = students.filter((student) => student.late).length;
-    const more = late ? `; ${counted(late, "student")} without a place` : "";
-    setText(this.came, `${students.length - late} of ${counted(places, "place")} taken${more}`);
+    const more = late ? t("; {late} without a place", { late: counted(late, "student") }) : "";
+    setText(
+      this.came,
+      t("{length} of {places} taken{more}", { length: students.length - late, places: counted(places, "place"), more }),
+    );
     const rows = students.map(({ id, name, at, late }) => {
-      const who = `${name || "no name"}, came at ${clock(at)}${late ? ", no place" : ""}`;
-      return el("li", {}, el("span", {}, who), this.striking("Strike", id, `${name || "The student"} is struck.`));
+      const who = t("{name}, came at {at}{late}", {
+        name: name || t("no name"),
+        at: clock(at),
+        late: late ? t(", no place") : "",
+      });
+      return el(
+        "li",
+        {},
+        el("span", {}, who),
+        this.striking(t("Strike"), id, t("{name} is struck.", { name: name || t("The student") })),
+      );
     });
-    const all = this.striking("Strike all without a place", "late", "They are struck.");
+    const all = this.striking(t("Strike all without a place"), "late", t("They are struck."));
     fill(this.students, rows, late > 1 ? el("li", {}, all) : null);
   }
 
   /** A button that takes a student out of the class, at its second click. */
   striking(words, strike, said) {
     const button = el("button", { type: "button", class: "rs-button rs-small", "data-words": words }, words);
-    const lost = "Who is struck loses the place and all answers. Click again.";
-    button.addEventListener("click", () => this.isSure(button, "Strike now", lost) && this.do({ strike }, said));
+    const lost = t("Who is struck loses the place and all answers. Click again.");
+    button.addEventListener("click", () => this.isSure(button, t("Strike now"), lost) && this.do({ strike }, said));
     return button;
   }
 
@@ -139,33 +164,33 @@ export class ClassDialog {
   /** Out of sight until it is opened: who has it is the teacher. */
   teachersLink() {
     const renew = this.button(
-      "New teacher's link",
+      t("New teacher's link"),
       { teacher: true },
-      "The old teacher's link has ended. This page has the new one.",
+      t("The old teacher's link has ended. This page has the new one."),
     );
     return el(
       "details",
       { class: "rs-class-own-link" },
-      el("summary", {}, "Your own link, for another device"),
-      el("p", { class: "rs-help" }, "Who opens it may do everything. Do not show it on the projector."),
+      el("summary", {}, t("Your own link, for another device")),
+      el("p", { class: "rs-help" }, t("Who opens it may do everything. Do not show it on the projector.")),
       el("p", {}, this.own),
       renew,
     );
   }
 
   replace() {
-    if (this.over) return this.do({ renew: true }, "A new class has begun. Students need this link.");
-    const lost = "The old link ends at once: every student must open the new one. Click again to make it.";
-    if (!this.isSure(this.renew, "Make a new link now", lost)) return undefined;
-    return this.do({ renew: true }, "The old link has ended. Students need this link.");
+    if (this.over) return this.do({ renew: true }, t("A new class has begun. Students need this link."));
+    const lost = t("The old link ends at once: every student must open the new one. Click again to make it.");
+    if (!this.isSure(this.renew, t("Make a new link now"), lost)) return undefined;
+    return this.do({ renew: true }, t("The old link has ended. Students need this link."));
   }
 
   finish() {
-    const names = this.named ? "with the names that students typed" : "without names";
-    const kept = `Their answers stay in “Earlier rounds”, ${names}.`;
-    const lost = `The link ends for all students. ${kept} Click again to end the class.`;
-    if (!this.isSure(this.end, "End it now", lost)) return undefined;
-    return this.do({ end: true }, "The answers are in “Earlier rounds”, below “Ask the class”.");
+    const names = this.named ? t("with the names that students typed") : t("without names");
+    const kept = t("Their answers stay in “Earlier rounds”, {names}.", { names });
+    const lost = t("The link ends for all students. {kept} Click again to end the class.", { kept });
+    if (!this.isSure(this.end, t("End it now"), lost)) return undefined;
+    return this.do({ end: true }, t("The answers are in “Earlier rounds”, below “Ask the class”."));
   }
 
   /** Whether a button was clicked twice; after the first click it says what follows from the second. */
@@ -185,8 +210,8 @@ export class ClassDialog {
     this.sure?.classList.remove("rs-danger");
     this.sure = null;
     for (const button of [this.end, this.renew]) button.classList.remove("rs-danger");
-    setText(this.end, "End the class");
-    setText(this.renew, this.over ? "Begin a new class" : "New link");
+    setText(this.end, t("End the class"));
+    setText(this.renew, this.over ? t("Begin a new class") : t("New link"));
   }
 
   async do(change, said = "") {
@@ -205,9 +230,9 @@ export class ClassDialog {
     this.named = names;
     this.calm();
     const join = onlyHere
-      ? "Only this machine can reach this link. For students, start the app with --classroom and no --host."
-      : "Students open this link, or point a phone at the code. They need no account.";
-    setText(this.told, ended ? "The class has ended: its link admits nobody any more." : join);
+      ? t("Only this machine can reach this link. For students, start the app with --classroom and no --host.")
+      : t("Students open this link, or point a phone at the code. They need no account.");
+    setText(this.told, ended ? t("The class has ended: its link admits nobody any more.") : join);
     setText(this.link, link);
     setText(this.own, teacher);
     for (const node of [this.picture, this.switches, this.room, this.end]) show(node, !ended);
@@ -226,7 +251,7 @@ function picture(code) {
     class: "rs-class-code",
     viewBox: `0 0 ${size} ${size}`,
     role: "img",
-    "aria-label": "The link as a QR code",
+    "aria-label": t("The link as a QR code"),
   };
   return svg("svg", look, svg("path", { d: dark.join("") }));
 }

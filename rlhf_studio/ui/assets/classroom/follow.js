@@ -2,13 +2,14 @@
 import { address } from "../shared/address.js";
 import { el, memory, show } from "../shared/dom.js";
 import { pointing } from "./pointing.js";
+import { t } from "../shared/language.js";
 
 /** A switch for students: follow the teacher from page to page, with a way back to one's own place. */
 export class Follow {
   constructor() {
     this.box = el("input", { type: "checkbox", checked: memory.get("follow", true) });
-    this.back = el("button", { type: "button", class: "rs-link", hidden: true }, "Back to my own place");
-    const label = el("label", {}, this.box, " Follow the teacher");
+    this.back = el("button", { type: "button", class: "rs-link", hidden: true }, t("Back to my own place"));
+    const label = el("label", {}, this.box, t(" Follow the teacher"));
     this.node = el("span", { class: "rs-follow", hidden: true }, label, " ", this.back);
     [this.seen, this.own, this.last] = [0, null, null];
     this.back.addEventListener("click", () => this.leave());
@@ -46,7 +47,7 @@ export class Follow {
   }
 
   point() {
-    pointing.set(this.box.checked && this.last?.seq > 0 ? this.last : null, "your teacher points here");
+    pointing.set(this.box.checked && this.last?.seq > 0 ? this.last : null, t("your teacher points here"));
   }
 
   leave() {

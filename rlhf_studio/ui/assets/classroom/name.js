@@ -1,5 +1,6 @@
 // The name that a student may type.
 import { el, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { whyNot } from "../shared/visit.js";
 
 /** A line with the student's name, and a field to change it. */
@@ -7,15 +8,15 @@ export class NameLine {
   constructor(server) {
     this.server = server;
     this.text = el("span", {});
-    this.edit = el("button", { type: "button", class: "rs-link" }, "Add your name");
+    this.edit = el("button", { type: "button", class: "rs-link" }, t("Add your name"));
     this.field = el("input", {
       class: "rs-input",
       type: "text",
       autocomplete: "off",
-      "aria-label": "Your name",
-      placeholder: "Your name",
+      "aria-label": t("Your name"),
+      placeholder: t("Your name"),
     });
-    const save = el("button", { type: "submit", class: "rs-button rs-small" }, "Save");
+    const save = el("button", { type: "submit", class: "rs-button rs-small" }, t("Save"));
     this.said = el("span", { class: "rs-help rs-class-name-said", role: "status" });
     this.form = el("form", { class: "rs-class-name", hidden: true }, this.field, save);
     this.node = el("span", { hidden: true }, " ", this.text, " ", this.edit, this.form, this.said);
@@ -28,15 +29,15 @@ export class NameLine {
     show(this.node, Boolean(may && names));
     this.field.maxLength = longest;
     this.name = name;
-    setText(this.text, name ? `You are ${name}.` : "");
-    setText(this.edit, name ? "Change" : "Add your name");
+    setText(this.text, name ? t("You are {name}.", { name }) : "");
+    setText(this.edit, name ? t("Change") : t("Add your name"));
   }
 
   open() {
     this.field.value = this.name || "";
     show(this.form, true);
     show(this.edit, false);
-    setText(this.said, "Your teacher sees it beside your answers. If you start a run, everyone sees it there.");
+    setText(this.said, t("Your teacher sees it beside your answers. If you start a run, everyone sees it there."));
     this.field.focus();
   }
 

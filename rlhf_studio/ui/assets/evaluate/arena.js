@@ -2,6 +2,7 @@
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { leftOut } from "./results.js";
 
@@ -24,9 +25,9 @@ export class Arena {
     const vote = (choice, label, key) =>
       pushButton("rs-button", [label, " ", el("kbd", { "aria-hidden": "true" }, key)], () => this.vote(choice));
     this.buttons = [
-      vote("left", "A is better", "A"),
-      vote("tie", "Equally good", "T"),
-      vote("right", "B is better", "B"),
+      vote("left", t("A is better"), "A"),
+      vote("tie", t("Equally good"), "T"),
+      vote("right", t("B is better"), "B"),
     ];
     this.duel = el(
       "div",
@@ -64,14 +65,14 @@ export class Arena {
 
   shown() {
     if (!this.key && !this.locked && this.policies.length > 1) this.next();
-    else if (this.policies.length < 2) setText(this.told, "The arena needs two policies.");
+    else if (this.policies.length < 2) setText(this.told, t("The arena needs two policies."));
   }
 
   async next() {
     const reply = await this.ask("duel", { policies: this.policies }).catch(() => ({ problem: NO_ANSWER }));
     this.key = reply.key || "";
     show(this.duel, Boolean(reply.key));
-    setText(this.told, reply.problem || "Which answer is better? You are told afterwards who wrote them.");
+    setText(this.told, reply.problem || t("Which answer is better? You are told afterwards who wrote them."));
     if (reply.problem) return;
     setText(this.prompt, readable(reply.prompt));
     setText(this.left, readable(reply.left).trimStart());
@@ -106,4 +107,8 @@ export class Arena {
 }
 
 const voteLine = ({ left, right, votes }) =>
-  `Last pair: A was ${readable(left, 60)}, B was ${readable(right, 60)}. ${counted(votes, "vote")} so far.`;
+  t("Last pair: A was {left}, B was {right}. {votes} so far.", {
+    left: readable(left, 60),
+    right: readable(right, 60),
+    votes: counted(votes, "vote"),
+  });

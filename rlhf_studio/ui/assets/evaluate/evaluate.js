@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { firstOne, recorded } from "../pictures/recorded.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, duration, readable } from "../shared/format.js";
+import { counted, duration, readable, stateWord } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
@@ -11,17 +11,20 @@ import { Arena } from "./arena.js";
 import { Form } from "./form.js";
 import { Matrix } from "./matrix.js";
 import { Results } from "./results.js";
+import { t, tn } from "../shared/language.js";
 
 const WORKING = 1500; // milliseconds between two looks at an evaluation that goes on
 const RESTING = 8000;
 const ALIVE = ["queued", "loading", "running", "paused"];
 const VIEWS = [
-  { value: "results", label: "Results" },
-  { value: "matrix", label: "Side by side" },
-  { value: "arena", label: "Blind arena" },
+  { value: "results", label: t("Results") },
+  { value: "matrix", label: t("Side by side") },
+  { value: "arena", label: t("Blind arena") },
 ];
 
-const COMES = "What comes here: who wins how often, score and gold against the distance, and all answers side by side.";
+const COMES = t(
+  "What comes here: who wins how often, score and gold against the distance, and all answers side by side.",
+);
 const PROMPTS = 64; // of the evaluation that one click makes
 
 class EvaluatePage {
@@ -36,29 +39,33 @@ class EvaluatePage {
     this.message = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.chosen = el("select", {
       class: "rs-input",
-      "aria-label": "Evaluation",
+      "aria-label": t("Evaluation"),
       onchange: () => this.open(this.chosen.value),
     });
     this.once = new Once();
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.form = new Form({ begin: (data) => this.begin(data) });
-    this.compareEnds = pushButton("rs-button rs-primary", "Compare this run\u2019s start and end", () => this.quick());
-    this.train = pageLink("Train a first run", "train", {}, "rs-button rs-primary");
+    this.compareEnds = pushButton("rs-button rs-primary", t("Compare this run\u2019s start and end"), () =>
+      this.quick(),
+    );
+    this.train = pageLink(t("Train a first run"), "train", {}, "rs-button rs-primary");
     this.about = el("span", {});
     this.first_ = firstOne([this.compareEnds, this.train], this.about);
     this.newOne = el(
       "details",
       { class: "rs-evaluate-new" },
-      el("summary", {}, "Other choices: policies, prompts, answers per prompt, judge"),
+      el("summary", {}, t("Other choices: policies, prompts, answers per prompt, judge")),
       this.form.node,
     );
     this.recorded = el(
       "div",
       { hidden: true },
       recorded(
-        "A run of the tiny world with a KL coefficient of 0, so that nothing held it near its start. Its policy, " +
-          "the model that writes, answered the same 64 prompts after every sixth step. Your own evaluation will look " +
-          "like this.",
+        t(
+          "A run of the tiny world with a KL coefficient of 0, so that nothing held it near its start. Its " +
+            "policy, the model that writes, answered the same 64 prompts after every sixth step. Your own " +
+            "evaluation will look like this.",
+        ),
       ),
     );
     this.parts = {
@@ -67,11 +74,11 @@ class EvaluatePage {
       arena: new Arena({ ask, voted: () => this.lookAgain() }),
     };
     this.state = el("p", { class: "rs-evaluate-state", role: "status" });
-    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": "The evaluation", max: 1 });
+    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": t("The evaluation"), max: 1 });
     this.time = el("span", { class: "rs-help" });
     this.working = el("div", { class: "rs-evaluate-working", hidden: true }, this.bar, this.time);
     this.view = viewOf(address.params("evaluate").show);
-    this.views = new Segments({ "aria-label": "View" }, VIEWS, this.view, (view) => {
+    this.views = new Segments({ "aria-label": t("View") }, VIEWS, this.view, (view) => {
       this.turn(view);
       this.keepPlace();
     });
@@ -91,8 +98,8 @@ class EvaluatePage {
       el(
         "div",
         { class: "rs-evaluate-head" },
-        el("h2", {}, "Evaluate"),
-        el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, "Evaluation"), this.chosen),
+        el("h2", {}, t("Evaluate")),
+        el("label", { class: "rs-evaluate-choice" }, el("span", { class: "rs-hidden" }, t("Evaluation")), this.chosen),
       ),
       this.viewer,
       this.first_,
@@ -146,7 +153,7 @@ class EvaluatePage {
     if (newest && (!this.run || this.shownUnasked)) this.open(newest);
     else if (!this.run && this.example) this.openExample();
     else if (reply.report && this.asked) this.draw(reply.report, reply.seen);
-    this.parts.arena.lock(reply.why_not || (this.isRecorded() ? "Nobody votes on a recorded example." : ""));
+    this.parts.arena.lock(reply.why_not || (this.isRecorded() ? t("Nobody votes on a recorded example.") : ""));
     this.drawTime();
     const here = reply.evaluations.find(({ id }) => id === this.run);
     return here && ALIVE.includes(here.state) ? WORKING : RESTING;
@@ -172,10 +179,16 @@ class EvaluatePage {
     setText(
       this.about,
       ends
-        ? `\u201c${readable(ends.name, 60)}\u201d: as it began against step ${ends.step}, the newest that was ` +
-            `kept. Both answer ${PROMPTS} prompts that the run has not trained on. The gold score judges ` +
-            "the answers; a run without one is judged by its own reward."
-        : "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a minute.",
+        ? t(
+            "\u201c{name}\u201d: as it began against step {step}, the newest that was kept. Both answer {count} " +
+              "prompts that the run has not trained on. The gold score judges the answers; a run without one is " +
+              "judged by its own reward.",
+            { name: readable(ends.name, 60), step: ends.step, count: PROMPTS },
+          )
+        : t(
+            "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a " +
+              "minute.",
+          ),
     );
   }
 
@@ -183,12 +196,12 @@ class EvaluatePage {
   async quick() {
     if (this.asking || !this.ends) return;
     this.asking = true;
-    setText(this.compareEnds, "Checking\u2026");
+    setText(this.compareEnds, t("Checking\u2026"));
     const { id, name, step } = this.ends;
-    const title = `${name}: start and end`.slice(0, 120);
+    const title = t("{name}: start and end", { name }).slice(0, 120);
     const reply = await this.begin({ policies: `${id}@start\n${id}@${step}`, prompts: PROMPTS, name: title });
     this.asking = false;
-    setText(this.compareEnds, "Compare this run\u2019s start and end");
+    setText(this.compareEnds, t("Compare this run\u2019s start and end"));
     this.say(reply.problem || "");
   }
 
@@ -201,7 +214,7 @@ class EvaluatePage {
     each(this.chosen, rows, ([id, name, state, at]) =>
       el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`),
     );
-    if (this.example) this.chosen.append(el("option", { value: this.example }, "A recorded example"));
+    if (this.example) this.chosen.append(el("option", { value: this.example }, t("A recorded example")));
     this.chosen.value = this.run;
   }
 
@@ -270,8 +283,9 @@ class EvaluatePage {
     const since = (performance.now() - at) / 1000;
     if (total) this.bar.value = step / total;
     else this.bar.removeAttribute("value");
-    const rest = left === null ? "" : `, about ${duration(Math.max(0, left - since))} left`;
-    setText(this.time, `${duration(elapsed + since)} so far${rest}. ${COMES}`);
+    const about = { elapsed: duration(elapsed + since), left: duration(Math.max(0, left - since)) };
+    const sofar = left === null ? t("{elapsed} so far.", about) : t("{elapsed} so far, about {left} left.", about);
+    setText(this.time, `${sofar} ${COMES}`);
   }
 
   async begin(data) {
@@ -299,16 +313,19 @@ function endsOf(runs) {
 /** The view of this name; the results for any other name, and for none. */
 const viewOf = (name) => (VIEWS.find(({ value }) => value === name) || VIEWS[0]).value;
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 function stateOf({ state, step, total, phase, cause, policies, prompts }) {
-  const who = `${policies.length} ${policies.length === 1 ? "policy" : "policies"}`;
-  const done = `${counted(prompts, "prompt")} answered by ${who}`;
-  if (state === "finished") return `Finished: ${done}.`;
-  if (state === "failed") return `Failed: ${cause}`;
-  if (state === "queued") return "Queued: it starts when the runs before it have ended.";
-  if (state === "loading") return `Loading: ${phase}`;
-  const far = total ? `step ${step} of ${total}` : `step ${step}`;
-  const on = ALIVE.includes(state) ? "" : " It can be resumed on the Runs page.";
-  return `${state[0].toUpperCase()}${state.slice(1)}, ${far}: ${done} so far.${on}`;
+  const who = tn("{count} policy", "{count} policies", policies.length);
+  const done = t("{prompts} answered by {who}", { prompts: counted(prompts, "prompt"), who });
+  if (state === "finished") return t("Finished: {done}.", { done });
+  if (state === "failed") return t("Failed: {cause}", { cause });
+  if (state === "queued") return t("Queued: it starts when the runs before it have ended.");
+  if (state === "loading") return t("Loading: {phase}", { phase });
+  const far = total ? t("step {step} of {total}", { step, total }) : t("step {step}", { step });
+  const about = { state: stateWord(state), far, done };
+  if (ALIVE.includes(state)) return capital(t("{state}, {far}: {done} so far.", about));
+  return capital(t("{state}, {far}: {done} so far. It can be resumed on the Runs page.", about));
 }
 
 export function mount(parts) {

@@ -1,5 +1,6 @@
 // The form of a new evaluation: who answers, which prompts, how often.
 import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 
 const text = (placeholder = "") => el("input", { class: "rs-input", type: "text", placeholder, spellcheck: "false" });
 const whole = (value, min, max) => el("input", { class: "rs-input", type: "number", value, min, max, step: 1 });
@@ -11,17 +12,17 @@ export class Form {
     this.policies = [];
     this.offered = []; // those that the form began with
     this.rows = "";
-    this.run = el("select", { class: "rs-input", "aria-label": "Run", onchange: () => this.setSteps() });
-    this.which = el("select", { class: "rs-input", "aria-label": "Which policy of the run" });
+    this.run = el("select", { class: "rs-input", "aria-label": t("Run"), onchange: () => this.setSteps() });
+    this.which = el("select", { class: "rs-input", "aria-label": t("Which policy of the run") });
     this.none = el(
       "p",
       { class: "rs-help", hidden: true },
-      "No run here has kept a policy yet: train one first, or name a model.",
+      t("No run here has kept a policy yet: train one first, or name a model."),
     );
-    this.other = text("folder, hub id or .jsonl file");
-    this.list = el("ol", { class: "rs-evaluate-policies", "aria-label": "Policies" });
+    this.other = text(t("folder, hub id or .jsonl file"));
+    this.list = el("ol", { class: "rs-evaluate-policies", "aria-label": t("Policies") });
     this.fields = {
-      file: text("what the first run held out"),
+      file: text(t("what the first run held out")),
       prompts: whole(64, 0, 100000),
       samples: whole(1, 1, 64),
       seed: whole(0, 0, 2147483647),
@@ -31,16 +32,16 @@ export class Form {
         min: 0.01,
         max: 10,
         step: 0.05,
-        placeholder: "the run's own",
+        placeholder: t("the run's own"),
       }),
-      judge: text("none"),
-      reward: text("the first run's own rewards"),
-      text: text("none"),
-      name: text("evaluation"),
+      judge: text(t("none")),
+      reward: text(t("the first run's own rewards")),
+      text: text(t("none")),
+      name: text(t("evaluation")),
     };
     this.greedy = el("input", { type: "checkbox" });
     this.problem = el("ul", { class: "rs-problem rs-evaluate-problems", role: "alert", hidden: true });
-    this.button = el("button", { type: "submit", class: "rs-button rs-primary" }, "Start evaluation");
+    this.button = el("button", { type: "submit", class: "rs-button rs-primary" }, t("Start evaluation"));
     this.node = el(
       "form",
       { class: "rs-evaluate-form", onsubmit: (event) => this.send(event) },
@@ -51,11 +52,11 @@ export class Form {
   }
 
   who() {
-    const add = (action) => pushButton("rs-button rs-small", "Add", action);
+    const add = (action) => pushButton("rs-button rs-small", t("Add"), action);
     return el(
       "fieldset",
       {},
-      el("legend", { class: "rs-label" }, "Who answers"),
+      el("legend", { class: "rs-label" }, t("Who answers")),
       el(
         "div",
         { class: "rs-evaluate-add" },
@@ -71,7 +72,7 @@ export class Form {
       ),
       this.none,
       this.list,
-      el("p", { class: "rs-help" }, "The others are compared with the first."),
+      el("p", { class: "rs-help" }, t("The others are compared with the first.")),
     );
   }
 
@@ -80,25 +81,25 @@ export class Form {
     return el(
       "fieldset",
       {},
-      el("legend", { class: "rs-label" }, "What they answer, and who judges"),
+      el("legend", { class: "rs-label" }, t("What they answer, and who judges")),
       el(
         "div",
         { class: "rs-evaluate-fields" },
-        labelled("Prompts", file, "A file or dataset of prompts."),
-        labelled("How many", prompts, "0 takes all of them."),
-        labelled("Answers per prompt", samples, "Two or more also show how well the reward orders them."),
-        labelled("Seed", seed, "Every policy gets the same random numbers."),
-        labelled("Temperature", temperature),
+        labelled(t("Prompts"), file, t("A file or dataset of prompts.")),
+        labelled(t("How many"), prompts, t("0 takes all of them.")),
+        labelled(t("Answers per prompt"), samples, t("Two or more also show how well the reward orders them.")),
+        labelled(t("Seed"), seed, t("Every policy gets the same random numbers.")),
+        labelled(t("Temperature"), temperature),
         labelled(
-          "Judge",
+          t("Judge"),
           judge,
-          "A reward model, a rule such as lexicon (sentiment words), or FILE.py, not used in training.",
+          t("A reward model, a rule such as lexicon (sentiment words), or FILE.py, not used in training."),
         ),
-        labelled("Reward", reward, "Named as a judge is; scores the answers instead of the run's rewards."),
-        labelled("Held-out text", held, "A file of texts: shows what training made a policy forget."),
-        labelled("Name", name),
+        labelled(t("Reward"), reward, t("Named as a judge is; scores the answers instead of the run's rewards.")),
+        labelled(t("Held-out text"), held, t("A file of texts: shows what training made a policy forget.")),
+        labelled(t("Name"), name),
       ),
-      el("label", { class: "rs-check" }, this.greedy, " Greedy: always the likeliest token"),
+      el("label", { class: "rs-check" }, this.greedy, " ", t("Greedy: always the likeliest token")),
       this.problem,
       el("div", { class: "rs-evaluate-buttons" }, this.button),
     );
@@ -129,9 +130,9 @@ export class Form {
     const steps = run ? [...run.steps].reverse() : [];
     fill(
       this.which,
-      steps.map((step) => el("option", { value: step }, `step ${step}`)),
-      el("option", { value: "start" }, "as it began"),
-      el("option", { value: "all" }, "all of them"),
+      steps.map((step) => el("option", { value: step }, t("step {step}", { step }))),
+      el("option", { value: "start" }, t("as it began")),
+      el("option", { value: "all" }, t("all of them")),
     );
   }
 
@@ -140,7 +141,11 @@ export class Form {
     const run = this.runs?.find((one) => one.id === id);
     if (!run) return line;
     const what =
-      which === "start" ? "as it began" : which === "all" ? "the start and all that was kept" : `step ${which}`;
+      which === "start"
+        ? t("as it began")
+        : which === "all"
+          ? t("the start and all that was kept")
+          : t("step {step}", { step: which });
     return `${run.name}, ${what}`;
   }
 
@@ -171,14 +176,14 @@ export class Form {
             {
               type: "button",
               class: "rs-quiet",
-              "aria-label": `Remove ${this.nameOf(line)}`,
+              "aria-label": t("Remove {line}", { line: this.nameOf(line) }),
               onclick: () => remove(line),
             },
-            "Remove",
+            t("Remove"),
           ),
         ),
       ),
-      this.policies.length ? null : el("li", { class: "rs-help" }, "Nobody yet: add a policy."),
+      this.policies.length ? null : el("li", { class: "rs-help" }, t("Nobody yet: add a policy.")),
     );
   }
 
@@ -200,7 +205,7 @@ export class Form {
     const number = (input) => (input.value === "" ? null : Number(input.value));
     const { file, prompts, samples, seed, temperature, judge, reward, text: held, name } = this.fields;
     this.asking = this.button.disabled = true;
-    setText(this.button, "Checking\u2026");
+    setText(this.button, t("Checking\u2026"));
     const reply = await this.begin({
       policies: this.policies.join("\n"),
       file: file.value,
@@ -215,7 +220,7 @@ export class Form {
       name: name.value,
     });
     this.asking = this.button.disabled = false;
-    setText(this.button, "Start evaluation");
+    setText(this.button, t("Start evaluation"));
     this.tell(reply);
   }
 }

@@ -4,26 +4,28 @@ import { keys } from "../charts/keys.js";
 import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { number, policyName, readable } from "../shared/format.js";
 import { word } from "../shared/tips.js";
+import { t, tx } from "../shared/language.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
 const MARK = 5; // pixels from the middle of a mark to its edge
 const HEIGHT = 300;
 const NARROWEST = 240;
-const HELP =
+const HELP = t(
   "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as the square root of " +
-  "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
-  "falls: the judge is being fooled.";
+    "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
+    "falls: the judge is being fooled.",
+);
 
 export class Frontier {
   constructor() {
     this.sentence = el("p", { class: "rs-evaluate-sentence" });
     this.legend = el("div", {});
     this.place = el("div", {});
-    this.nothing = el("p", { class: "rs-help", hidden: true }, "No policy here has a KL from the reference.");
+    this.nothing = el("p", { class: "rs-help", hidden: true }, t("No policy here has a KL from the reference."));
     this.node = el(
       "section",
-      { class: "rs-picture-panel rs-box rs-evaluate-frontier", "aria-label": "Frontier" },
-      el("h3", {}, "Score and ", word("gold", "gold"), " against ", word("sample_kl", "KL")),
+      { class: "rs-picture-panel rs-box rs-evaluate-frontier", "aria-label": t("Frontier") },
+      el("h3", {}, tx("Score and {gold} against {kl}", { gold: word("gold", t("gold")), kl: word("sample_kl", "KL") })),
       this.sentence,
       this.place,
       this.legend,
@@ -50,7 +52,7 @@ export class Frontier {
     const named = this.report.measures.filter(({ name }) => name in COLOURS);
     fill(
       this.legend,
-      keys(named.map(({ name, title }) => ({ label: title, colour: `var(${COLOURS[name]})`, look: "dot" }))),
+      keys(named.map(({ name, title }) => ({ label: t(title), colour: `var(${COLOURS[name]})`, look: "dot" }))),
     );
     fill(this.place, picture(points, named, Math.max(this.width, NARROWEST)));
   }
@@ -65,12 +67,16 @@ function picture(points, named, width) {
   const axes = {
     x_range: [-0.02 * far, 1.05 * far],
     y_range: [low - room, high + room],
-    x: "distance from the reference, \u221aKL",
-    y: "mean over answers",
+    x: t("distance from the reference, \u221aKL"),
+    y: t("mean over answers"),
   };
-  const titles = named.map(({ title }) => title).join(", ");
-  const said = `${titles} against the distance from the reference: ${points.length} policies, root of KL from 0 to`;
-  const { node, x, y } = frame(axes, width, (word) => word, `${said} ${number(far)}`, HEIGHT);
+  const titles = named.map(({ title }) => t(title)).join(", ");
+  const said = t("{titles} against the distance from the reference: {count} policies, root of KL from 0 to {far}", {
+    titles,
+    count: points.length,
+    far: number(far),
+  });
+  const { node, x, y } = frame(axes, width, (word) => word, said, HEIGHT);
   for (const { name, title } of named) {
     const known = points.filter(({ measures }) => measures[name]);
     const stroke = `var(${COLOURS[name]})`;
@@ -79,7 +85,7 @@ function picture(points, named, width) {
     for (const point of known) {
       const cell = point.measures[name];
       const middle = [x(point.root_kl), y(cell.value)];
-      const words = `${policyName(point.policy)}: ${title} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
+      const words = `${policyName(point.policy)}: ${t(title)} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
       const whisker = Number.isFinite(cell.low)
         ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
         : [];

@@ -1,9 +1,10 @@
 // Prompts by policies: the answers side by side, with what differs from one of the policies word by word.
 import { answerNumbers } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { policyName, readable } from "../shared/format.js";
+import { counted, policyName, readable } from "../shared/format.js";
 import { rowHead, scrolling, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const MOST = 8;
 const AT_FIRST = 3;
@@ -18,16 +19,16 @@ export class Matrix {
     this.boxes = el("div", {
       class: "rs-evaluate-boxes rs-wrap",
       role: "group",
-      "aria-label": "Policies side by side",
+      "aria-label": t("Policies side by side"),
     });
     this.against = el("select", { class: "rs-input", onchange: () => this.load() });
     this.draws = el("select", { class: "rs-input", onchange: () => this.load() });
-    this.drawn = el("label", { hidden: true }, el("span", {}, "Answer "), this.draws);
-    this.grid = scrolling("rs-evaluate-scroll", "Answers side by side");
+    this.drawn = el("label", { hidden: true }, el("span", {}, t("Answer"), " "), this.draws);
+    this.grid = scrolling("rs-evaluate-scroll", t("Answers side by side"));
     this.where = el("span", { class: "rs-help", role: "status" });
     const step = (label, by) => pushButton("rs-button rs-small", label, () => this.go(by));
-    this.before = step("Previous prompts", -10);
-    this.after = step("Next prompts", 10);
+    this.before = step(t("Previous prompts"), -10);
+    this.after = step(t("Next prompts"), 10);
     this.lost = el("input", {
       type: "checkbox",
       onchange: () => this.grid.classList.toggle("rs-evaluate-lost", this.lost.checked),
@@ -39,9 +40,9 @@ export class Matrix {
       el(
         "div",
         { class: "rs-evaluate-row" },
-        el("label", {}, el("span", {}, "Mark what differs from "), this.against),
+        el("label", {}, el("span", {}, t("Mark what differs from"), " "), this.against),
         this.drawn,
-        el("label", { class: "rs-check" }, this.lost, " Show what was left out"),
+        el("label", { class: "rs-check" }, this.lost, " ", t("Show what was left out")),
       ),
       this.grid,
       el("div", { class: "rs-evaluate-row" }, this.before, this.after, this.where),
@@ -66,7 +67,7 @@ export class Matrix {
       fill(
         this.against,
         policies.map((name) => el("option", { value: name }, policyName(name))),
-        el("option", { value: "" }, "nobody"),
+        el("option", { value: "" }, t("nobody")),
       );
       this.against.value = first;
       this.drawBoxes();
@@ -108,7 +109,12 @@ export class Matrix {
     this.start = reply.start;
     this.setDraws(reply.draws);
     const last = Math.min(reply.start + reply.rows.length, reply.total);
-    setText(this.where, reply.total ? `Prompts ${reply.start + 1} to ${last} of ${reply.total}` : "");
+    setText(
+      this.where,
+      reply.total
+        ? t("Prompts {start} to {last} of {total}", { start: reply.start + 1, last, total: reply.total })
+        : "",
+    );
     this.before.disabled = reply.start === 0;
     this.after.disabled = last >= reply.total;
     fill(this.grid, this.table(reply.rows));
@@ -143,6 +149,6 @@ function answerOf({ text, pieces, score, gold, judge, kl, length }) {
     const words = readable(piece.text);
     return el(TAGS[piece.change], {}, place > lead ? words : words.trimStart());
   });
-  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], `${length} tokens`];
+  const numbers = [["score", score], ["gold", gold], ["judge", judge], ["KL", kl], counted(length, "token")];
   return [el("p", { class: "rs-evaluate-answer" }, said), answerNumbers(numbers)];
 }

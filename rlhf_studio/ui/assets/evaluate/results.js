@@ -7,11 +7,12 @@ import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/t
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Frontier } from "./frontier.js";
+import { t, tn } from "../shared/language.js";
 
 const FILES = [
   ["csv", "CSV"],
   ["md", "Markdown"],
-  ["jsonl", "Answers (JSON Lines)"],
+  ["jsonl", t("Answers (JSON Lines)")],
 ];
 const TYPES = { csv: "text/csv", md: "text/markdown", jsonl: "application/jsonl" };
 const VOTES = "votes";
@@ -19,16 +20,18 @@ const EXPLAINED = 3; // so many policies leave room for what each number is; els
 
 const written = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u202f%` : number(value, digits)) : NONE;
-const ends = (cell, column) => `${written(cell.low, column)} to ${written(cell.high, column)}`;
-const HELP =
+const ends = (cell, column) =>
+  t("{low} to {high}", { low: written(cell.low, column), high: written(cell.high, column) });
+const HELP = t(
   "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
-  "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.";
+    "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.",
+);
 /** Who judges, by the measure that decides. */
-const BY = { gold: "the gold score", judge: "the judge" };
+const BY = { gold: t("the gold score"), judge: t("the judge") };
 const MEANINGS = {
-  gold: "Gold score: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it.",
-  score: "Score: what the reward says of an answer; the policies were trained on it.",
-  judge: "Judge: a second opinion that was not used in training.",
+  gold: t("Gold score: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it."),
+  score: t("Score: what the reward says of an answer; the policies were trained on it."),
+  judge: t("Judge: a second opinion that was not used in training."),
 };
 
 export class Results {
@@ -40,12 +43,12 @@ export class Results {
     this.choice = el(
       "label",
       { class: "rs-evaluate-first rs-flow", hidden: true },
-      el("span", { class: "rs-label" }, "Compare with"),
+      el("span", { class: "rs-label" }, t("Compare with")),
       this.first,
     );
     this.by = el("select", {
       class: "rs-input",
-      "aria-label": "Win rate by",
+      "aria-label": t("Win rate by"),
       onchange: () => {
         this.measure = this.by.value;
         this.drawWins();
@@ -60,12 +63,12 @@ export class Results {
     this.refers = el("p", { class: "rs-help" });
     this.wins = el(
       "section",
-      { class: "rs-picture-panel rs-box", hidden: true, "aria-label": "Win rates" },
+      { class: "rs-picture-panel rs-box", hidden: true, "aria-label": t("Win rates") },
       el(
         "div",
         { class: "rs-evaluate-row" },
-        el("h3", {}, word("win_rate", "Win rate")),
-        el("label", {}, el("span", {}, "by "), this.by),
+        el("h3", {}, word("win_rate", t("Win rate"))),
+        el("label", {}, el("span", {}, t("by"), " "), this.by),
         this.against,
       ),
       this.bars,
@@ -73,7 +76,7 @@ export class Results {
       this.meaning,
       this.gone,
     );
-    this.table = scrolling("rs-evaluate-scroll", "Table of results");
+    this.table = scrolling("rs-evaluate-scroll", t("Table of results"));
     this.told = el("span", { class: "rs-help", role: "status" });
     const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
     this.node = el(
@@ -82,10 +85,10 @@ export class Results {
       this.headline,
       this.choice,
       el("div", { class: "rs-picture-pair" }, this.wins, this.frontier.node),
-      el("h3", {}, "All numbers"),
+      el("h3", {}, t("All numbers")),
       this.table,
       this.refers,
-      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, "Download"), files, this.told),
+      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, t("Download")), files, this.told),
     );
   }
 
@@ -103,23 +106,28 @@ export class Results {
     const { columns, rows } = report;
     const explained = rows.length <= EXPLAINED;
     this.drawChoice(report);
-    setText(this.refers, report.reference ? `KL and perplexity refer to ${readable(report.reference, 200)}.` : "");
+    setText(
+      this.refers,
+      report.reference
+        ? t("KL and perplexity refer to {reference}.", { reference: readable(report.reference, 200) })
+        : "",
+    );
     const heads = [
-      head(el("span", { class: "rs-hidden" }, "Measure")),
+      head(el("span", { class: "rs-hidden" }, t("Measure"))),
       ...rows.map(({ policy }) => numberHead(policyName(policy))),
-      explained ? head("What it is", { class: "rs-evaluate-meaning" }) : null,
+      explained ? head(t("What it is"), { class: "rs-evaluate-meaning" }) : null,
     ];
     const lines = columns.map((column, place) => [
-      rowHead(el("span", { class: "rs-word", tabindex: "0", "data-tip": column.meaning }, column.title)),
+      rowHead(el("span", { class: "rs-word", tabindex: "0", "data-tip": column.meaning }, t(column.title))),
       ...rows.map(({ cells }) => valueOf(cells[place], column)),
       explained ? el("td", { class: "rs-evaluate-meaning" }, readable(column.meaning, 300)) : null,
     ]);
     fill(this.table, table(heads, lines, { class: "rs-evaluate-table" }));
     const known = report.measures.filter(({ name }) => report.wins[name]?.length);
-    const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: "Your votes" }] : [])];
+    const options = [...known, ...(report.votes.length ? [{ name: VOTES, title: t("Your votes") }] : [])];
     const names = options.map(({ name }) => name);
     if (!names.includes(this.measure)) this.measure = names.includes(report.decides) ? report.decides : names[0] || "";
-    each(this.by, options, ({ name, title }) => el("option", { value: name }, title));
+    each(this.by, options, ({ name, title }) => el("option", { value: name }, t(title)));
     this.by.value = this.measure;
     show(this.wins, options.length > 0);
     this.drawWins();
@@ -141,7 +149,7 @@ export class Results {
     setText(this.gone, measure === VOTES ? leftOut(report) : "");
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
-    setText(this.against, `against ${policyName(report.first)}`);
+    setText(this.against, t("against {first}", { first: policyName(report.first) }));
     setText(this.meaning, MEANINGS[measure] || "");
     show(this.meaning, Boolean(this.meaning.textContent));
     fill(this.bars, shares(rows.map(rowOf)));
@@ -163,7 +171,7 @@ const rowOf = ({ policy, rate, wins, ties, losses }) => ({
   share: rate.value,
   low: rate.low,
   high: rate.high,
-  note: `${wins} wins, ${ties} ties, ${losses} losses`,
+  note: t("{wins} wins, {ties} ties, {losses} losses", { wins, ties, losses }),
 });
 
 /** The last policy against the one that all are compared with, in a sentence; empty where nothing was compared. */
@@ -171,22 +179,27 @@ function headlineOf({ wins, first, decides }) {
   const last = (wins[decides] || []).at(-1);
   if (!last) return "";
   const { value, low, high } = last.rate;
-  const sure = low > 0.5 ? "better" : high < 0.5 ? "worse" : "";
-  const who = policyName(last.policy);
-  const known = sure ? `${who} is ${sure} than ${policyName(first)}: it` : `No sure difference: ${who}`;
   const range = between(low, high);
-  const by = BY[decides] || "the score";
-  return `${known} wins ${percent(value, 0)} of comparisons${range && ` (${range})`}, by ${by}.`;
+  const rate = percent(value, 0);
+  const about = {
+    who: policyName(last.policy),
+    first: policyName(first),
+    rate: range ? `${rate} (${range})` : rate,
+    by: BY[decides] || t("the score"),
+  };
+  if (low > 0.5) return t("{who} is better than {first}: it wins {rate} of comparisons, by {by}.", about);
+  if (high < 0.5) return t("{who} is worse than {first}: it wins {rate} of comparisons, by {by}.", about);
+  return t("No sure difference: {who} wins {rate} of comparisons, by {by}.", about);
 }
 
 /** What became of votes on answers that the evaluation has written anew since. */
 export function leftOut({ votes_left_out: count }) {
   if (!count) return "";
-  const which =
-    count === 1
-      ? "1 vote is left out: the answers that it was"
-      : `${count} votes are left out: the answers that they were`;
-  return `${which} about are no longer there.`;
+  return tn(
+    "{count} vote is left out: the answers that it was about are no longer there.",
+    "{count} votes are left out: the answers that they were about are no longer there.",
+    count,
+  );
 }
 
 function valueOf(cell, column) {

@@ -3,14 +3,15 @@ import { each, el, fill, labelled, pushButton, setText, show } from "../shared/d
 import { bytes } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
+import { t, tp } from "../shared/language.js";
 
 const WORKING = 700; // milliseconds between two looks at what is being made
-const KINDS = { adapter: "Adapter", merged: "Whole model" };
+const KINDS = { adapter: t("Adapter"), merged: t("Whole model") };
 const RECORDS = [
-  ["html", "Report", "The whole story in one file that opens without a network."],
-  ["replay", "Replay", "The run played back, in one file that opens without a network."],
-  ["csv", "Metrics (CSV)", "One row for each step, for spreadsheets."],
-  ["jsonl", "All data (JSON Lines)", "Metrics and responses with every token's numbers; opens again as a run."],
+  ["html", t("Report"), t("The whole story in one file that opens without a network.")],
+  ["replay", t("Replay"), t("The run played back, in one file that opens without a network.")],
+  ["csv", t("Metrics (CSV)"), t("One row for each step, for spreadsheets.")],
+  ["jsonl", t("All data (JSON Lines)"), t("Metrics and responses with every token's numbers; opens again as a run.")],
 ];
 
 /**
@@ -46,7 +47,7 @@ export class TakeHome {
   build() {
     this.step = el("select", { class: "rs-input", id: "rs-take-step" });
     this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
-    this.make = pushButton("rs-button rs-primary", "Make zip", () => this.weights(""));
+    this.make = pushButton("rs-button rs-primary", t("Make zip"), () => this.weights(""));
     this.name = el("input", {
       class: "rs-input",
       id: "rs-take-name",
@@ -57,23 +58,29 @@ export class TakeHome {
       spellcheck: "false",
     });
     this.public = el("input", { type: "checkbox", id: "rs-take-public" });
-    this.pushButton = pushButton("rs-button", "Push to the hub", () => this.weights(this.name.value.trim()));
+    this.pushButton = pushButton("rs-button", t("Push to the hub"), () => this.weights(this.name.value.trim()));
     this.push = el(
       "details",
       { class: "rs-take-push" },
-      el("summary", {}, "Push to the Hugging Face hub"),
-      el("label", { class: "rs-label", for: "rs-take-name" }, "Name on the hub"),
+      el("summary", {}, t("Push to the Hugging Face hub")),
+      el("label", { class: "rs-label", for: "rs-take-name" }, t("Name on the hub")),
       this.name,
-      el("label", { class: "rs-take-check rs-middle", for: "rs-take-public" }, this.public, "Everyone may see it"),
-      el("p", { class: "rs-help" }, "Private unless you tick this. The token of the app's environment is used."),
+      el("label", { class: "rs-take-check rs-middle", for: "rs-take-public" }, this.public, t("Everyone may see it")),
+      el("p", { class: "rs-help" }, t("Private unless you tick this. The token of the app's environment is used.")),
       this.pushButton,
     );
-    this.none = el("p", { class: "rs-help" }, "This run has no checkpoint, so there are no weights to take.");
+    this.none = el("p", { class: "rs-help" }, t("This run has no checkpoint, so there are no weights to take."));
     this.choice = el(
       "div",
       {},
-      el("div", { class: "rs-take-choice" }, labelled("Checkpoint", this.step), labelled("As", this.kind), this.make),
-      el("p", { class: "rs-help" }, "With tokenizer, generation settings and a model card filled from the run."),
+      el(
+        "div",
+        { class: "rs-take-choice" },
+        labelled(t("Checkpoint"), this.step),
+        labelled(tp("weights", "As"), this.kind),
+        this.make,
+      ),
+      el("p", { class: "rs-help" }, t("With tokenizer, generation settings and a model card filled from the run.")),
       this.push,
     );
     this.records = RECORDS.map(([what, title, help]) => ({
@@ -84,25 +91,25 @@ export class TakeHome {
     this.making = el(
       "div",
       {},
-      section("The model", this.none, this.choice),
+      section(t("The model"), this.none, this.choice),
       section(
-        "The record",
+        t("The record"),
         this.records.map(({ button, help }) =>
           el("div", { class: "rs-take-record" }, button, el("p", { class: "rs-help" }, help)),
         ),
       ),
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
-    this.bar = el("progress", { max: 1, "aria-label": "Progress" });
-    this.cancel = pushButton("rs-quiet", "Stop", () => this.stop());
+    this.bar = el("progress", { max: 1, "aria-label": t("Progress") });
+    this.cancel = pushButton("rs-quiet", t("Stop"), () => this.stop());
     this.said = el("p", { class: "rs-take-said", role: "status" });
     this.working = el("div", { class: "rs-take-working rs-middle", hidden: true }, this.bar, this.cancel);
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.files = el("ul", { class: "rs-take-files" });
     this.drawn = "";
-    this.ready = section("Ready to download", this.files);
-    const close = pushButton("rs-button", "Close", () => this.dialog.close());
-    this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, "Take it home");
+    this.ready = section(t("Ready to download"), this.files);
+    const close = pushButton("rs-button", t("Close"), () => this.dialog.close());
+    this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, t("Take it home"));
     this.dialog = el(
       "dialog",
       { class: "rs-dialog rs-take", "aria-labelledby": "rs-take-title" },
@@ -164,7 +171,7 @@ export class TakeHome {
     fill(
       this.files,
       files.map((file) => this.file(file)),
-      files.length ? null : el("li", { class: "rs-help" }, "Nothing was made yet."),
+      files.length ? null : el("li", { class: "rs-help" }, t("Nothing was made yet.")),
     );
     if (had === null) return;
     const same = [...this.files.querySelectorAll("a")].find((link) => link.textContent === had);
@@ -179,9 +186,9 @@ export class TakeHome {
     const others = checkpoints.filter(({ step }) => step !== newest).reverse();
     fill(
       this.step,
-      option("", `Newest (step ${newest})`),
-      best !== null && best !== newest ? option("best", `Best score (step ${best})`) : null,
-      others.map(({ step }) => option(String(step), `Step ${step}`)),
+      option("", t("Newest (step {newest})", { newest })),
+      best !== null && best !== newest ? option("best", t("Best score (step {best})", { best })) : null,
+      others.map(({ step }) => option(String(step), t("Step {step}", { step }))),
     );
     each(this.kind, adapter ? ["adapter", "merged"] : ["merged"], (kind) => option(kind, KINDS[kind]));
   }
@@ -195,7 +202,7 @@ export class TakeHome {
     show(this.cancel, job?.state === "working");
     if (working && Number.isFinite(job?.fraction)) this.bar.value = job.fraction;
     else this.bar.removeAttribute("value");
-    if (busy) setText(this.said, "Another run's export is being made.");
+    if (busy) setText(this.said, t("Another run's export is being made."));
     else if (working) setText(this.said, job.progress);
     else if (job && job.key === this.key) this.ended(job);
     else if (!this.key) setText(this.said, "");
@@ -212,7 +219,11 @@ export class TakeHome {
   ended(job) {
     setText(
       this.said,
-      job.state === "failed" ? "" : job.address ? `Pushed to ${job.address}` : "Done: your browser saves it.",
+      job.state === "failed"
+        ? ""
+        : job.address
+          ? t("Pushed to {address}", { address: job.address })
+          : t("Done: your browser saves it."),
     );
     if (job.state === "failed") this.tell(job.error);
     else if (!job.address && this.saved !== job.key) this.save(job);
@@ -223,7 +234,7 @@ export class TakeHome {
     this.saved = key;
     const made = [...this.files.querySelectorAll("a")].filter((link) => files.includes(link.dataset.file));
     if (made.length === 1) made[0].click();
-    else setText(this.said, "Done: it is below.");
+    else setText(this.said, t("Done: it is below."));
   }
 
   file({ name, bytes: size }) {
@@ -238,7 +249,7 @@ export class TakeHome {
 
   weights(push) {
     if (document.activeElement === this.pushButton && !push) {
-      this.tell("Give the name that it shall have on the hub, such as owner/name.");
+      this.tell(t("Give the name that it shall have on the hub, such as owner/name."));
       this.name.focus();
       return;
     }
@@ -247,7 +258,7 @@ export class TakeHome {
   }
 
   async start(wanted) {
-    setText(this.said, "Starting");
+    setText(this.said, t("Starting"));
     const answer = await this.ask("export_start", wanted);
     if (answer.problem) {
       setText(this.said, "");

@@ -2,6 +2,7 @@
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, setText } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const LONGEST = 20000;
 const LETTERS = "ABCDEFGHI";
@@ -16,8 +17,13 @@ export class Pair {
     this.vote = vote;
     const side = (place) =>
       answerCard(LETTERS[place], readable(item.responses[place], LONGEST), {
-        label: `Response ${LETTERS[place]}`,
-        more: keyed(`${LETTERS[place]} is better`, LETTERS[place], () => vote("chosen", place), "rs-primary"),
+        label: t("Response {letters}", { letters: LETTERS[place] }),
+        more: keyed(
+          t("{letters} is better", { letters: LETTERS[place] }),
+          LETTERS[place],
+          () => vote("chosen", place),
+          "rs-primary",
+        ),
       });
     this.node = el(
       "div",
@@ -26,8 +32,8 @@ export class Pair {
       el(
         "div",
         { class: "rs-rate-buttons rs-neither rs-wrap" },
-        keyed("Equally good", "T", () => vote("tie", null)),
-        keyed("Both bad", "X", () => vote("both_bad", null)),
+        keyed(t("Equally good"), "T", () => vote("tie", null)),
+        keyed(t("Both bad"), "X", () => vote("both_bad", null)),
       ),
     );
   }
@@ -54,7 +60,7 @@ export class Ranking {
     this.marks = item.responses.map(() => el("b", { class: "rs-rank" }));
     this.cards = item.responses.map((text, place) =>
       answerCard([LETTERS[place], this.marks[place]], readable(text, LONGEST), {
-        label: `Response ${LETTERS[place]}`,
+        label: t("Response {letters}", { letters: LETTERS[place] }),
         tag: "button",
         attributes: {
           type: "button",
@@ -65,11 +71,11 @@ export class Ranking {
       }),
     );
     this.status = el("p", { class: "rs-help rs-rank-next", role: "status" });
-    this.same = keyed("Next shares the place", "=", () => this.share());
-    this.back = keyed("Take the last back", "Backspace", () => this.unpick());
-    this.done = keyed("Store this order", "Enter", () => this.store(), "rs-primary");
-    fill(this.same, "Next shares the place", shortcut("="));
-    fill(this.back, "Take the last back", shortcut("\u232b"));
+    this.same = keyed(t("Next shares the place"), "=", () => this.share());
+    this.back = keyed(t("Take the last back"), "Backspace", () => this.unpick());
+    this.done = keyed(t("Store this order"), "Enter", () => this.store(), "rs-primary");
+    fill(this.same, t("Next shares the place"), shortcut("="));
+    fill(this.back, t("Take the last back"), shortcut("\u232b"));
     this.node = el(
       "div",
       {},
@@ -116,11 +122,11 @@ export class Ranking {
     this.back.disabled = !this.last.length;
     this.done.disabled = left > 0;
     const next = this.together
-      ? "Choose what is as good as the last one."
+      ? t("Choose what is as good as the last one.")
       : this.level
-        ? "Choose the next best."
-        : "Choose the best one.";
-    setText(this.status, left ? next : "All are in order. Store it, or take the last back.");
+        ? t("Choose the next best.")
+        : t("Choose the best one.");
+    setText(this.status, left ? next : t("All are in order. Store it, or take the last back."));
   }
 
   key(key) {
@@ -153,12 +159,12 @@ export class Stars {
         el("span", {}, label(value)),
       );
     const values = Array.from({ length: task.points }, (_, index) => index + 1);
-    const question = "How good is it?";
+    const question = t("How good is it?");
     this.node = el(
       "div",
       {},
-      answerCard("Response", readable(item.responses[0], LONGEST), {
-        label: "Response",
+      answerCard(t("Response"), readable(item.responses[0], LONGEST), {
+        label: t("Response"),
         attributes: { class: "rs-answer-card rs-alone" },
       }),
       el("p", { class: "rs-label" }, question),

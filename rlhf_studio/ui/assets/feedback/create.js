@@ -2,6 +2,7 @@
 // machine, or from the answers of an evaluation.
 import { el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
 
@@ -25,22 +26,22 @@ export class NewTask {
     this.busy = false;
     this.kind = "pair";
     this.begun = this.edited = "";
-    this.name = field("Name", { maxlength: "200", required: true });
-    this.criterion = field("What is judged", { maxlength: "200", placeholder: "such as: helpful" });
+    this.name = field(t("Name"), { maxlength: "200", required: true });
+    this.criterion = field(t("What is judged"), { maxlength: "200", placeholder: t("such as: helpful") });
     this.guidelines = area(
-      "Guidelines",
-      "What makes a response better, and what to do in doubt. Annotators can open them at any time.",
+      t("Guidelines"),
+      t("What makes a response better, and what to do in doubt. Annotators can open them at any time."),
       4,
     );
-    this.warning = area("Content warning", "Shown before the first item. Leave it empty where none is due.", 2);
-    this.people = field("Annotators for each item", { type: "number", min: "1", max: "100", value: "1" });
-    this.points = field("Highest rating", { type: "number", min: "2", max: "9", value: "5" });
-    this.known = field("First rows with a known answer", { type: "number", min: "0", max: "1000", value: "0" });
-    this.pass = field("Needed to pass, in percent", { type: "number", min: "0", max: "100", value: "80" });
+    this.warning = area(t("Content warning"), t("Shown before the first item. Leave it empty where none is due."), 2);
+    this.people = field(t("Annotators for each item"), { type: "number", min: "1", max: "100", value: "1" });
+    this.points = field(t("Highest rating"), { type: "number", min: "2", max: "9", value: "5" });
+    this.known = field(t("First rows with a known answer"), { type: "number", min: "0", max: "1000", value: "0" });
+    this.pass = field(t("Needed to pass, in percent"), { type: "number", min: "0", max: "100", value: "80" });
     const input = el("textarea", { class: "rs-input rs-area", id: "rs-task-rows", rows: "8", spellcheck: "false" });
     this.rows = { input };
-    this.path = field("Or a path on the app's machine", { placeholder: "such as: /data/pairs.jsonl.gz" });
-    this.evaluation = chooser("Or the answers of an evaluation");
+    this.path = field(t("Or a path on the app's machine"), { placeholder: t("such as: /data/pairs.jsonl.gz") });
+    this.evaluation = chooser(t("Or the answers of an evaluation"));
     this.file = el("input", {
       type: "file",
       accept: ".jsonl,.ndjson,.json,.txt",
@@ -48,20 +49,20 @@ export class NewTask {
       onchange: () => this.read(),
     });
     const kinds = [
-      { value: "pair", label: "Which of two is better" },
-      { value: "ranking", label: "Put in order" },
-      { value: "rating", label: "Rate each" },
+      { value: "pair", label: t("Which of two is better") },
+      { value: "ranking", label: t("Put in order") },
+      { value: "rating", label: t("Rate each") },
     ];
-    this.kinds = new Segments({ "aria-label": "Kind of task" }, kinds, "pair", (kind) => this.setKind(kind), {
+    this.kinds = new Segments({ "aria-label": t("Kind of task") }, kinds, "pair", (kind) => this.setKind(kind), {
       radio: true,
       framed: true,
     });
     const orders = [
-      { value: "random", label: "At random" },
-      { value: "uncertainty", label: "Most uncertain first" },
+      { value: "random", label: t("At random") },
+      { value: "uncertainty", label: t("Most uncertain first") },
     ];
     this.order = "random";
-    this.orders = new Segments({ "aria-label": "Order" }, orders, "random", (order) => (this.order = order), {
+    this.orders = new Segments({ "aria-label": t("Order") }, orders, "random", (order) => (this.order = order), {
       radio: true,
       framed: true,
     });
@@ -78,12 +79,12 @@ export class NewTask {
   }
 
   build(leave) {
-    this.title = el("h3", {}, "New task");
+    this.title = el("h3", {}, t("New task"));
     const form = el(
       "form",
       { class: "rs-new-task", onsubmit: (event) => this.send(event) },
       this.title,
-      (this.kindField = label("What to do", this.kinds.node)),
+      (this.kindField = label(t("What to do"), this.kinds.node)),
       this.name.node,
       this.criterion.node,
       this.guidelines.node,
@@ -93,46 +94,48 @@ export class NewTask {
         { class: "rs-fields rs-wrap" },
         this.people.node,
         this.points.node,
-        label("Next item", this.orders.node),
+        label(t("Next item"), this.orders.node),
       ),
-      el("label", { class: "rs-ask-sure rs-middle" }, this.sure, " Ask how sure they are"),
+      el("label", { class: "rs-ask-sure rs-middle" }, this.sure, t(" Ask how sure they are")),
       el(
         "fieldset",
         { class: "rs-calibration" },
-        el("legend", {}, "Before an annotator begins"),
+        el("legend", {}, t("Before an annotator begins")),
         el("div", { class: "rs-fields rs-wrap" }, this.known.node, this.pass.node),
         el(
           "p",
           { class: "rs-help" },
-          "A round with known answers shows whether the guidelines are understood. Of the first rows, chosen is what " +
-            "is expected. Any row may say it as answer instead (the number of the response from 0, a list of ranks, " +
-            "or a rating), and explain it as why.",
+          t(
+            "A round with known answers shows whether the guidelines are understood. Of the first rows, " +
+              "chosen is what is expected. Any row may say it as answer instead (the number of the response " +
+              "from 0, a list of ranks, or a rating), and explain it as why.",
+          ),
         ),
       ),
       (this.source = el(
         "fieldset",
         { class: "rs-calibration" },
-        el("legend", {}, "What is rated"),
+        el("legend", {}, t("What is rated")),
         el(
           "div",
           { class: "rs-task-rows-head rs-flow" },
-          el("label", { class: "rs-label", for: "rs-task-rows" }, "Rows (JSON Lines)"),
+          el("label", { class: "rs-label", for: "rs-task-rows" }, t("Rows (JSON Lines)")),
           this.file,
-          pushButton("rs-button rs-small", "Choose a file", () => this.file.click()),
+          pushButton("rs-button rs-small", t("Choose a file"), () => this.file.click()),
         ),
         this.rows.input,
         el("div", { class: "rs-fields rs-wrap" }, this.path.node, this.evaluation.node),
       )),
       this.problem,
       this.partly,
-      el("div", { class: "rs-rate-buttons rs-wrap" }, this.submit, pushButton("rs-button", "Go back", leave)),
+      el("div", { class: "rs-rate-buttons rs-wrap" }, this.submit, pushButton("rs-button", t("Go back"), leave)),
     );
     this.node = el("section", { class: "rs-feedback-new", hidden: true }, form);
   }
 
   update({ evaluations }) {
     const chosen = this.evaluation.input.value;
-    const none = el("option", { value: "" }, evaluations.length ? "None" : "No evaluation has finished yet");
+    const none = el("option", { value: "" }, evaluations.length ? t("None") : t("No evaluation has finished yet"));
     fill(this.evaluation.input, none, ...evaluations.map(({ value, label: text }) => el("option", { value }, text)));
     this.evaluation.input.value = evaluations.some(({ value }) => value === chosen) ? chosen : "";
     this.evaluation.input.disabled = !evaluations.length;
@@ -145,8 +148,8 @@ export class NewTask {
     this.edited = id;
     this.begin("");
     this.say("");
-    setText(this.title, task ? "Settings of the task" : "New task");
-    if (task) setText(this.submit, "Save");
+    setText(this.title, task ? t("Settings of the task") : t("New task"));
+    if (task) setText(this.submit, t("Save"));
     show(this.kindField, !task);
     show(this.source, !task);
     for (const name of ["name", "criterion", "guidelines", "warning"]) this[name].input.value = task?.[name] || "";
@@ -184,7 +187,7 @@ export class NewTask {
   begin(task) {
     this.begun = task;
     show(this.partly, Boolean(task));
-    setText(this.submit, task ? "Add the rows again" : "Create task");
+    setText(this.submit, task ? t("Add the rows again") : t("Create task"));
     this.submit.classList.toggle("rs-primary", !task);
   }
 
@@ -200,11 +203,13 @@ export class NewTask {
     this.file.value = "";
     this.say("");
     if (file.size > LARGEST_FILE)
-      return this.say(`${file.name} has more than 20 MB. Put it on the app's machine and give its path.`);
+      return this.say(
+        t("{name} has more than 20 MB. Put it on the app's machine and give its path.", { name: file.name }),
+      );
     try {
       this.rows.input.value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     } catch {
-      return this.say(`${file.name} is not UTF-8 text. Save it as UTF-8 and choose it again.`);
+      return this.say(t("{name} is not UTF-8 text. Save it as UTF-8 and choose it again.", { name: file.name }));
     }
     if (!this.name.input.value) this.name.input.value = file.name.replace(/\.[^.]*$/, "");
     return undefined;
@@ -235,8 +240,8 @@ export class NewTask {
     const run = this.evaluation.input.value;
     this.say("");
     const named = [text, path, run].filter(Boolean).length;
-    if (!named) return this.say("Paste rows, choose a file, or name an evaluation: a task needs something to rate.");
-    if (named > 1) return this.say("Rows, a path and an evaluation: use one of them.");
+    if (!named) return this.say(t("Paste rows, choose a file, or name an evaluation: a task needs something to rate."));
+    if (named > 1) return this.say(t("Rows, a path and an evaluation: use one of them."));
     this.busy = this.submit.disabled = true;
     try {
       await this.make(run ? [{ run }] : path ? [{ path }] : parts(text));
@@ -262,7 +267,7 @@ export class NewTask {
     }
     if (!total.added && !this.begun) {
       await this.server.manage({ op: "delete", task });
-      return this.say(`Nothing could be added. ${total.problems.slice(0, 3).join(" ")}`);
+      return this.say(t("Nothing could be added. {join}", { join: total.problems.slice(0, 3).join(" ") }));
     }
     if (!total.problems.length && (this.begun || !total.repeated)) return this.finish(task);
     return this.tell(task, total);
@@ -270,11 +275,14 @@ export class NewTask {
 
   /** Some rows could not be used: which, and the task as it is, or the rows once more. */
   tell(task, { added, repeated, problems }) {
-    const known = repeated ? `, ${counted(repeated, "row")} there already` : "";
-    const rest = problems.length > MOST_TOLD ? el("li", {}, `And ${problems.length - MOST_TOLD} more.`) : null;
+    const known = repeated ? t(", {repeated} there already", { repeated: counted(repeated, "row") }) : "";
+    const rest =
+      problems.length > MOST_TOLD
+        ? el("li", {}, t("And {length} more.", { length: problems.length - MOST_TOLD }))
+        : null;
     fill(
       this.partly,
-      el("p", {}, `${counted(added, "item")} added${known}.`),
+      el("p", {}, t("{added} added{known}.", { added: counted(added, "item"), known })),
       problems.length
         ? el(
             "ul",
@@ -283,7 +291,7 @@ export class NewTask {
             rest,
           )
         : null,
-      pushButton("rs-button rs-small rs-primary", "Open the task", () => this.finish(task)),
+      pushButton("rs-button rs-small rs-primary", t("Open the task"), () => this.finish(task)),
     );
     this.begin(task);
     this.partly.scrollIntoView({ block: "nearest" });

@@ -1,6 +1,7 @@
 // The Feedback page: tasks, one of them being answered, or what it has found.
 import { address } from "../shared/address.js";
 import { el, fill, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { pagePoll } from "../shared/lost.js";
 import { isOnScreen, onlyWatches } from "../shared/visit.js";
 import { NewTask } from "./create.js";
@@ -19,7 +20,7 @@ class FeedbackPage {
     this.tasks = [];
     this.server = withView(server);
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.poll = pagePoll(host, { meanwhile: () => "What you have answered is kept." });
+    this.poll = pagePoll(host, { meanwhile: () => t("What you have answered is kept.") });
     this.taskNews = this.poll.add({ ask: () => this.server.boot({}), receive: (reply) => this.receive(reply) });
     const leave = () => this.go("", "");
     this.list = new TaskList(this.server, {
@@ -37,7 +38,7 @@ class FeedbackPage {
     this.views = { list: this.list, rate: this.rating, results: this.results, new: this.create };
     fill(
       host,
-      el("h2", { class: "rs-hidden" }, "Feedback"),
+      el("h2", { class: "rs-hidden" }, t("Feedback")),
       this.poll.notice,
       this.message,
       Object.values(this.views).map((view) => view.node),

@@ -1,6 +1,7 @@
 // One item fills the screen and waits for its answer. The browser keeps an answer until the app says that it is stored.
 import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, integer, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { lasting } from "../shared/lasting.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -8,7 +9,7 @@ import { Pair, Ranking, Stars } from "./answers.js";
 
 const LOOK_AGAIN = 3000; // milliseconds, while there is nothing to rate
 const SEND_AGAIN = 1500;
-const NAMES = ["A guess", "Fairly sure", "Sure"];
+const NAMES = [t("A guess"), t("Fairly sure"), t("Sure")];
 const ANSWERS = { pair: Pair, ranking: Ranking, rating: Stars };
 const isTyping = (node) => node.closest?.("input, textarea, select, [contenteditable]");
 
@@ -38,14 +39,14 @@ export class Rating {
     this.title = el("h3", { class: "rs-rate-title" });
     this.count = el("span", { class: "rs-rate-count", role: "status" });
     this.meter = el("i", {});
-    this.who = el("button", { type: "button", class: "rs-quiet", title: "Rate under another name" });
+    this.who = el("button", { type: "button", class: "rs-quiet", title: t("Rate under another name") });
     this.who.addEventListener("click", () => this.signIn());
     this.far = el("div", { class: "rs-rate-far" }, this.who, this.count, el("div", { class: "rs-meter" }, this.meter));
-    this.guidelines = el("details", { class: "rs-guidelines" }, el("summary", {}, "Guidelines"), el("p", {}));
+    this.guidelines = el("details", { class: "rs-guidelines" }, el("summary", {}, t("Guidelines")), el("p", {}));
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.told = el("p", { class: "rs-message rs-told", role: "status", hidden: true });
     this.body = el("div", { class: "rs-rate-body", tabindex: "-1" });
-    const back = pushButton("rs-quiet", "\u2190 All tasks", leave);
+    const back = pushButton("rs-quiet", t("\u2190 All tasks"), leave);
     this.node = el(
       "section",
       { class: "rs-rate", hidden: true },
@@ -103,10 +104,10 @@ export class Rating {
       this.begin();
     };
     this.card(
-      "Before you begin",
+      t("Before you begin"),
       readable(this.task.warning, 20000),
-      button("Continue", "rs-primary", go),
-      button("Go back", "", this.leave),
+      button(t("Continue"), "rs-primary", go),
+      button(t("Go back"), "", this.leave),
     );
   }
 
@@ -143,15 +144,15 @@ export class Rating {
     const form = el(
       "form",
       { class: "rs-rate-card" },
-      el("h3", {}, "Who rates?"),
-      el("p", {}, "Your answers are kept under this name. Use the same one next time."),
-      el("label", { class: "rs-label", for: "rs-rate-name" }, "Your name"),
+      el("h3", {}, t("Who rates?")),
+      el("p", {}, t("Your answers are kept under this name. Use the same one next time.")),
+      el("label", { class: "rs-label", for: "rs-rate-name" }, t("Your name")),
       field,
       wrong,
       el(
         "div",
         { class: "rs-rate-buttons rs-wrap" },
-        el("button", { type: "submit", class: "rs-button rs-primary" }, "Begin"),
+        el("button", { type: "submit", class: "rs-button rs-primary" }, t("Begin")),
       ),
     );
     form.addEventListener("submit", async (event) => {
@@ -213,7 +214,7 @@ export class Rating {
   }
 
   sendLater(reply) {
-    this.say(`${reply?.problem || NO_ANSWER} Your answers are kept, and are sent again.`);
+    this.say(t("{problem} Your answers are kept, and are sent again.", { problem: reply?.problem || NO_ANSWER }));
     this.later(SEND_AGAIN);
   }
 
@@ -228,12 +229,12 @@ export class Rating {
     show(this.who, true);
     const { progress, calibration, expected } = turn;
     const round = turn.item?.calibration;
-    const far = `${integer(progress.done)} of ${integer(progress.items)} complete`;
+    const far = t("{done} of {items} complete", { done: integer(progress.done), items: integer(progress.items) });
     setText(
       this.count,
       round
-        ? `known answer ${calibration.answered + 1} of ${calibration.total}`
-        : `${integer(progress.mine)} by you \u00b7 ${far}`,
+        ? t("known answer {answered} of {total}", { answered: calibration.answered + 1, total: calibration.total })
+        : t("{mine} by you \u00b7 {far}", { mine: integer(progress.mine), far }),
     );
     const share = round
       ? calibration.answered / calibration.total
@@ -255,39 +256,49 @@ export class Rating {
     show(this.told, Boolean(expected));
     if (!expected) return;
     this.told.dataset.right = String(expected.right);
-    const words = expected.right ? "As expected." : "Another answer was expected.";
+    const words = expected.right ? t("As expected.") : t("Another answer was expected.");
     setText(this.told, `${words} ${readable(expected.why, 1000)}`.trim());
   }
 
   over({ state, progress }) {
-    const undo = this.turn.may_undo ? button("Undo the last answer", "", () => this.undo()) : null;
-    const back = button("All tasks", "", this.leave);
+    const undo = this.turn.may_undo ? button(t("Undo the last answer"), "", () => this.undo()) : null;
+    const back = button(t("All tasks"), "", this.leave);
     if (this.task.run)
       this.card(
-        "Nothing to rate just now",
-        "When the run has new responses, they appear here by themselves.",
+        t("Nothing to rate just now"),
+        t("When the run has new responses, they appear here by themselves."),
         back,
         undo,
       );
-    else if (state === "closed") this.card("This task is closed", "Thank you. Your answers are kept.", back);
+    else if (state === "closed") this.card(t("This task is closed"), t("Thank you. Your answers are kept."), back);
     else if (progress.done < progress.items)
       this.card(
-        "Nothing for you just now",
-        "You have answered or skipped all that is there for you. What is left is for others.",
+        t("Nothing for you just now"),
+        t("You have answered or skipped all that is there for you. What is left is for others."),
         back,
         undo,
       );
-    else this.card("All done", `Thank you. You gave ${counted(progress.mine, "answer")}.`, back, undo);
+    else
+      this.card(
+        t("All done"),
+        t("Thank you. You gave {mine}.", { mine: counted(progress.mine, "answer") }),
+        back,
+        undo,
+      );
   }
 
   failed({ correct, total }) {
     const needed = Math.ceil(this.task.pass_mark * total - 1e-9);
     this.guidelines.open = true;
     this.card(
-      "Once more, please",
-      `${correct} of ${total} answers were as expected; ${needed} are needed. Read the guidelines and try again.`,
-      button("Try again", "rs-primary", () => this.ask("begin_again", this.me)),
-      button("All tasks", "", this.leave),
+      t("Once more, please"),
+      t("{correct} of {total} answers were as expected; {needed} are needed. Read the guidelines and try again.", {
+        correct,
+        total,
+        needed,
+      }),
+      button(t("Try again"), "rs-primary", () => this.ask("begin_again", this.me)),
+      button(t("All tasks"), "", this.leave),
     );
   }
 
@@ -307,25 +318,25 @@ export class Rating {
       ),
     );
     const buttons = [
-      item.calibration ? null : keyed("Skip", "S", () => this.vote("skip", null)),
-      mayUndo ? keyed("Undo", "U", () => this.undo()) : null,
+      item.calibration ? null : keyed(t("Skip"), "S", () => this.vote("skip", null)),
+      mayUndo ? keyed(t("Undo"), "U", () => this.undo()) : null,
     ].filter(Boolean);
-    const question = "How sure are you?";
+    const question = t("How sure are you?");
     const confidence = el(
       "div",
       { class: "rs-how-sure rs-flow" },
-      el("span", { class: "rs-help" }, question, " Optional, before you answer."),
+      el("span", { class: "rs-help" }, question, t(" Optional, before you answer.")),
       el("div", { class: "rs-segments", role: "group", "aria-label": question }, this.sure),
     );
     fill(
       this.body,
       item.prompt
-        ? el("div", { class: "rs-rate-prompt" }, el("h4", {}, "Prompt"), el("div", {}, readable(item.prompt, 20000)))
+        ? el("div", { class: "rs-rate-prompt" }, el("h4", {}, t("Prompt")), el("div", {}, readable(item.prompt, 20000)))
         : null,
       el(
         "div",
         { class: "rs-judge rs-flow" },
-        this.task.criterion ? el("p", {}, "Judge by: ", el("b", {}, readable(this.task.criterion, 200))) : null,
+        this.task.criterion ? el("p", {}, t("Judge by: "), el("b", {}, readable(this.task.criterion, 200))) : null,
         this.task.ask_confidence ? confidence : null,
       ),
       this.answer.node,

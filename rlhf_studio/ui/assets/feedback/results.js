@@ -1,6 +1,7 @@
 // What a task has found: which was chosen, agreement, the round with known answers, how each annotator leans, and where
 // people disagree. For operators.
 import { shares } from "../pictures/shares.js";
+import { t } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
@@ -9,14 +10,15 @@ import { handRecipe } from "../shared/handover.js";
 import { figure, head, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
 
-export const ALPHA =
-  "Krippendorff\u2019s alpha is agreement beyond chance: 1 if all say the same, 0 if they guess. 0.8 and more is " +
-  "good; below 0.67, look at the guidelines and the disagreements.";
+export const ALPHA = t(
+  "Krippendorff\u2019s alpha is agreement beyond chance: 1 if all say the same, 0 if they guess. " +
+    "0.8 and more is good; below 0.67, look at the guidelines and the disagreements.",
+);
 const WORDS = {
-  chosen: "one is better",
-  tie: "equally good",
-  both_bad: "both bad",
-  ranks: "in order",
+  chosen: t("one is better"),
+  tie: t("equally good"),
+  both_bad: t("both bad"),
+  ranks: t("in order"),
   skip: "skipped",
 };
 
@@ -31,22 +33,22 @@ export class Results {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.body = el("div", { class: "rs-results-body" });
     const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
-    this.change = small("Change settings", () => change(this.task));
-    this.train = pushButton("rs-button rs-small rs-primary", "Train a reward model on these", () => this.trainOn());
+    this.change = small(t("Change settings"), () => change(this.task));
+    this.train = pushButton("rs-button rs-small rs-primary", t("Train a reward model on these"), () => this.trainOn());
     this.node = el(
       "section",
       { class: "rs-results", hidden: true },
       el(
         "div",
         { class: "rs-results-head rs-flow" },
-        pushButton("rs-quiet", "\u2190 All tasks", leave),
+        pushButton("rs-quiet", t("\u2190 All tasks"), leave),
         this.title,
         el(
           "div",
           { class: "rs-rate-buttons rs-wrap" },
           this.change,
-          small("Export each answer", () => this.take("each")),
-          small("Export what most said", () => this.take("agreed")),
+          small(t("Export each answer"), () => this.take("each")),
+          small(t("Export what most said"), () => this.take("agreed")),
           this.train,
         ),
       ),
@@ -108,7 +110,7 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
   const far = el(
     "p",
     {},
-    `${integer(progress.done)} of ${counted(progress.items, "item")} complete, `,
+    t("{done} of {items} complete, ", { done: integer(progress.done), items: counted(progress.items, "item") }),
     counted(progress.votes, "answer"),
     answers.length ? ` (${answers.join(", ")}).` : ".",
   );
@@ -134,12 +136,13 @@ function preferredOf(preferred) {
     share,
     low: interval?.[0],
     high: interval?.[1],
-    note: `chosen ${integer(wins)} of ${counted(count, "time")}`,
+    note: t("chosen {wins} of {count}", { wins: integer(wins), count: counted(count, "time") }),
   }));
-  const help =
-    "In how many of 100 choices each was the better one (its win rate); ties are not counted. The thin line is the " +
-    "95\u202f% interval: above the mark at 50\u202f% people surely prefer it.";
-  return panel("Which was chosen", shares(rows), el("p", { class: "rs-help" }, help));
+  const help = t(
+    "In how many of 100 choices each was the better one (its win rate); ties are not counted. The " +
+      "thin line is the 95\u202f% interval: above the mark at 50\u202f% people surely prefer it.",
+  );
+  return panel(t("Which was chosen"), shares(rows), el("p", { class: "rs-help" }, help));
 }
 
 /** The round with known answers, where there was one: who was right how often, and what was needed to pass. */
@@ -151,43 +154,48 @@ function knownOf(people, mark) {
     share: known.share,
     low: known.interval?.[0],
     high: known.interval?.[1],
-    note: `right in ${integer(known.right)} of ${integer(known.count)}`,
+    note: t("right in {right} of {count}", { right: integer(known.right), count: integer(known.count) }),
   }));
-  const help =
-    "Calibration: before the task each one answers items whose right answer is known. The mark is what is needed " +
-    "to pass; whoever fails does the round again, and all rounds count here.";
-  return panel("Calibration: right on known answers", shares(rows, mark), el("p", { class: "rs-help" }, help));
+  const help = t(
+    "Calibration: before the task each one answers items whose right answer is known. The mark is " +
+      "what is needed to pass; whoever fails does the round again, and all rounds count here.",
+  );
+  return panel(t("Calibration: right on known answers"), shares(rows, mark), el("p", { class: "rs-help" }, help));
 }
 
 const waiting = () =>
   el(
     "p",
     { class: "rs-message" },
-    "No answers yet. Open the task with Start, or send the rating link to your annotators.",
+    t("No answers yet. Open the task with Start, or send the rating link to your annotators."),
   );
 
-const NONE_YET = "It can be computed once two people have answered the same item.";
+const NONE_YET = t("It can be computed once two people have answered the same item.");
 const MOST_IN_GRID = 8; // people whose agreement fits beside the other pictures
 
 /** What a number of Krippendorff's alpha means, by the usual limits. */
 const wordFor = (alpha) =>
-  alpha >= 0.8 ? "good" : alpha >= 0.67 ? "fair" : alpha > 0 ? "weak" : "no better than chance";
+  alpha >= 0.8 ? "good" : alpha >= 0.67 ? "fair" : alpha > 0 ? "weak" : t("no better than chance");
 
 function agreementOf({ items, alpha, same, cohen }) {
-  if (!items) return panel("Agreement", el("p", { class: "rs-help" }, NONE_YET));
+  if (!items) return panel(t("Agreement"), el("p", { class: "rs-help" }, NONE_YET));
   const names = [...new Set(cohen.flatMap(({ people }) => people))];
   return panel(
-    "Agreement",
+    t("Agreement"),
     el(
       "p",
       { class: "rs-agreement" },
       el("b", {}, alpha === null ? NONE : number(alpha)),
-      ` alpha${alpha === null ? "" : `: ${wordFor(alpha)}`}`,
+      t(" alpha{alpha}", { alpha: alpha === null ? "" : `: ${wordFor(alpha)}` }),
     ),
     el(
       "p",
       { class: "rs-help" },
-      `${ALPHA} All said the same in ${percent(same, 0)} of ${counted(items, "comparison")}.`,
+      t("{alpha} All said the same in {same} of {items}.", {
+        alpha: ALPHA,
+        same: percent(same, 0),
+        items: counted(items, "comparison"),
+      }),
     ),
     names.length > 2 && names.length <= MOST_IN_GRID ? kappaGrid(names, cohen) : null,
   );
@@ -208,14 +216,14 @@ function kappaGrid(names, cohen) {
   };
   const short = names.map((name) => readable(name, 40));
   const rows = names.map((one, place) => [rowHead(short[place]), ...names.map((other) => cell(one, other))]);
-  const corner = head(el("span", { class: "rs-hidden" }, "Annotator"));
+  const corner = head(el("span", { class: "rs-hidden" }, t("Annotator")));
   const grid = table([corner, ...short.map((name) => numberHead(name))], rows, { class: "rs-kappas" });
   return [
-    scrolled("Agreement of each two", grid),
+    scrolled(t("Agreement of each two"), grid),
     el(
       "p",
       { class: "rs-help" },
-      "Cohen\u2019s kappa: the same for two people alone. The stronger the colour, the better they agree.",
+      t("Cohen\u2019s kappa: the same for two people alone. The stronger the colour, the better they agree."),
     ),
   ];
 }
@@ -232,15 +240,22 @@ function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
   return el(
     "details",
     {},
-    el("summary", {}, "More figures of agreement"),
+    el("summary", {}, t("More figures of agreement")),
     el(
       "p",
       { class: "rs-help" },
-      `Krippendorff\u2019s alpha was computed of ${counted(items, "comparison")}, ${level}. Fleiss\u2019 kappa, ` +
-        `for items that equally many answered: ${fleiss === null ? NONE : number(fleiss)} of ` +
-        `${counted(fleissItems, "comparison")}.`,
+      t(
+        "Krippendorff\u2019s alpha was computed of {items}, {level}. Fleiss\u2019 kappa, for items that " +
+          "equally many answered: {none} of {fleissItems}.",
+        {
+          items: counted(items, "comparison"),
+          level,
+          none: fleiss === null ? NONE : number(fleiss),
+          fleissItems: counted(fleissItems, "comparison"),
+        },
+      ),
     ),
-    sideways(["Annotator", "Annotator", "Cohen\u2019s kappa", "Comparisons"], pairs, 2),
+    sideways([t("Annotator"), t("Annotator"), t("Cohen\u2019s kappa"), t("Comparisons")], pairs, 2),
   );
 }
 
@@ -260,12 +275,15 @@ const scrolled = (name, node) =>
 /** A share with its interval; one that chance does not explain is marked by a word, not by colour alone. */
 function lean({ share, count, interval, leans }) {
   if (share === null) return NONE;
-  const range = `${percent(interval[0], 0)} to ${percent(interval[1], 0)}`;
+  const range = t("{interval} to {interval2}", {
+    interval: percent(interval[0], 0),
+    interval2: percent(interval[1], 0),
+  });
   return el(
     "span",
-    { title: `${counted(count, "choice")}; 95 % interval ${range}` },
+    { title: t("{count}; 95 % interval {range}", { count: counted(count, "choice"), range }) },
     percent(share, 0),
-    leans ? el("em", {}, " leans") : "",
+    leans ? el("em", {}, t(" leans")) : "",
   );
 }
 
@@ -282,20 +300,23 @@ function peopleOf(people, kind) {
       person.rounds ? integer(person.rounds) : NONE,
     ].map((value) => figure(value)),
   ]);
-  const heads = ["Annotator", "Answers", "Skipped", "Usual time"];
-  if (compares) heads.push("Ties", "Chose the left", "Chose the longer");
-  if (kind === "rating") heads.push("Mean rating");
+  const heads = [t("Annotator"), t("Answers"), t("Skipped"), t("Usual time")];
+  if (compares) heads.push(t("Ties"), t("Chose the left"), t("Chose the longer"));
+  if (kind === "rating") heads.push(t("Mean rating"));
   return el(
     "section",
     {},
-    el("h4", {}, "Annotators"),
-    sideways([...heads, "Rounds"], rows, 1),
+    el("h4", {}, t("Annotators")),
+    sideways([...heads, t("Rounds")], rows, 1),
     compares
       ? el(
           "p",
           { class: "rs-help" },
-          "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: more than " +
-            "chance explains. To choose the longer one more often can be a bias, or longer responses are better here.",
+          t(
+            "Places are drawn at random, so a fair annotator chooses the left one half of the time. Leans: " +
+              "more than chance explains. To choose the longer one more often can be a bias, or longer " +
+              "responses are better here.",
+          ),
         )
       : null,
   );
@@ -309,9 +330,11 @@ function disagreementsOf(found) {
   return el(
     "section",
     {},
-    el("h4", {}, "Where people disagree most"),
+    el("h4", {}, t("Where people disagree most")),
     disagreements(first),
-    others.length ? el("details", {}, el("summary", {}, `${others.length} more`), disagreements(others)) : null,
+    others.length
+      ? el("details", {}, el("summary", {}, t("{length} more", { length: others.length })), disagreements(others))
+      : null,
   );
 }
 
@@ -328,7 +351,7 @@ const disagreements = (found) =>
       ),
       sideBySide(
         item.responses.map((text, place) => {
-          const name = item.responses.length > 1 ? `Response ${place + 1} ` : "Response ";
+          const name = item.responses.length > 1 ? t("Response {place} ", { place: place + 1 }) : t("Response ");
           const source = el("small", {}, policyName(item.sources[place] || ""));
           return answerCard([name, source], readable(text, 4000));
         }),
@@ -337,7 +360,7 @@ const disagreements = (found) =>
   );
 
 function wordOf({ verdict, value }) {
-  if (verdict === "chosen") return `response ${value + 1}`;
+  if (verdict === "chosen") return t("response {value}", { value: value + 1 });
   if (verdict === "rating") return String(value);
   if (verdict === "ranks") return value.join(" ");
   return WORDS[verdict];

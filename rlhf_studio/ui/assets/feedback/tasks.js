@@ -1,5 +1,6 @@
 // The list of tasks: how far each is, what can be done with it, and the link for raters.
 import { firstOne, recorded } from "../pictures/recorded.js";
+import { t } from "../shared/language.js";
 import { copyButton } from "../shared/take.js";
 import { ask } from "../shared/dialogs.js";
 import { el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
@@ -9,9 +10,9 @@ import { NO_ANSWER, Once } from "../shared/visit.js";
 import { ALPHA, pictured } from "./results.js";
 
 const KINDS = {
-  pair: "which of two is better",
-  ranking: "put in order",
-  rating: "rate each",
+  pair: t("which of two is better"),
+  ranking: t("put in order"),
+  rating: t("rate each"),
 };
 
 export class TaskList {
@@ -24,14 +25,14 @@ export class TaskList {
     this.why = el("p", { class: "rs-help", hidden: true });
     this.link = new RatingLink(server, say);
     this.once = new Once();
-    this.fromRun = pushButton("rs-button rs-primary", "Make a task from my run", () => this.makeFromRun());
-    this.train = pageLink("Train a first run", "train", {}, "rs-button rs-primary");
+    this.fromRun = pushButton("rs-button rs-primary", t("Make a task from my run"), () => this.makeFromRun());
+    this.train = pageLink(t("Train a first run"), "train", {}, "rs-button rs-primary");
     this.about = el("span", {});
     this.first = firstOne([this.fromRun, this.train], this.about);
-    this.make = pushButton("rs-button rs-small", "Other task", () => go("", "new"));
+    this.make = pushButton("rs-button rs-small", t("Other task"), () => go("", "new"));
     this.rows = el("div", { class: "rs-tasks" });
     this.tools = el("div", { class: "rs-feedback-tools rs-wrap" }, this.make, this.link.button);
-    this.example = el("section", { class: "rs-results-body", "aria-label": "Recorded example", hidden: true });
+    this.example = el("section", { class: "rs-results-body", "aria-label": t("Recorded example"), hidden: true });
     this.node = el(
       "section",
       { class: "rs-feedback-list" },
@@ -69,15 +70,17 @@ export class TaskList {
     this.fromRun.classList.toggle("rs-primary", !tasks.length);
     const from =
       suggested?.stage === "evaluation"
-        ? "the first policy\u2019s answer and the last one\u2019s to the same prompt"
-        : "an early and a late answer to the same prompt";
+        ? t("the first policy\u2019s answer and the last one\u2019s to the same prompt")
+        : t("an early and a late answer to the same prompt");
     setText(
       this.about,
       suggested
-        ? `Up to 40 pairs of \u201c${readable(suggested.name, 60)}\u201d: ${from}, in random places. Two people ` +
-            `for each pair; ` +
-            "everything can be changed afterwards."
-        : "People compare what a run wrote at its start and at its end. The tiny world trains in about a minute.",
+        ? t(
+            "Up to 40 pairs of \u201c{name}\u201d: {from}, in random places. Two people for each pair; " +
+              "everything can be changed afterwards.",
+            { name: readable(suggested.name, 60), from },
+          )
+        : t("People compare what a run wrote at its start and at its end. The tiny world trains in about a minute."),
     );
   }
 
@@ -101,10 +104,11 @@ export class TaskList {
     const reply = await this.server.example({}).catch(() => null);
     this.asked = Boolean(reply?.task);
     if (!reply?.task) return;
-    const about =
+    const about = t(
       "40 pairs of the start and the end of a run with a KL coefficient of 0, so that nothing held it near its " +
-      "start. The four raters are rules with some noise, in place of people. Your own task will look like this when it is " +
-      "done.";
+        "start. The four raters are rules with some noise, in place of people. Your own task will look like this " +
+        "when it is done.",
+    );
     const title = el("h3", {}, readable(reply.task.name, 200));
     fill(this.example, recorded(about), title, pictured(reply.task, reply.results));
   }
@@ -116,16 +120,22 @@ export class TaskList {
     const share = complete ? 1 : wanted ? Math.min(1, votes / wanted) : 0;
     const far =
       votes > done && !complete
-        ? `${integer(done)} of ${integer(items)} complete \u00b7 ${counted(votes, "answer")}`
-        : `${integer(done)} of ${counted(items, "item")} complete`;
+        ? t("{done} of {items} complete \u00b7 {votes}", {
+            done: integer(done),
+            items: integer(items),
+            votes: counted(votes, "answer"),
+          })
+        : t("{done} of {items} complete", { done: integer(done), items: counted(items, "item") });
     const look = complete ? "rs-button rs-small" : "rs-button rs-small rs-primary";
-    const rate = pushButton(look, isAwaited(task) ? "Rate now" : "Start", () => this.go(task.id, "rate"));
+    const rate = pushButton(look, isAwaited(task) ? t("Rate now") : t("Start"), () => this.go(task.id, "rate"));
     const small = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     const tools = operator
       ? [
-          small("Results", () => this.go(task.id, "results")),
-          task.run ? null : small(task.open ? "Close" : "Open", () => this.manage(task, task.open ? "close" : "open")),
-          isAwaited(task) ? null : small("Delete", () => this.remove(task)),
+          small(t("Results"), () => this.go(task.id, "results")),
+          task.run
+            ? null
+            : small(task.open ? t("Close") : t("Open"), () => this.manage(task, task.open ? "close" : "open")),
+          isAwaited(task) ? null : small(t("Delete"), () => this.remove(task)),
         ]
       : [];
     return el(
@@ -145,7 +155,7 @@ export class TaskList {
           {
             class: "rs-meter",
             role: "progressbar",
-            "aria-label": "Complete",
+            "aria-label": t("Complete"),
             "aria-valuemin": "0",
             "aria-valuemax": "100",
             "aria-valuenow": String(Math.round(100 * share)),
@@ -155,7 +165,7 @@ export class TaskList {
         el("span", {}, far),
         task.alpha === null || task.alpha === undefined
           ? null
-          : el("span", { class: "rs-task-alpha", title: ALPHA }, `agreement ${number(task.alpha)}`),
+          : el("span", { class: "rs-task-alpha", title: ALPHA }, t("agreement {alpha}", { alpha: number(task.alpha) })),
       ),
       el("div", { class: "rs-task-buttons rs-wrap" }, rater && task.open ? rate : null, tools),
     );
@@ -169,9 +179,11 @@ export class TaskList {
 
   async remove(task) {
     const votes = task.progress.votes;
-    const lost = votes ? `${counted(votes, "answer")} will be lost. Export them first if you need them.` : "";
-    const title = `Delete "${readable(task.name, 80)}"?`;
-    if (await ask(this.node, { title, text: lost, confirm: "Delete", danger: true })) this.manage(task, "delete");
+    const lost = votes
+      ? t("{votes} will be lost. Export them first if you need them.", { votes: counted(votes, "answer") })
+      : "";
+    const title = t('Delete "{name}"?', { name: readable(task.name, 80) });
+    if (await ask(this.node, { title, text: lost, confirm: t("Delete"), danger: true })) this.manage(task, "delete");
   }
 }
 
@@ -180,36 +192,47 @@ const isAwaited = (task) => Boolean(task.run && task.open);
 
 /** What a run does that does not wait for its task, where it has not ended for good. */
 const STANDS = {
-  running: "the run needs no ratings just now",
-  paused: "the run needs no ratings just now",
-  loading: "the run starts",
-  queued: "the run is in the queue",
-  stopped: "the run has stopped; resume it to go on",
-  interrupted: "the run has stopped; resume it to go on",
-  failed: "the run has failed",
+  running: t("the run needs no ratings just now"),
+  paused: t("the run needs no ratings just now"),
+  loading: t("the run starts"),
+  queued: t("the run is in the queue"),
+  stopped: t("the run has stopped; resume it to go on"),
+  interrupted: t("the run has stopped; resume it to go on"),
+  failed: t("the run has failed"),
 };
 
 function about(task) {
   const parts = [KINDS[task.kind]];
-  if (task.criterion) parts.push(`judged by: ${readable(task.criterion, 80)}`);
-  parts.push(task.annotators === 1 ? "one annotator each" : `${task.annotators} annotators each`);
-  if (isAwaited(task)) parts.push(`the run waits${task.deadline ? ` until ${clock(task.deadline)}` : ""}`);
+  if (task.criterion) parts.push(t("judged by: {criterion}", { criterion: readable(task.criterion, 80) }));
+  parts.push(
+    task.annotators === 1
+      ? t("one annotator each")
+      : t("{annotators} annotators each", { annotators: task.annotators }),
+  );
+  if (isAwaited(task))
+    parts.push(
+      t("the run waits{deadline}", {
+        deadline: task.deadline ? t(" until {deadline}", { deadline: clock(task.deadline) }) : "",
+      }),
+    );
   else if (task.run)
-    parts.push(STANDS[task.run_state] || (task.run_state ? "the run has ended" : "the run was deleted"));
+    parts.push(STANDS[task.run_state] || (task.run_state ? t("the run has ended") : t("the run was deleted")));
   else if (!task.open) parts.push("closed");
   return parts.join(" · ");
 }
 
 const nothing = (operator, why) =>
-  operator ? null : el("p", { class: "rs-help" }, why ? "" : "As soon as there is something to rate, it appears here.");
+  operator
+    ? null
+    : el("p", { class: "rs-help" }, why ? "" : t("As soon as there is something to rate, it appears here."));
 
 /** The link that makes people raters, for operators. */
 class RatingLink {
   constructor(server, say) {
     this.server = server;
     this.say = say;
-    this.button = pushButton("rs-button rs-small", "Rating link", () => this.open());
-    this.field = el("input", { class: "rs-input", readonly: true, "aria-label": "Rating link" });
+    this.button = pushButton("rs-button rs-small", t("Rating link"), () => this.open());
+    this.field = el("input", { class: "rs-input", readonly: true, "aria-label": t("Rating link") });
     const button = (label, onclick) => pushButton("rs-button rs-small", label, onclick);
     this.local = el("p", { class: "rs-help" });
     this.node = el(
@@ -218,14 +241,14 @@ class RatingLink {
       el(
         "p",
         {},
-        "Whoever opens this link may vote, and nothing else. Thirty people can rate at once, on their phones too.",
+        t("Whoever opens this link may vote, and nothing else. Thirty people can rate at once, on their phones too."),
       ),
       el(
         "div",
         { class: "rs-rating-link-row rs-flow" },
         this.field,
         copyButton(() => this.field.value, this.field, "rs-button rs-small"),
-        button("New link", () => this.renew()),
+        button(t("New link"), () => this.renew()),
       ),
       this.local,
     );
@@ -241,7 +264,7 @@ class RatingLink {
     this.field.value = `${at}?rate=${encodeURIComponent(reply.token)}`;
     setText(
       this.local,
-      here ? "This address works on this machine only. Start the app with --host 0.0.0.0 for others." : "",
+      here ? t("This address works on this machine only. Start the app with --host 0.0.0.0 for others.") : "",
     );
     show(this.node, true);
     this.field.focus();
@@ -250,8 +273,8 @@ class RatingLink {
   }
 
   async renew() {
-    const text = "The old link ends at once. People who opened it need the new one to go on.";
-    if (await ask(this.node, { title: "Make a new rating link?", text, confirm: "Make a new link" }))
+    const text = t("The old link ends at once. People who opened it need the new one to go on.");
+    if (await ask(this.node, { title: t("Make a new rating link?"), text, confirm: t("Make a new link") }))
       await this.open(true);
   }
 }

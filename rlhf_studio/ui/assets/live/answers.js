@@ -3,6 +3,7 @@ import { ColourChoice, answerNumbers, promptTurns } from "../shared/answers.js";
 import { each, el, fill, redraw, setText, show } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
+import { t } from "../shared/language.js";
 
 const SHOWN = ["kl", "values", "entropy", "loss"];
 
@@ -10,7 +11,7 @@ export class Answers {
   constructor(fetch, quantities) {
     this.fetch = fetch;
     const onchoice = () => this.pair && this.draw(this.pair);
-    this.choice = new ColourChoice({ key: "answers.quantity", first: "kl", label: "Colour answers by", onchoice });
+    this.choice = new ColourChoice({ key: "answers.quantity", first: "kl", label: t("Colour answers by"), onchoice });
     this.offer(quantities);
     this.note = el("span", { class: "rs-muted" });
     this.prompt = el("span", { class: "rs-pair-prompt" });
@@ -18,14 +19,14 @@ export class Answers {
     this.turns = promptTurns((by) => this.turn(by), this.place);
     this.body = el("div", { class: "rs-before rs-column" });
     this.legend = new Legend();
-    this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, "All prompts"));
+    this.all = el("details", { class: "rs-all-answers" }, el("summary", {}, t("All prompts")));
     this.list = el("div", { class: "rs-answer-list" });
     this.all.append(this.list);
     this.all.addEventListener("toggle", () => this.loadAll());
     this.node = el(
       "section",
-      { class: "rs-panel rs-answers rs-box", "aria-label": "Before and now", hidden: true },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Before and now"), this.note, this.turns),
+      { class: "rs-panel rs-answers rs-box", "aria-label": t("Before and now"), hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, t("Before and now")), this.note, this.turns),
       this.body,
       el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node),
       this.all,
@@ -92,9 +93,12 @@ export class Answers {
     this.pair = pair;
     this.limit(pair.now);
     const changed = pair.now.step > 0;
-    setText(this.note, changed ? `after step ${pair.now.step}` : "the next answers come during training");
+    setText(
+      this.note,
+      changed ? t("after step {step}", { step: pair.now.step }) : t("the next answers come during training"),
+    );
     setText(this.prompt, readable(pair.prompt, 400));
-    setText(this.place, `${this.samples.indexOf(pair.sample) + 1} of ${this.samples.length}`);
+    setText(this.place, `${this.samples.indexOf(pair.sample) + 1}/${this.samples.length}`);
     const given = pair.scales[this.quantity.name];
     const coloured = Boolean(pair.now.tokens);
     show(this.choice.node, coloured);
@@ -123,9 +127,16 @@ export class Answers {
     const still = ["before", "now"].flatMap((when) => {
       const values = pair[when].tokens ? valuesOf(pair[when].tokens, quantity.name) : [];
       const { centre } = scaleOf(values, quantity, given);
-      return centre === (given?.centre ?? centre) ? [] : [`; ${when}: ${number(centre)} everywhere`];
+      return centre === (given?.centre ?? centre)
+        ? []
+        : [
+            t("; {when}: {centre} everywhere", {
+              when: when === "now" ? t("now") : t("before"),
+              centre: number(centre),
+            }),
+          ];
     });
-    return `${lower(quantity.label)} per token${still.join("")}`;
+    return t("{label} per {token}", { label: lower(quantity.label), token: t("token") }) + still.join("");
   }
 
   /** The texts of all prompts, while a person has them open. */
@@ -157,7 +168,7 @@ function answer(label, item, base, quantity, given) {
   return el(
     "div",
     { class: base ? "rs-answer" : "rs-answer rs-was" },
-    el("span", { class: "rs-answer-label" }, label),
+    el("span", { class: "rs-answer-label" }, label === "now" ? t("now") : t("before")),
     el("p", { class: "rs-answer-text", tabindex: "0" }, answerText(item, quantity, given)),
     answerNumbers([
       ["score", item.score, "score", base?.score],

@@ -3,17 +3,18 @@ import { each, el, keepInside, memory, setText, show } from "../shared/dom.js";
 import { lasting } from "../shared/lasting.js";
 import { Segments } from "../shared/segments.js";
 import { ChartGrid } from "./charts.js";
+import { t } from "../shared/language.js";
 
 const MANY_POINTS = 400; // from here on raw lines alone are hard to read
 const SUGGESTED = 0.9;
 const SMALL = "(max-width: 640px)";
 const FLASH = 1600;
 const AXES = [
-  { value: "step", label: "Step" },
-  { value: "episode", label: "Episodes", metric: "episode" },
-  { value: "time", label: "Time", metric: "time/elapsed" },
+  { value: "step", label: t("Step") },
+  { value: "episode", label: t("Episodes"), metric: "episode" },
+  { value: "time", label: t("Time"), metric: "time/elapsed" },
 ];
-const TIP = "Exponential moving average; the raw line stays visible behind it. 0 shows the raw line alone.";
+const TIP = t("Exponential moving average; the raw line stays visible behind it. 0 shows the raw line alone.");
 
 const texts = (value) => (Array.isArray(value) ? value.filter((item) => typeof item === "string") : []);
 
@@ -24,7 +25,7 @@ export class ChartPanel {
     const weight = memory.get("smoothing", null);
     this.charts.weight = weight ?? 0;
     this.touched = weight !== null;
-    this.axes = new Segments({ "aria-label": "Horizontal axis" }, AXES, "step", (mode) => this.setAxis(mode));
+    this.axes = new Segments({ "aria-label": t("Horizontal axis") }, AXES, "step", (mode) => this.setAxis(mode));
     this.offerAxes();
     this.shown = el("output", {}, this.charts.weight.toFixed(2));
     this.slider = el("input", {
@@ -34,13 +35,13 @@ export class ChartPanel {
       max: "0.95",
       step: "0.05",
       value: String(this.charts.weight),
-      "aria-label": "Smoothing",
+      "aria-label": t("Smoothing"),
       oninput: () => this.setSmoothing(Number(this.slider.value)),
     });
     const smoothing = el(
       "label",
       { class: "rs-smoothing rs-middle", "data-tip": TIP },
-      "Smoothing",
+      t("Smoothing"),
       this.slider,
       this.shown,
     );
@@ -48,13 +49,13 @@ export class ChartPanel {
     this.order = texts(kept?.order);
     this.off = texts(kept?.off);
     this.chooser = el("ul", { class: "rs-chooser rs-box" });
-    const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, "Choose and order"), this.chooser);
+    const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, t("Choose and order")), this.chooser);
     arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
     const tools = el("div", { class: "rs-tools rs-flow" }, arrange, this.axes.node, smoothing);
     this.node = el(
       "details",
       { class: "rs-fold rs-chart-panel rs-box", open: lasting.get("charts.open", !window.matchMedia(SMALL).matches) },
-      el("summary", {}, "More charts"),
+      el("summary", {}, t("More charts")),
       tools,
       this.charts.node,
     );
@@ -84,7 +85,7 @@ export class ChartPanel {
           {
             type: "button",
             class: "rs-icon",
-            "aria-label": `Move ${spec.title} ${label}`,
+            "aria-label": t("Move {title} {label}", { title: spec.title, label }),
             "data-move": `${spec.key}${by}`,
             disabled: !possible,
             onclick: () => this.move(spec.key, by),

@@ -7,15 +7,16 @@ import { decimals, duration, number, percent } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { term, unitWords } from "../shared/tips.js";
 import { isShared, layoutOf, linesOf, tracesOf, usualOf } from "./traces.js";
+import { t, tp } from "../shared/language.js";
 
 /** A value of a line as its legend has it. */
 const written = ({ line, digits }, value) => (line.percent ? percent(value) : number(value, digits));
 const plain = (value) => String(value).replace("-", "\u2212");
 const axisOf = (line) => (line.axis === "right" ? "yaxis2" : "yaxis");
-const AXES = { step: "step", episode: "episodes", time: "minutes" };
-const PATH_UNIT = "KL, nats";
-const APART = "Two scales: the distance between the lines says nothing.";
-const PARTS = "Parts of the reward"; // of a log that has no score
+const AXES = { step: tp("axis", "step"), episode: tp("axis", "episodes"), time: tp("axis", "minutes") };
+const PATH_UNIT = t("KL, nats");
+const APART = t("Two scales: the distance between the lines says nothing.");
+const PARTS = t("Parts of the reward"); // of a log that has no score
 const EDGE = 3; // pixels: an edge of the usual range so near to the frame's own needs no word
 const WORD = 14; // pixels
 const NARROWEST = 266; // pixels of one of the other charts, with the gap beside it
@@ -41,7 +42,7 @@ class ChartCard {
     this.reset = el(
       "button",
       { type: "button", class: "rs-link", hidden: true, onclick: () => this.plot.showAll() },
-      "Reset zoom",
+      t("Reset zoom"),
     );
     this.grow = el(
       "button",
@@ -49,7 +50,7 @@ class ChartCard {
         type: "button",
         class: "rs-icon",
         "aria-expanded": "false",
-        "aria-label": `Enlarge ${spec.title}`,
+        "aria-label": t("Enlarge {title}", { title: spec.title }),
         onclick: () => this.toggleSize(),
       },
       "⤢",
@@ -59,7 +60,7 @@ class ChartCard {
       {
         type: "button",
         class: "rs-icon",
-        "aria-label": `Save ${spec.title} as a picture`,
+        "aria-label": t("Save {title} as a picture", { title: spec.title }),
         onclick: () => this.picture(),
       },
       "⤓",
@@ -141,7 +142,7 @@ class ChartCard {
             "span",
             { class: "rs-key" },
             el("i", { class: "rs-line-target" }),
-            `target ${number(target, decimals(target))}`,
+            t("target {target}", { target: number(target, decimals(target)) }),
           );
     this.usualKey = el("span", { class: "rs-key" });
     fill(this.legend, ...[...this.keys.values()].map((entry) => entry.key), dashed, this.usualKey);
@@ -155,7 +156,11 @@ class ChartCard {
     show(this.usualKey, Boolean(this.usual));
     if (!this.usual) return;
     const { low, high } = this.usual;
-    fill(this.usualKey, el("i", { class: "rs-line-usual" }), `usual ${plain(low)} to ${plain(high)}`);
+    fill(
+      this.usualKey,
+      el("i", { class: "rs-line-usual" }),
+      t("usual {low} to {high}", { low: plain(low), high: plain(high) }),
+    );
   }
 
   /** A word at each edge of the usual range that lies inside of the drawing. */
@@ -259,7 +264,11 @@ class ChartCard {
     const { store } = this.grid;
     const parts = this.shown.map((entry) => {
       const first = store.get(entry.line.metric).y.find((value) => value !== null);
-      return `${entry.title} from ${written(entry, first)} to ${written(entry, store.now(entry.line.metric))}`;
+      return t("{title} from {entry} to {entry2}", {
+        title: entry.title,
+        entry: written(entry, first),
+        entry2: written(entry, store.now(entry.line.metric)),
+      });
     });
     return `${this.spec.title}: ${parts.join("; ")}`;
   }

@@ -2,6 +2,7 @@
 import { forceStop, form } from "../shared/dialogs.js";
 import { el, elEach, keepInside, setText, show } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
+import { t } from "../shared/language.js";
 
 const ONGOING = ["running", "paused"];
 const ONLY_PPO = new Set(["set_run", "phase_run"]); // other stages have no phases, and keep their settings
@@ -9,77 +10,84 @@ const ALIVE = ["loading", ...ONGOING];
 const BUTTONS = [
   {
     event: "checkpoint_run",
-    label: "Checkpoint",
-    tip: "Save the model and everything needed to resume, without stopping.",
-    theirs: "Ask the trainer to save after its present step.",
+    label: t("Checkpoint"),
+    tip: t("Save the model and everything needed to resume, without stopping."),
+    theirs: t("Ask the trainer to save after its present step."),
     states: ONGOING,
   },
-  { event: "set_run", label: "Change settings", tip: "Change a few settings while the run goes on.", states: ONGOING },
   {
-    label: "Pause",
+    event: "set_run",
+    label: t("Change settings"),
+    tip: t("Change a few settings while the run goes on."),
+    states: ONGOING,
+  },
+  {
+    label: t("Pause"),
     states: ["running"],
     menu: [
-      { event: "pause_run", label: "Pause", tip: "Wait after the present step; nothing is lost." },
-      { event: "step_run", label: "One update", tip: "Train one more step, then wait." },
+      { event: "pause_run", label: t("Pause"), tip: t("Wait after the present step; nothing is lost.") },
+      { event: "step_run", label: t("One update"), tip: t("Train one more step, then wait.") },
       {
         event: "phase_run",
-        label: "Next phase",
-        tip: "Go on to the end of the next phase of a step, then wait there.",
+        label: t("Next phase"),
+        tip: t("Go on to the end of the next phase of a step, then wait there."),
       },
     ],
   },
   {
     event: "step_run",
-    label: "One update",
-    tip: "Train to the end of the next step, then wait again.",
+    label: t("One update"),
+    tip: t("Train to the end of the next step, then wait again."),
     states: ["paused"],
   },
   {
     event: "phase_run",
-    label: "Next phase",
-    tip: "Go on to the end of the next phase, then wait there.",
+    label: t("Next phase"),
+    tip: t("Go on to the end of the next phase, then wait there."),
     states: ["paused"],
   },
-  { event: "continue_run", label: "Continue", tip: "Go on without stopping.", states: ["paused"], primary: true },
+  { event: "continue_run", label: t("Continue"), tip: t("Go on without stopping."), states: ["paused"], primary: true },
   {
-    label: "Stop",
+    label: t("Stop"),
     states: ALIVE,
     stop: true,
     menu: [
       {
         event: "stop_run",
-        label: "Stop and save",
-        tip:
+        label: t("Stop and save"),
+        tip: t(
           "Write a checkpoint and end. A short step is finished first; a long one is dropped where it can be, and a " +
-          "resume trains it again. While the run still loads, it ends at once.",
-        theirs: "Ask the trainer to save and end after its present step.",
+            "resume trains it again. While the run still loads, it ends at once.",
+        ),
+        theirs: t("Ask the trainer to save and end after its present step."),
       },
       {
         event: "discard_run",
-        label: "Stop without saving",
-        tip:
+        label: t("Stop without saving"),
+        tip: t(
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
-          "the last checkpoint that there is.",
-        theirs: "Ask the trainer to end after its present step. A log that is followed is read no further.",
+            "the last checkpoint that there is.",
+        ),
+        theirs: t("Ask the trainer to end after its present step. A log that is followed is read no further."),
       },
       {
         event: "force_stop_run",
-        label: "Force stop",
-        tip: "End the engine now, without a checkpoint: it was asked to stop and has not.",
+        label: t("Force stop"),
+        tip: t("End the engine now, without a checkpoint: it was asked to stop and has not."),
         forced: true,
       },
     ],
   },
   {
     event: "stop_run",
-    label: "Remove from queue",
-    tip: "The run will not start. Its settings stay in Runs.",
+    label: t("Remove from queue"),
+    tip: t("The run will not start. Its settings stay in Runs."),
     states: ["queued"],
   },
   {
     event: "resume_run",
-    label: "Resume",
-    tip: "Go on with this run.",
+    label: t("Resume"),
+    tip: t("Go on with this run."),
     states: ["interrupted", "stopped", "failed"],
     primary: true,
   },
@@ -88,8 +96,8 @@ const WORKING = {
   checkpoint_run: "Saving…",
   set_run: "Changing…",
   pause_run: "Pausing…",
-  step_run: "One update…",
-  phase_run: "Next phase…",
+  step_run: t("One update…"),
+  phase_run: t("Next phase…"),
   continue_run: "Continuing…",
   stop_run: "Stopping…",
   discard_run: "Stopping…",
@@ -175,7 +183,7 @@ export class Controls {
     this.buttons = BUTTONS.map((spec) => this.make(spec));
     this.node = elEach(
       "div",
-      { class: "rs-controls rs-wrap", role: "group", "aria-label": "Run controls" },
+      { class: "rs-controls rs-wrap", role: "group", "aria-label": t("Run controls") },
       this.buttons,
       (button) => button.menu?.node || button.node,
     );
@@ -296,15 +304,15 @@ function changeSettings(host, steered, now) {
       el("p", { class: "rs-help", id: `rs-set-help-${spec.name}` }, spec.help),
     ),
   );
-  const lead = "They count from the next step on. Each change is recorded, and is a mark on every chart.";
+  const lead = t("They count from the next step on. Each change is recorded, and is a mark on every chart.");
   const submit = async () => {
     const changed = offered.flatMap(({ name }, index) =>
       Number(inputs[index].value) === now[name] ? [] : [[name, Number(inputs[index].value)]],
     );
     return changed.length
       ? Object.fromEntries(changed)
-      : { problem: "Nothing differs yet. Change a value, or go back." };
+      : { problem: t("Nothing differs yet. Change a value, or go back.") };
   };
-  const title = "Change settings while the run goes on";
+  const title = t("Change settings while the run goes on");
   return form(host, { title, body: [el("p", {}, lead), ...rows], confirm: "Change", submit, first: inputs[0] });
 }

@@ -7,6 +7,7 @@ import { lessonAddress, rewardAddress } from "../shared/handover.js";
 import { pageLink } from "../shared/links.js";
 import { stageLink, nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
 const SMALL = "rs-button rs-small";
@@ -19,7 +20,7 @@ const UNTOLD = ["too early", "not known", "cannot tell yet"]; // there is nothin
 function learnLink({ run, lesson, critic, verdict }) {
   if (!lesson && UNTOLD.includes(verdict)) return null;
   const href = lessonAddress(run, lesson, critic);
-  return href && el("a", { class: SMALL, href }, "Learn why");
+  return href && el("a", { class: SMALL, href }, t("Learn why"));
 }
 
 export class Ending {
@@ -58,7 +59,7 @@ export class Ending {
   /** What there is to do for a banner of this tone; null when there is nothing. */
   buttons(tone, operator) {
     if (tone === "rating") {
-      const rate = this.button("Rate now", () => this.send("open_feedback"), `${SMALL} rs-primary`);
+      const rate = this.button(t("Rate now"), () => this.send("open_feedback"), `${SMALL} rs-primary`);
       return el("div", { class: "rs-ending rs-wrap" }, rate);
     }
     const failed = tone === "failed";
@@ -71,7 +72,7 @@ export class Ending {
     if (failed && trains)
       fill(
         large,
-        this.button("Fix settings", () => this.vary({ failed: true }), LARGE),
+        this.button(t("Fix settings"), () => this.vary({ failed: true }), LARGE),
       );
     else if (failed) show(large, false);
     else if (stage === "evaluation") fill(large, this.table());
@@ -87,18 +88,18 @@ export class Ending {
     const ours = kind === "studio" || kind === "program"; // by our engine: a lesson can compute with its numbers
     const saved = checkpoints.length > 0; // without one there is no policy to talk to
     const some = !failed && stage !== "evaluation" && saved;
-    const variation = recording ? "Train with its settings" : "Run a variation";
-    const reward = () => el("a", { class: SMALL, href: rewardAddress(this.run().run) }, "Try it");
+    const variation = recording ? t("Train with its settings") : t("Run a variation");
+    const reward = () => el("a", { class: SMALL, href: rewardAddress(this.run().run) }, t("Try it"));
     const list = [
-      some && operator && WRITES.includes(stage) && this.button("Talk to it", () => this.send("open_talk")),
+      some && operator && WRITES.includes(stage) && this.button(t("Talk to it"), () => this.send("open_talk")),
       some && operator && stage === "reward_model" && reward(),
-      (some || (recording && operator)) && this.button("Take it home", () => this.takeHome(this.run())),
-      this.button("Compare", () => this.compare()),
+      (some || (recording && operator)) && this.button(t("Take it home"), () => this.takeHome(this.run())),
+      this.button(t("Compare"), () => this.compare()),
       !failed && ours && stage === "ppo" && learnLink(this.run()),
       operator && !failed && (!read || recording) && this.button(variation, () => this.vary({ field: this.field })),
-      trains && failed && saved && this.button("Take it home", () => this.takeHome(this.run())),
+      trains && failed && saved && this.button(t("Take it home"), () => this.takeHome(this.run())),
     ].filter(Boolean);
-    return el("div", { class: "rs-wrap rs-ending-row", role: "group", "aria-label": "What next" }, list);
+    return el("div", { class: "rs-wrap rs-ending-row", role: "group", "aria-label": t("What next") }, list);
   }
 
   /** The way to what an evaluation is for. */
@@ -106,15 +107,17 @@ export class Ending {
     const { run } = this.run();
     const query = new URLSearchParams({ tab: "evaluate", evaluation: run });
     if (onlyWatches()) query.set("view", "1");
-    return el("a", { class: LARGE, href: `?${query}` }, "Open the table");
+    return el("a", { class: LARGE, href: `?${query}` }, t("Open the table"));
   }
 
   /** Of a run that only others can train: what it wrote in the end, or another run beside it. */
   look() {
     const step = this.response.step();
-    if (step === null) return this.button("Compare it with another run", () => this.compare(), LARGE);
-    const which = this.response.best() ? "the best response" : "the responses";
-    return this.button(`Look at ${which} of step ${step}`, () => this.response.look(), LARGE);
+    if (step === null) return this.button(t("Compare it with another run"), () => this.compare(), LARGE);
+    const words = this.response.best()
+      ? t("Look at the best response of step {step}", { step })
+      : t("Look at the responses of step {step}", { step });
+    return this.button(words, () => this.response.look(), LARGE);
   }
 
   button(label, act, look = SMALL) {
@@ -125,7 +128,7 @@ export class Ending {
   watch(large, look) {
     const { run, stage, verdict } = this.run();
     const here = run === this.film || verdict === FOOLED;
-    const words = `Watch ${here ? "how the judge was fooled" : "a judge being fooled, in a recording"}`;
+    const words = here ? t("Watch how the judge was fooled") : t("Watch a judge being fooled, in a recording");
     const link = () => pageLink(words, "live", { replay: this.film }, look);
     if (stage === "ppo") large.append(here ? this.button(words, () => this.replay(), look) : link());
     show(large, large.childElementCount > 0);
@@ -133,7 +136,7 @@ export class Ending {
 
   /** Ask for what would show something new: the first becomes the large button, the others wait below. */
   async suggest(large, others) {
-    const said = el("p", { class: "rs-muted", role: "status" }, "Looking for what would tell most next");
+    const said = el("p", { class: "rs-muted", role: "status" }, t("Looking for what would tell most next"));
     fill(large, said);
     const { ideas = [], next = [], problem } = await this.ideas();
     const { stage, state } = this.run();
@@ -154,8 +157,8 @@ export class Ending {
     const told = el("p", { class: "rs-muted", role: "status" });
     const list = el("ul", {});
     each(list, moreIdeas, (other) => this.idea(other, told));
-    const goOn = longer && this.button("Go on with more steps", () => this.goOn());
-    const summary = el("summary", {}, "More experiments");
+    const goOn = longer && this.button(t("Go on with more steps"), () => this.goOn());
+    const summary = el("summary", {}, t("More experiments"));
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
   }
 
@@ -218,12 +221,13 @@ export class Ending {
       });
       fill(
         said,
-        "Queued: ",
+        t("Queued:"),
+        " ",
         links.flatMap((link, place) => (place ? ["; ", link] : [link])),
       );
     };
     const button = this.button(idea.title, start);
-    const time = idea.takes ? ` It takes ${idea.takes}.` : "";
+    const time = idea.takes ? t(" It takes {takes}.", { takes: idea.takes }) : "";
     return el("li", {}, button, el("span", { class: "rs-muted" }, idea.why + time));
   }
 
@@ -243,15 +247,15 @@ export class Ending {
   async goOn() {
     const { run, total } = this.run();
     const steps = await ask(this.host, {
-      title: "How many more steps?",
-      text: `The run has ${total}. It goes on from its last checkpoint, with the same settings.`,
-      confirm: "Go on",
-      input: { label: "Steps to add", value: String(total), maxlength: 7 },
+      title: t("How many more steps?"),
+      text: t("The run has {total}. It goes on from its last checkpoint, with the same settings.", { total }),
+      confirm: t("Go on"),
+      input: { label: t("Steps to add"), value: String(total), maxlength: 7 },
     });
     if (steps === null) return;
     const more = /^\d+$/.test(steps.trim()) ? Number(steps) : 0;
     if (!more) {
-      this.tell("The steps to add must be a whole number above 0.");
+      this.tell(t("The steps to add must be a whole number above 0."));
       return;
     }
     this.tell("");

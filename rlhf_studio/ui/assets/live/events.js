@@ -2,6 +2,7 @@
 import { el, fill, setText, show } from "../shared/dom.js";
 import { clock } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
+import { t } from "../shared/language.js";
 
 const MOST_ROWS = 300;
 const LOG_EVERY = 3000;
@@ -14,10 +15,10 @@ export class EventPanel {
     this.rows = [];
     this.logAt = 0;
     this.choice = new Segments(
-      { "aria-label": "Events or log" },
+      { "aria-label": t("Events or log") },
       [
-        { value: "events", label: "Events" },
-        { value: "log", label: "Log" },
+        { value: "events", label: t("Events") },
+        { value: "log", label: t("Log") },
       ],
       "events",
       (tab) => this.open(tab),
@@ -25,16 +26,16 @@ export class EventPanel {
     this.find = el("input", {
       class: "rs-input",
       type: "search",
-      placeholder: "Find in events",
-      "aria-label": "Find in events",
+      placeholder: t("Find in events"),
+      "aria-label": t("Find in events"),
       oninput: () => this.filter(),
     });
-    this.list = el("ol", { class: "rs-events", tabindex: "0", "aria-label": "Events, the newest first" });
-    this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": "The end of the engine's log" });
+    this.list = el("ol", { class: "rs-events", tabindex: "0", "aria-label": t("Events, the newest first") });
+    this.log = el("pre", { class: "rs-log", tabindex: "0", "aria-label": t("The end of the engine's log") });
     this.node = el(
       "section",
-      { class: "rs-panel rs-box", "aria-label": "Events and log" },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Events and log"), this.choice.node, this.find),
+      { class: "rs-panel rs-box", "aria-label": t("Events and log") },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, t("Events and log")), this.choice.node, this.find),
       this.list,
       this.log,
     );
@@ -67,7 +68,7 @@ export class EventPanel {
     }
     for (const event of events) this.add(event);
     if (!this.rows.length && !this.list.firstChild)
-      this.list.append(el("li", { class: "rs-hint" }, "No events were recorded so far."));
+      this.list.append(el("li", { class: "rs-hint" }, t("No events were recorded so far.")));
     if (this.tab === "log") this.refreshLog();
   }
 
@@ -79,7 +80,7 @@ export class EventPanel {
       "li",
       { class: `rs-level-${event.level}` },
       el("time", {}, clock(event.time)),
-      el("span", { class: "rs-event-step" }, event.step ? `step ${event.step}` : "start"),
+      el("span", { class: "rs-event-step" }, event.step ? t("step {step}", { step: event.step }) : t("start")),
       el(
         "span",
         { class: "rs-event-text" },
@@ -107,7 +108,7 @@ export class EventPanel {
     const reply = await this.fetch({ kind: "log" });
     if (!reply) return;
     const atEnd = this.log.scrollTop + this.log.clientHeight >= this.log.scrollHeight - 20;
-    setText(this.log, reply.problem || reply.text || "The log is empty.");
+    setText(this.log, reply.problem || reply.text || t("The log is empty."));
     if (atEnd) this.log.scrollTop = this.log.scrollHeight;
   }
 }

@@ -4,6 +4,7 @@ import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { number, percent, spoken } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { isKnown } from "../shared/tokens.js";
+import { t } from "../shared/language.js";
 
 const GAP = 10;
 const DONE = "done";
@@ -20,7 +21,7 @@ export class Guide {
     this.fetch = fetch;
     this.show = go;
     this.inspector = inspector;
-    this.start = pushButton("rs-button rs-small rs-guide-start", "Show me around", () => this.open());
+    this.start = pushButton("rs-button rs-small rs-guide-start", t("Show me around"), () => this.open());
     this.title = el("strong", { id: "rs-guide-title" });
     this.text = el("p", { id: "rs-guide-text" });
     this.next = el("button", {
@@ -47,7 +48,7 @@ export class Guide {
       el(
         "div",
         { class: "rs-dialog-buttons" },
-        pushButton("rs-button rs-small", "Close", () => this.close()),
+        pushButton("rs-button rs-small", t("Close"), () => this.close()),
         this.next,
       ),
     );
@@ -57,9 +58,9 @@ export class Guide {
     this.offered = el(
       "p",
       { class: "rs-message rs-flow rs-offered", hidden: true },
-      "Look at one token of this run: why it was good, and what the update made of it.",
-      pushButton("rs-button rs-small rs-primary", "Show me around", () => this.open()),
-      pushButton("rs-button rs-small", "Not now", () => this.settle()),
+      t("Look at one token of this run: why it was good, and what the update made of it."),
+      pushButton("rs-button rs-small rs-primary", t("Show me around"), () => this.open()),
+      pushButton("rs-button rs-small", t("Not now"), () => this.settle()),
     );
   }
 
@@ -90,7 +91,7 @@ export class Guide {
   async open() {
     if (!this.inspector.sample || this.asked) return;
     this.asked = true;
-    this.whence = this.work.choice.token === null ? await this.find() : "It is the one you chose.";
+    this.whence = this.work.choice.token === null ? await this.find() : t("It is the one you chose.");
     this.asked = false;
     if (!this.inspector.sample) return;
     this.inspector.choose("advantages");
@@ -106,10 +107,15 @@ export class Guide {
       await this.show(reply.token);
       const { sample } = this.inspector;
       const there = sample?.step === reply.token.step && sample.sample === reply.token.sample;
-      if (there) return `Of the tokens of this run, the update of step ${sample.step} moved this one most clearly.`;
+      if (there)
+        return t("Of the tokens of this run, the update of step {step} moved this one most clearly.", {
+          step: sample.step,
+        });
     }
-    const decisive = "It is the most decisive one of this response.";
-    return searched && !reply.token ? `${decisive} No token of this run clearly moved within one step.` : decisive;
+    const decisive = t("It is the most decisive one of this response.");
+    return searched && !reply.token
+      ? t("{decisive} No token of this run clearly moved within one step.", { decisive })
+      : decisive;
   }
 
   close() {
@@ -131,29 +137,40 @@ export class Guide {
     return [
       {
         node: view.nodes[index],
-        title: "1 of 3: one token",
-        text:
-          `The policy wrote ${token} here. Its colour is its advantage: orange turned out better than expected, ` +
-          `blue worse. ${this.whence}`,
+        title: t("1 of 3: one token"),
+        text: t(
+          "The policy wrote {token} here. Its colour is its advantage: orange turned out better than expected, " +
+            "blue worse. {whence}",
+          { token, whence: this.whence },
+        ),
       },
       {
         node: card.node.querySelector(".rs-formulas"),
-        title: "2 of 3: why its advantage",
+        title: t("2 of 3: why its advantage"),
         text:
           advantage === null
-            ? "Its advantage is not known yet."
-            : `Its advantage is ${number(advantage)}: ${this.expected(better)} ` +
-              "The sums below show where it comes from.",
+            ? t("Its advantage is not known yet.")
+            : t("Its advantage is {advantage}: {meaning} The sums below show where it comes from.", {
+                advantage: number(advantage),
+                meaning: this.expected(better),
+              }),
       },
       {
         node: card.node.querySelector(".rs-numbers"),
-        title: "3 of 3: what the update did to its probability",
+        title: t("3 of 3: what the update did to its probability"),
         text:
           was === null || now === null
-            ? "The update is still to come; it will change this token's probability."
-            : `${token} had a probability of ${percent(was)} when it was written, and ` +
-              `${percent(now)} in the last pass of this step's update. ` +
-              judged(told.moves[index], told.signs[index]),
+            ? t("The update is still to come; it will change this token's probability.")
+            : t(
+                "{token} had a probability of {was} when it was written, and {now} in the last pass of this step's " +
+                  "update. {judgement}",
+                {
+                  token,
+                  was: percent(was),
+                  now: percent(now),
+                  judgement: judged(told.moves[index], told.signs[index]),
+                },
+              ),
       },
     ];
   }
@@ -161,8 +178,12 @@ export class Guide {
   /** What an advantage says: without a critic it is the whole response that is compared. */
   expected(better) {
     return isKnown("values", this.inspector.settings)
-      ? `from here on the response earned ${better ? "more" : "less"} than the value head expected.`
-      : `the whole response did ${better ? "better" : "worse"} than the others to its prompt.`;
+      ? better
+        ? t("from here on the response earned more than the value head expected.")
+        : t("from here on the response earned less than the value head expected.")
+      : better
+        ? t("the whole response did better than the others to its prompt.")
+        : t("the whole response did worse than the others to its prompt.");
   }
 
   go(at) {
@@ -172,7 +193,7 @@ export class Guide {
     const { node, title, text } = stops[at];
     setText(this.title, title);
     setText(this.text, text);
-    fill(this.next, at + 1 < stops.length ? "Next" : "Done");
+    fill(this.next, at + 1 < stops.length ? t("Next") : t("Done"));
     show(this.node, true);
     this.mark(node);
     node?.scrollIntoView({ block: "center" });
@@ -201,9 +222,9 @@ export class Guide {
 
 /** What to say of a token's move, "+", "-" or "0", for an advantage of this sign. */
 function judged(move, sign) {
-  if (move === "0") return "It hardly moved: one update is a small step, and many add up.";
+  if (move === "0") return t("It hardly moved: one update is a small step, and many add up.");
   if (!"+-".includes(sign)) return "";
   return move === sign
-    ? "That is the way its advantage asked for."
-    : "Its advantage asked for the other way: other tokens share the same weights.";
+    ? t("That is the way its advantage asked for.")
+    : t("Its advantage asked for the other way: other tokens share the same weights.");
 }

@@ -1,13 +1,15 @@
 // Name, state, progress, times and the buttons; below them one banner that says what is wrong or what to do next.
 import { Controls } from "./controls.js";
-import { isAlive, ofTotal } from "./stage.js";
+import { isAlive, stepOf } from "./stage.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
-import { bytes, duration, lower, percent, readable } from "../shared/format.js";
+import { bytes, counted, duration, lower, percent, readable, stateWord } from "../shared/format.js";
+import { t, tp } from "../shared/language.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
 const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
-const RECORDED =
-  "This recording came with the program. It can be watched and compared, but not changed or trained further.";
+const RECORDED = t(
+  "This recording came with the program. It can be watched and compared, but not changed or trained further.",
+);
 
 export class Header {
   /**
@@ -19,7 +21,7 @@ export class Header {
     this.name = el("h2", { class: "rs-name" });
     this.stateWord = el("span", {});
     this.state = el("span", { class: "rs-state" }, el("i", { "aria-hidden": "true" }), this.stateWord);
-    this.recording = el("span", { class: "rs-chip", hidden: true }, "Recording");
+    this.recording = el("span", { class: "rs-chip", hidden: true }, tp("chip", "Recording"));
     this.live = el("span", { class: "rs-hidden", "aria-live": "polite" });
     this.stepText = el("span", { class: "rs-step" });
     this.kept = el("span", { class: "rs-kept rs-muted", hidden: true });
@@ -31,7 +33,7 @@ export class Header {
         role: "progressbar",
         "aria-valuemin": "0",
         "aria-valuemax": "100",
-        "aria-label": "Progress",
+        "aria-label": t("Progress"),
       },
       this.bar,
     );
@@ -59,12 +61,13 @@ export class Header {
     this.controls.update(status, operator, settings);
     setText(this.name, status.name || status.run);
     show(this.recording, status.recording);
-    if (this.stateWord.textContent !== status.state) setText(this.live, `The run is ${status.state}.`);
-    setText(this.stateWord, status.state);
+    const state = stateWord(status.state);
+    if (this.stateWord.textContent !== state) setText(this.live, t("The run is {state}.", { state }));
+    setText(this.stateWord, state);
     setText(this.device, readable([status.recipe, status.device].filter(Boolean).join(" · "), MOST_OF_DEVICE));
     const starting = status.state === "loading" || status.state === "queued";
     show(this.stepText, !starting);
-    setText(this.stepText, `step ${status.step}${ofTotal(status.total)}`);
+    setText(this.stepText, stepOf(status));
     setText(this.kept, keptLine(status));
     show(this.kept, status.recorded > status.step && !starting);
     const share = status.state === "loading" ? status.fraction : doneOf(status);
@@ -90,12 +93,18 @@ export class Header {
     const elapsed = status.worked === null ? waiting : status.worked + since;
     const parts = [];
     // Before the first step: since the start, loading included. From the first step on: the training time.
-    if (elapsed !== null) parts.push(`${duration(elapsed)} ${status.worked === null ? "since the start" : "elapsed"}`);
+    if (elapsed !== null)
+      parts.push(
+        status.worked === null
+          ? t("{time} since the start", { time: duration(elapsed) })
+          : t("{time} elapsed", { time: duration(elapsed) }),
+      );
     if (status.state === "running" && status.left !== null && status.silent === null && !status.stop_asked) {
       const left = status.left - Math.min(since, status.step_seconds);
-      parts.push(`about ${duration(left)} left`);
+      parts.push(t("about {time} left", { time: duration(left) }));
       const ends = this.limit && status.started_at !== null && serverNow - status.started_at + left > this.limit;
-      if (ends) parts.push(`but it is stopped after ${this.limit / 60} minutes, the limit here`);
+      if (ends)
+        parts.push(t("but it is stopped after {minutes} minutes, the limit here", { minutes: this.limit / 60 }));
     }
     setText(this.times, parts.join(", "));
   }
@@ -103,11 +112,10 @@ export class Header {
 
 /** What lies behind the present step since a resume from an earlier one. */
 function keptLine(status) {
-  const steps =
-    status.recorded === status.step + 1
-      ? `Step ${status.recorded} is`
-      : `Steps ${status.step + 1} to ${status.recorded} are`;
-  return `${steps} from before the resume: kept, but not shown, until played again.`;
+  const kept = { first: status.step + 1, last: status.recorded };
+  return status.recorded === status.step + 1
+    ? t("Step {last} is from before the resume: kept, but not shown, until played again.", kept)
+    : t("Steps {first} to {last} are from before the resume: kept, but not shown, until played again.", kept);
 }
 
 /** The share of its steps that a run has done; null while it is not known how many there are. */
@@ -119,11 +127,11 @@ function doneOf({ state, step, total }) {
 function phaseOf(status) {
   if (status.state === "loading") {
     const share = status.fraction === null ? "" : ` ${percent(status.fraction, 0)}`;
-    return `${status.phase || "Starting the engine"}${share}`;
+    return `${status.phase || t("Starting the engine")}${share}`;
   }
   if (status.state === "paused") return status.phase;
   if (status.state === "running" && status.step === 0)
-    return `Step 1 is under way${status.phase ? `: ${lower(status.phase)}` : ""}`;
+    return status.phase ? t("Step 1 is under way: {phase}", { phase: lower(status.phase) }) : t("Step 1 is under way");
   return status.state === "running" ? status.phase : "";
 }
 
@@ -133,13 +141,14 @@ function phaseOf(status) {
  * @param coming  whether the app that has stopped the run has not begun again yet
  */
 export function bannerOf(status, { operator, steers, coming }) {
-  const resume = steers ? ["Press Resume to go on."] : [];
+  const resume = steers ? [t("Press Resume to go on.")] : [];
   const content = restarted(status) ? restartBanner(status, { how: resume, coming }) : contentOf(status, operator);
   return content && { ...content, operator, verdict: status.verdict };
 }
 
 /** How far a run came that broke off. */
-const placeOf = ({ step, total }) => (step ? `after step ${step}${ofTotal(total)}` : "before the first step");
+const placeOf = ({ step, total }) =>
+  step ? t("after {step}", { step: stepOf({ step, total }) }) : t("before the first step");
 
 function contentOf(status, operator) {
   const saved = status.checkpoints.at(-1);
@@ -151,33 +160,35 @@ function contentOf(status, operator) {
         tone: "queued",
         title:
           status.queue_position > 1
-            ? `Waiting: number ${status.queue_position} in the queue`
-            : "Waiting: next in the queue",
+            ? t("Waiting: number {queue_position} in the queue", { queue_position: status.queue_position })
+            : t("Waiting: next in the queue"),
         lines: [
-          "One run works at a time. This one starts by itself when those before it have ended.",
+          t("One run works at a time. This one starts by itself when those before it have ended."),
           ...(status.held
-            ? [`The run that works now waits for people: \u201c${readable(status.held, 120)}\u201d.`]
+            ? [t("The run that works now waits for people: \u201c{held}\u201d.", { held: readable(status.held, 120) })]
             : []),
         ],
       };
     case "failed":
       return {
         tone: "failed",
-        title: `The run failed ${placeOf(status)}`,
-        lines: [status.cause || "The engine gave no cause; its log is below.", ...how],
+        title: status.step
+          ? t("The run failed after {step}", { step: stepOf(status) })
+          : t("The run failed before the first step"),
+        lines: [status.cause || t("The engine gave no cause; its log is below."), ...how],
       };
     case "interrupted":
       return {
         tone: "interrupted",
-        title: `Interrupted after step ${status.step}${ofTotal(status.total)}`,
-        lines: [status.cause || "The engine ended without saying why.", ...how],
+        title: t("Interrupted after {step}", { step: stepOf(status) }),
+        lines: [status.cause || t("The engine ended without saying why."), ...how],
       };
     case "stopped":
       return status.cause?.startsWith("Waits") ? waitingBanner(status, how) : stoppedBanner(status, how);
     case "finished":
       return {
         tone: "finished",
-        title: "Finished",
+        title: t("Finished"),
         lines: [finishedLine(status), status.recording ? RECORDED : ""].filter(Boolean),
       };
     default:
@@ -213,28 +224,33 @@ function restartBanner(status, { how, coming }) {
   const { step, total } = status;
   const what = restarted(status);
   const place = placeOf({ step, total });
-  const now = { title: `The ${what} is being restarted`, lines: [`The run was stopped ${place}. It can go on then.`] };
-  const then = { title: `The ${what} was restarted ${place}`, lines: how };
+  const now = {
+    title: t("The {what} is being restarted", { what }),
+    lines: [t("The run was stopped {place}. It can go on then.", { place })],
+  };
+  const then = { title: t("The {what} was restarted {place}", { what, place }), lines: how };
   return { tone: "interrupted", ...(coming ? now : then) };
 }
 
 /** A run that somebody has stopped, or that has stopped by itself, which has a cause. */
 function stoppedBanner({ step, total, cause }, how) {
-  const title = `${cause ? "Stopped" : "Stopped on request"} after step ${step}${ofTotal(total)}`;
+  const at = { step: stepOf({ step, total }) };
+  const title = cause ? t("Stopped after {step}", at) : t("Stopped on request after {step}", at);
   return { tone: "finished", title, lines: cause ? [cause, ...how] : how };
 }
 
 /** A run that waits for a GPU until somebody resumes it. */
 function waitingBanner({ step, total, cause }, how) {
-  const title = step ? `Waits after step ${step}${ofTotal(total)}` : "Waits for its first step";
+  const title = step ? t("Waits after {step}", { step: stepOf({ step, total }) }) : t("Waits for its first step");
   return { tone: "interrupted", title, lines: [cause, ...how] };
 }
 
 /** A run that waits for people who rate its responses; null for all others. */
 function ratingBanner({ rating, phase }) {
   if (!rating) return null;
-  const line =
-    "The run goes on by itself when all responses of this step are rated. It can be paused or stopped meanwhile.";
+  const line = t(
+    "The run goes on by itself when all responses of this step are rated. It can be paused or stopped meanwhile.",
+  );
   return { tone: "rating", title: phase, lines: [line] };
 }
 
@@ -244,17 +260,21 @@ function silentBanner(status, operator) {
   if (silent === null && !force) return null;
   const title =
     silent === null
-      ? "The engine was asked to stop and works on"
-      : `The engine has been silent for ${duration(silent)}`;
-  const held = "It still holds its run; it may be waiting for the disk or for memory.";
+      ? t("The engine was asked to stop and works on")
+      : t("The engine has been silent for {silent}", { silent: duration(silent) });
+  const held = t("It still holds its run; it may be waiting for the disk or for memory.");
   if (status.kind === "program")
-    return { tone: "paused", title, lines: [`It is trained by ${status.trained_by}: end it where you started it.`] };
+    return {
+      tone: "paused",
+      title,
+      lines: [t("It is trained by {trained_by}: end it where you started it.", { trained_by: status.trained_by })],
+    };
   if (status.only_read) return { tone: "paused", title, lines: [] };
   const way = force
-    ? "Force stop ends it now, without a checkpoint."
+    ? t("Force stop ends it now, without a checkpoint.")
     : asked
-      ? "It was asked to stop; Force stop is offered if it does not."
-      : "If this goes on, stop it; the run can be resumed.";
+      ? t("It was asked to stop; Force stop is offered if it does not.")
+      : t("If this goes on, stop it; the run can be resumed.");
   return { tone: "paused", title, lines: operator ? [`${held} ${way}`] : [held] };
 }
 
@@ -262,20 +282,28 @@ function silentBanner(status, operator) {
 function whatResumeDoes({ step }, saved) {
   if (!saved)
     return step
-      ? "No checkpoint was written: Resume can only begin again at step 1, and asks first."
-      : "Resume begins at step 1.";
-  const from = `Resume goes on from the checkpoint of step ${saved.step} (${bytes(saved.bytes)})`;
-  if (saved.step >= step) return `${from}.`;
-  const again = saved.step + 1 === step ? `step ${step}` : `steps ${saved.step + 1} to ${step}`;
-  return `${from} and trains ${again} again.`;
+      ? t("No checkpoint was written: Resume can only begin again at step 1, and asks first.")
+      : t("Resume begins at step 1.");
+  const about = { step: saved.step, bytes: bytes(saved.bytes), first: saved.step + 1, last: step };
+  if (saved.step >= step) return t("Resume goes on from the checkpoint of step {step} ({bytes}).", about);
+  return saved.step + 1 === step
+    ? t("Resume goes on from the checkpoint of step {step} ({bytes}) and trains step {last} again.", about)
+    : t("Resume goes on from the checkpoint of step {step} ({bytes}) and trains steps {first} to {last} again.", about);
 }
 
 function finishedLine(status) {
   const saved = status.checkpoints.at(-1);
-  const steps = `${status.total || status.step} steps`;
-  const took = status.worked !== null ? `${steps} in ${duration(status.worked)}` : steps;
-  if (status.stage === "evaluation") return `${took}. Nothing was trained: the table compares the policies.`;
-  return saved ? `${took}. The model is saved as checkpoint ${saved.step} (${bytes(saved.bytes)}).` : `${took}.`;
+  const steps = counted(status.total || status.step, "step");
+  const took = status.worked !== null ? t("{steps} in {worked}", { steps, worked: duration(status.worked) }) : steps;
+  if (status.stage === "evaluation")
+    return t("{took}. Nothing was trained: the table compares the policies.", { took });
+  return saved
+    ? t("{took}. The model is saved as checkpoint {step} ({bytes}).", {
+        took,
+        step: saved.step,
+        bytes: bytes(saved.bytes),
+      })
+    : t("{took}.", { took });
 }
 
 export class Banner {

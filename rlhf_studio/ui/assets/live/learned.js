@@ -2,6 +2,7 @@
 import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
 import { asOf, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
+import { t } from "../shared/language.js";
 
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
@@ -10,9 +11,9 @@ const MOST_TOKENS = 3;
 const CLEAR = Math.log(2);
 const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
-const NOTHING = "It is told after the first steps.";
-const TOO_FEW = "Too few steps to tell which phrases changed.";
-const NOT_SURE = "No change in a phrase’s frequency can be told from chance.";
+const NOTHING = t("It is told after the first steps.");
+const TOO_FEW = t("Too few steps to tell which phrases changed.");
+const NOT_SURE = t("No change in a phrase’s frequency can be told from chance.");
 
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
@@ -25,12 +26,12 @@ export class LearnedPanel {
       class: "rs-learned-body rs-column",
       tabindex: "0",
       role: "region",
-      "aria-label": "What it learned, in detail",
+      "aria-label": t("What it learned, in detail"),
     });
     this.node = el(
       "section",
-      { class: "rs-panel rs-learned rs-box", "aria-label": "What did it learn?" },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "What did it learn?"), this.span, this.asOf),
+      { class: "rs-panel rs-learned rs-box", "aria-label": t("What did it learn?") },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, t("What did it learn?")), this.span, this.asOf),
       this.body,
     );
     this.newest = 0;
@@ -77,7 +78,7 @@ export class LearnedPanel {
     }
     this.upto = after[1];
     this.date(this.newest);
-    setText(this.span, `${steps(before)} compared with ${steps(after)}`);
+    setText(this.span, t("{before} compared with {after}", { before: steps(before), after: steps(after) }));
     const content = JSON.stringify([
       learned.phrases,
       learned.traits,
@@ -98,11 +99,11 @@ export class LearnedPanel {
     fill(
       this.body,
       phrases.length
-        ? el("ul", { class: "rs-phrases rs-column", "aria-label": "Phrases whose frequency changed most" }, phrases)
+        ? el("ul", { class: "rs-phrases rs-column", "aria-label": t("Phrases whose frequency changed most") }, phrases)
         : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
       gap ? this.gap(gap) : null,
-      shifts("More likely now", learned.rose),
-      shifts("Less likely now", learned.fell),
+      shifts(t("More likely now"), learned.rose),
+      shifts(t("Less likely now"), learned.fell),
       traits.length ? el("dl", { class: "rs-traits" }, traits.flatMap(trait)) : null,
     );
   }
@@ -112,7 +113,10 @@ export class LearnedPanel {
     const there = { step, sample, phrase: { text: item.text, place: item.place } };
     const text = `“${spoken(item.text.trim() || item.text)}”`;
     const label = el("span", { class: "rs-phrase-text" }, text);
-    const tip = `Log-odds ${number(item.log_odds)}, ${number(Math.abs(item.z), 1)} standard errors from no change.`;
+    const tip = t("Log-odds {log_odds}, {z} standard errors from no change.", {
+      log_odds: number(item.log_odds),
+      z: number(Math.abs(item.z), 1),
+    });
     return el(
       "li",
       { class: item.log_odds > 0 ? "rs-up" : "rs-down" },
@@ -122,8 +126,13 @@ export class LearnedPanel {
         "span",
         { class: "rs-phrase-count", "data-tip": tip, tabindex: "0" },
         item.before_of === item.after_of
-          ? `${item.before} → ${item.after} of ${item.after_of}`
-          : `${item.before} of ${item.before_of} → ${item.after} of ${item.after_of}`,
+          ? t("{before} → {after} of {after_of}", { before: item.before, after: item.after, after_of: item.after_of })
+          : t("{before} of {before_of} → {after} of {after_of}", {
+              before: item.before,
+              before_of: item.before_of,
+              after: item.after,
+              after_of: item.after_of,
+            }),
       ),
       el(
         "span",
@@ -138,10 +147,10 @@ export class LearnedPanel {
     return el(
       "p",
       { class: "rs-gap" },
-      el("span", {}, "Where score and gold disagree most: "),
+      el("span", {}, t("Where score and gold disagree most:"), " "),
       el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
       " ",
-      pushButton("rs-link", `open it (step ${step})`, () => this.go({ step, sample })),
+      pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),
     );
   }

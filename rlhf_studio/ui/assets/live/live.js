@@ -29,6 +29,7 @@ import { mountTips, setGlossary, setInWords } from "../shared/tips.js";
 import { Verdict } from "./verdict.js";
 import { Empty, Waiting } from "./waiting.js";
 import { choiceOf, WorkArea } from "./work.js";
+import { t } from "../shared/language.js";
 
 const OPENING_WAIT = 150;
 const IDLE_WAIT = 3000;
@@ -138,7 +139,7 @@ class LivePage {
       this.content,
     );
     this.empty = new Empty(this.trigger, film, (run) => (address.put("live", { run }, true), this.open(run, {})));
-    this.opening = el("p", { class: "rs-hint" }, "Opening the run");
+    this.opening = el("p", { class: "rs-hint" }, t("Opening the run"));
     fill(this.host, this.opening, this.poll.notice, this.main, this.empty.node);
     mountTips();
   }
@@ -284,11 +285,11 @@ class LivePage {
     if (!this.run) return this.receiveListing(reply);
     if (reply.run !== this.run || reply.missing)
       return this.say(
-        "This run is not here",
-        "It was deleted, or the address is wrong. Runs lists what there is.",
+        t("This run is not here"),
+        t("It was deleted, or the address is wrong. Runs lists what there is."),
         IDLE_WAIT,
       );
-    if (reply.problem) return this.say("This run cannot be shown", reply.problem, IDLE_WAIT);
+    if (reply.problem) return this.say(t("This run cannot be shown"), reply.problem, IDLE_WAIT);
     if (this.status && !isOnScreen(this.host)) return this.glance(reply);
     this.clockOffset = reply.now - Date.now() / 1000;
     this.operator = reply.operator;
@@ -453,7 +454,7 @@ class LivePage {
   /** What does not need this page. Whether a run goes on is not known: the app may have ended, and its runs with it. */
   meanwhile() {
     const free = this.status && isAlive(this.status.state) && !this.status.stop_asked;
-    return free ? "The run does not need this page." : "";
+    return free ? t("The run does not need this page.") : "";
   }
 
   /** The choice lives in the address: a reload or a link shows the same token. Back leads to what was before. */

@@ -6,6 +6,7 @@ import { each, el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 import { figure, rowHead, table } from "../shared/table.js";
+import { t, tp } from "../shared/language.js";
 
 const WIDTH = 280;
 const HEIGHT = 190;
@@ -18,20 +19,34 @@ function calibration({ bins }) {
   const filled = bins.filter((bin) => bin.pairs > 0 && known(bin.predicted) && known(bin.right));
   if (!filled.length) return null;
   const most = Math.max(...filled.map((bin) => bin.pairs));
-  const words = filled.map((bin) => `${percent(bin.predicted, 0)} sure: ${percent(bin.right, 0)} right`).join("; ");
-  const axes = { x_range: [50, 100], y_range: [0, 100], x: "sure, %", y: "right, %" };
+  const words = filled
+    .map((bin) =>
+      t("{predicted} sure: {right} right", { predicted: percent(bin.predicted, 0), right: percent(bin.right, 0) }),
+    )
+    .join("; ");
+  const axes = { x_range: [50, 100], y_range: [0, 100], x: t("sure, %"), y: t("right, %") };
   const { node, x, y } = frame(axes, WIDTH, String, words, HEIGHT);
   const at = (bin) => [x(100 * bin.predicted), y(100 * Math.max(0, bin.right))];
   const dots = filled.map((bin) => {
     const [cx, cy] = at(bin);
     const dot = svg("circle", { cx, cy, r: 2 + 4 * Math.sqrt(bin.pairs / most), class: "rs-gauge-dot" });
-    dot.append(svg("title", {}, `${percent(bin.predicted)} sure, ${percent(bin.right)} right, ${bin.pairs} pairs`));
+    dot.append(
+      svg(
+        "title",
+        {},
+        t("{predicted} sure, {right} right, {pairs} pairs", {
+          predicted: percent(bin.predicted),
+          right: percent(bin.right),
+          pairs: bin.pairs,
+        }),
+      ),
+    );
     return dot;
   });
   const path = (points, name) => svg("path", { d: pathOf(points), class: name });
   const diagonal = [50, 100].map((share) => [x(share), y(share)]);
   node.append(path(diagonal, "rs-gauge-target"), path(filled.map(at), "rs-gauge-line"), ...dots);
-  return [node, note("Share that it gets right, by how sure it is.")];
+  return [node, note(t("Share that it gets right, by how sure it is."))];
 }
 
 function histogram({ edges, chosen, rejected }) {
@@ -39,7 +54,13 @@ function histogram({ edges, chosen, rejected }) {
   if (!tallest) return null;
   const [low, high] = [edges[0], edges.at(-1)];
   const axes = { x_range: [low, high], y_range: [0, tallest], x: "score, points", y: "pairs" };
-  const { node, x, y } = frame(axes, WIDTH, String, `Scores from ${number(low)} to ${number(high)}`, HEIGHT);
+  const { node, x, y } = frame(
+    axes,
+    WIDTH,
+    String,
+    t("Scores from {low} to {high}", { low: number(low), high: number(high) }),
+    HEIGHT,
+  );
   const bars = (counts, side) =>
     counts.map((count, place) =>
       svg("rect", {
@@ -52,7 +73,7 @@ function histogram({ edges, chosen, rejected }) {
     );
   node.append(...bars(rejected, "rejected"), ...bars(chosen, "chosen"));
   const key = (label, name) => ({ label, colour: `var(--q-${name})`, look: "area" });
-  return [node, keys([key("chosen", "length"), key("rejected", "clip")])];
+  return [node, keys([key(t("chosen"), "length"), key(t("rejected"), "clip")])];
 }
 
 /** Shares with their 95 % intervals, one row each. */
@@ -69,23 +90,25 @@ function shares(parts) {
       el("td", { class: "rs-number rs-muted" }, integer(pairs)),
     ];
   });
-  const heads = ["Pairs", el("span", { class: "rs-hidden" }, "Interval"), "Right", "Number"];
+  const heads = [t("Pairs"), el("span", { class: "rs-hidden" }, t("Interval")), tp("share", "Right"), t("Number")];
   return table(heads, rows, { class: "rs-shares" });
 }
 
 /** The pairs that it gets most wrong. */
 function worst(pairs) {
   if (!pairs.length) return null;
-  const rows = pairs
-    .slice(0, MOST_WRONG)
-    .map((pair) =>
-      el(
-        "li",
-        {},
-        `Row ${integer(pair.number)}: chosen ${number(pair.chosen)}, rejected ${number(pair.rejected)}`,
-        pair.group ? ` (${readable(pair.group, 60)})` : "",
-      ),
-    );
+  const rows = pairs.slice(0, MOST_WRONG).map((pair) =>
+    el(
+      "li",
+      {},
+      t("Row {number}: chosen {chosen}, rejected {rejected}", {
+        number: integer(pair.number),
+        chosen: number(pair.chosen),
+        rejected: number(pair.rejected),
+      }),
+      pair.group ? ` (${readable(pair.group, 60)})` : "",
+    ),
+  );
   return el("ol", { class: "rs-worst" }, rows);
 }
 
@@ -104,8 +127,8 @@ export class Measures {
     this.step = el("span", { class: "rs-muted" });
     this.node = el(
       "section",
-      { class: "rs-panel rs-gauges rs-box", "aria-label": "How good is it?", hidden: true },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "How good is it?"), this.step),
+      { class: "rs-panel rs-gauges rs-box", "aria-label": t("How good is it?"), hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, t("How good is it?")), this.step),
       this.said,
       this.body,
     );
@@ -134,15 +157,18 @@ export class Measures {
     if (content === this.drawnAs) return;
     this.drawnAs = content;
     show(this.node, true);
-    fill(this.step, step ? `on ${integer(report.pairs)} held-out pairs, step ${step}` : "before training");
+    fill(
+      this.step,
+      step ? t("on {pairs} held-out pairs, step {step}", { pairs: integer(report.pairs), step }) : t("before training"),
+    );
     each(this.said, report.words, (words) => el("li", {}, readable(words, 600)));
     fill(
       this.body,
-      part("As often right as it believes?", "calibration", calibration(report.calibration)),
-      part("Scores of both sides", "score_histogram", histogram(report.histogram)),
-      part("Does length sway it?", "length_bias", shares(report.length.bins)),
-      part("By group", "group_accuracy", shares(report.groups)),
-      part("Most wrong", "reward_model/eval_accuracy", worst(report.wrong)),
+      part(t("As often right as it believes?"), "calibration", calibration(report.calibration)),
+      part(t("Scores of both sides"), "score_histogram", histogram(report.histogram)),
+      part(t("Does length sway it?"), "length_bias", shares(report.length.bins)),
+      part(t("By group"), "group_accuracy", shares(report.groups)),
+      part(t("Most wrong"), "reward_model/eval_accuracy", worst(report.wrong)),
     );
   }
 }

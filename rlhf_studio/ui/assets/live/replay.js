@@ -2,6 +2,7 @@
 import { debounce, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { microscopeAddress } from "../shared/handover.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const SETTLED = 300; // milliseconds until the address says where a person has gone
 const FEWEST = 2; // steps
@@ -16,7 +17,7 @@ export class LiveReplay {
     this.ask = ask;
     this.has = has;
     this.moved = moved;
-    this.button = pushButton("rs-button rs-small", "Replay", () => (this.wanted ? this.close() : this.open()));
+    this.button = pushButton("rs-button rs-small", t("Replay"), () => (this.wanted ? this.close() : this.open()));
     this.button.setAttribute("aria-expanded", "false");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.stage = el("div");
@@ -68,7 +69,7 @@ export class LiveReplay {
         this.since = step;
         this.tell();
       },
-      actions: [pushButton("rs-button rs-small", "Close", () => this.close())],
+      actions: [pushButton("rs-button rs-small", t("Close"), () => this.close())],
     });
     if (!led) this.player.toggle.focus({ preventScroll: true });
     this.node.scrollIntoView({ block: "start" });

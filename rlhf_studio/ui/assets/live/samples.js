@@ -1,7 +1,8 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
 import { sharedEnds, shortPrompt } from "./ends.js";
 import { each, el, fill, memory, setText, show } from "../shared/dom.js";
-import { number, readable } from "../shared/format.js";
+import { counted, number, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const SORTS = {
   order: (first, second) => first.sample - second.sample,
@@ -12,13 +13,13 @@ const SORTS = {
   loss: (first, second) => (second.loss ?? -Infinity) - (first.loss ?? -Infinity),
 };
 const COLUMNS = [
-  { sort: "order", label: "#", name: "order of sampling" },
-  { label: "Response" },
-  { sort: "score", label: "Score", term: "score" },
-  { sort: "gold", label: "Gold", term: "gold" },
+  { sort: "order", label: "#", name: t("order of sampling") },
+  { label: t("Response") },
+  { sort: "score", label: t("Score"), term: "score" },
+  { sort: "gold", label: t("Gold"), term: "gold" },
   { sort: "kl", label: "KL", term: "sample_kl" },
-  { sort: "loss", label: "Loss", term: "loss" },
-  { sort: "length", label: "Length", term: "length" },
+  { sort: "loss", label: t("Loss"), term: "loss" },
+  { sort: "length", label: t("Length"), term: "length" },
 ];
 const SIDES = ["chosen", "rejected"];
 
@@ -42,7 +43,7 @@ export class SampleTable {
     const kept = memory.get("sort", null);
     this.sort = kept && SORTS[kept.sort] ? kept : { sort: "score", reverse: false };
     this.head = el("div", { class: "rs-rows-head" });
-    this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": "Responses of this step" });
+    this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": t("Responses of this step") });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
     this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
     this.pairs = false;
@@ -68,7 +69,7 @@ export class SampleTable {
         class: `rs-cell-${column.sort}`,
         "data-term": column.term,
         "aria-pressed": String(mine),
-        "aria-label": `Sort by ${column.name || column.label}`,
+        "aria-label": t("Sort by {name}", { name: column.name || column.label }),
       };
       return el(
         "button",
@@ -135,8 +136,10 @@ export class SampleTable {
     const shown = this.shown.map(({ sort }) => sort);
     const cell = (name, digits) =>
       shown.includes(name) && el("span", { class: `rs-cell-${name}` }, number(row[name] ?? null, digits));
-    const said = (name) => shown.includes(name) && `${name === "kl" ? "KL" : name} ${number(row[name] ?? null)}`;
-    const numbers = [said("score"), said("kl"), said("loss"), `${row.length} ${this.unit}`].filter(Boolean).join(", ");
+    const said = (name) => shown.includes(name) && `${name === "kl" ? "KL" : t(name)} ${number(row[name] ?? null)}`;
+    const numbers = [said("score"), said("kl"), said("loss"), counted(row.length, this.unit.slice(0, -1))]
+      .filter(Boolean)
+      .join(", ");
     const side = this.pairs ? SIDES[row.sample % 2] : "";
     return el(
       "div",
@@ -156,7 +159,7 @@ export class SampleTable {
         el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         " ",
         el("span", { class: "rs-response" }, readable(row.response, 600)),
-        row.stopped === false ? el("span", { class: "rs-chip" }, "cut") : null,
+        row.stopped === false ? el("span", { class: "rs-chip" }, t("cut")) : null,
       ),
       cell("score"),
       cell("gold"),
@@ -213,14 +216,14 @@ export class StepPicker {
     this.onchoose = onchoose;
     this.ranges = [];
     this.count = 0;
-    this.title = el("h3", {}, "Samples");
+    this.title = el("h3", {}, t("Samples"));
     this.slider = el("input", {
       type: "range",
       class: "rs-slider",
       min: "0",
       max: "0",
       value: "0",
-      "aria-label": "Step",
+      "aria-label": t("Step"),
       oninput: () => this.onchoose(this.stepAt(Number(this.slider.value))),
     });
     this.live = el(
@@ -234,7 +237,7 @@ export class StepPicker {
         onclick: () => this.onchoose(null),
       },
       el("i", { "aria-hidden": "true" }),
-      "live",
+      t("live"),
     );
     this.node = el("div", { class: "rs-picker rs-middle" }, this.title, this.slider, this.live);
   }
@@ -283,10 +286,13 @@ export class StepPicker {
       this.slider.setAttribute("aria-valuetext", `step ${shown}`);
     }
     show(this.node, this.count > 0);
-    setText(this.title, shown === null ? "Samples" : `Samples of step ${shown}`);
+    setText(this.title, shown === null ? t("Samples") : t("Samples of step {shown}", { shown }));
     const following = chosen === null && newer === null;
     this.live.setAttribute("aria-pressed", String(following));
-    setText(this.live.lastChild, newer !== null ? `newest: step ${newer}` : alive ? "live" : "newest");
+    setText(
+      this.live.lastChild,
+      newer !== null ? t("newest: step {newer}", { newer }) : alive ? t("live") : t("newest"),
+    );
     this.live.classList.toggle("rs-on", following);
   }
 }

@@ -1,6 +1,7 @@
 // All settings of the run that is shown, to look at: section by section, searched as one types.
 import { el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 export class SettingsPanel {
   /** @param titles  of the settings, by dotted name */
@@ -10,15 +11,15 @@ export class SettingsPanel {
     this.find = el("input", {
       class: "rs-input",
       type: "search",
-      placeholder: "Find a setting",
-      "aria-label": "Find a setting",
+      placeholder: t("Find a setting"),
+      "aria-label": t("Find a setting"),
       oninput: () => this.filter(),
     });
     this.list = el("div", { class: "rs-settings" });
     this.node = el(
       "details",
       { class: "rs-fold rs-box" },
-      el("summary", {}, "Settings of this run"),
+      el("summary", {}, t("Settings of this run")),
       this.find,
       this.list,
     );
@@ -40,7 +41,7 @@ export class SettingsPanel {
       this.loaded = false;
       fill(
         this.list,
-        el("p", { class: "rs-hint" }, reply?.problem || "The app does not answer. Open this again in a moment."),
+        el("p", { class: "rs-hint" }, reply?.problem || t("The app does not answer. Open this again in a moment.")),
       );
       return;
     }
@@ -78,7 +79,9 @@ export class SettingsPanel {
       if (fits) seen.add(section);
     }
     for (const [section, block] of this.blocks) show(block, seen.has(section));
-    const none = this.rows.length ? `No setting is called “${wanted}”.` : "None of its settings is known.";
+    const none = this.rows.length
+      ? t("No setting is called “{wanted}”.", { wanted })
+      : t("None of its settings is known.");
     setText(this.none, none);
     show(this.none, seen.size === 0);
   }

@@ -3,6 +3,7 @@ import { sparkPath } from "../charts/axes.js";
 import { el, elEach, setText, show, svg } from "../shared/dom.js";
 import { decimals, number, percent } from "../shared/format.js";
 import { term } from "../shared/tips.js";
+import { t } from "../shared/language.js";
 
 const WIDTH = 96;
 const HEIGHT = 22;
@@ -10,9 +11,9 @@ const SPARK_POINTS = 60;
 const STEPS_TO_JUDGE = 3; // from here on a tile says whether its number is usual
 const SPEED = /^speed\//; // has no beginning and end to compare
 const WAYS = [
-  ["↓", "falling"],
-  ["→", "no clear change"],
-  ["↑", "rising"],
+  ["↓", t("falling")],
+  ["→", t("no clear change")],
+  ["↑", t("rising")],
 ];
 
 class TileView {
@@ -77,30 +78,32 @@ function usualRange(spec, value) {
   const { healthy_low: low, healthy_high: high } = term(spec.metric);
   if (low === null || high === null || (value > low - finest(spec) && value < high + finest(spec))) return "";
   const written = (edge) => String(Number((spec.percent ? 100 * edge : edge).toPrecision(6)));
-  return `usual: ${written(low)} to ${written(high)}${spec.percent ? "\u202f%" : ""}`;
+  const unit = spec.percent ? "\u202f%" : "";
+  return t("usual: {low} to {high}{unit}", { low: written(low), high: written(high), unit });
 }
 
 function noteOf(spec, settings, unit) {
   if (spec.metric === "objective/kl" && settings?.kl_target)
-    return `target ${number(settings.kl_target, decimals(settings.kl_target))}`;
-  if (spec.metric === "speed/tokens_per_second") return "tokens/s";
-  if (spec.metric === "tokens/response_length") return unit;
-  if (spec.metric === "objective/kl" || spec.metric === "policy/entropy_avg") return "nats";
+    return t("target {target}", { target: number(settings.kl_target, decimals(settings.kl_target)) });
+  if (spec.metric === "speed/tokens_per_second") return t("tokens/s");
+  if (spec.metric === "tokens/response_length") return t(unit);
+  if (spec.metric === "objective/kl" || spec.metric === "policy/entropy_avg") return t("nats");
   return "";
 }
 
 /** What a tile's two numbers are: said once, for all places that show them. */
 function comparedLine({ step, stage }) {
   const last = Math.max(1, Math.floor(step / 10));
-  const steps = `Step 1 → ${last === 1 ? "the last step" : `mean of the last ${last} steps`}`;
-  return stage === "ppo" ? steps : `${steps}; held-out numbers: first measurement → newest`;
+  const steps =
+    last === 1 ? t("Step 1 → the last step") : t("Step 1 → mean of the last {count} steps", { count: last });
+  return stage === "ppo" ? steps : t("{steps}; held-out numbers: first measurement → newest", { steps });
 }
 
 export class Tiles {
   constructor(specs, ongo) {
     this.views = specs.map((spec) => new TileView(spec, ongo));
     this.said = el("p", { class: "rs-muted", id: "rs-tiles-said", hidden: true });
-    this.row = elEach("section", { class: "rs-tiles", "aria-label": "Numbers" }, this.views, (view) => view.node);
+    this.row = elEach("section", { class: "rs-tiles", "aria-label": t("Numbers") }, this.views, (view) => view.node);
     this.node = el("div", { class: "rs-tiles-all" }, this.said, this.row);
   }
 

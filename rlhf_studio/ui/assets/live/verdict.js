@@ -2,8 +2,14 @@
 import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { asOf, counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
+import { t, tn } from "../shared/language.js";
 
-const LEVELS = { alarm: "alarm", warning: "warning", note: "note" };
+const LEVELS = { alarm: t("alarm"), warning: t("warning"), note: t("note") };
+const COUNTED = {
+  alarm: (count) => counted(count, "alarm"),
+  warning: (count) => counted(count, "warning"),
+  note: (count) => counted(count, "note"),
+};
 const NOT_CHECKED = "not-checked";
 
 export class Verdict {
@@ -35,12 +41,12 @@ export class Verdict {
         "aria-controls": "rs-why",
         onclick: () => this.toggle(),
       },
-      "why?",
+      t("why?"),
     );
     this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
     this.node = el(
       "section",
-      { class: "rs-verdict rs-flow", "aria-label": "Verdict" },
+      { class: "rs-verdict rs-flow", "aria-label": t("Verdict") },
       el("i", { "aria-hidden": "true" }),
       this.sentence,
       this.counts,
@@ -73,13 +79,13 @@ export class Verdict {
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
     // Of a run that is over, the outcome in a person's words, and the verdict's name beside it; the doctor's own
     // sentence is behind "why?" then.
-    setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : "Reading the run\u2026");
+    setText(this.words, verdict ? readable(verdict.in_counts || verdict.sentence, 400) : t("Reading the run\u2026"));
     setText(this.note, this.besides ? ` ${readable(this.besides, 300)}` : "");
     this.sentence.classList.toggle("rs-muted", !verdict);
-    const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-name" }, verdict.kind) : null;
+    const kind = verdict?.in_counts ? el("strong", { class: "rs-verdict-name" }, t(verdict.kind)) : null;
     const found = ["alarm", "warning", "note"].filter((level) => verdict?.[`${level}s`]);
     const levels = found.map((level) =>
-      el("span", { class: `rs-level rs-is-${level}` }, counted(verdict[`${level}s`], level)),
+      el("span", { class: `rs-level rs-is-${level}` }, COUNTED[level](verdict[`${level}s`])),
     );
     const parts = [kind, ...levels].filter(Boolean);
     const shown = parts.map((part) => part.textContent).join();
@@ -112,7 +118,7 @@ export class Verdict {
     show(this.body, open);
     this.why.setAttribute("aria-expanded", String(open));
     if (!open) return;
-    if (!this.body.firstChild) this.say("Looking");
+    if (!this.body.firstChild) this.say(t("Looking"));
     this.findings.load(this.version);
   }
 
@@ -161,13 +167,13 @@ export class Verdict {
         .filter((note) => note !== this.besides)
         .map((note) => el("p", { class: "rs-muted" }, readable(note, 1500))),
       findings.map((finding, index) => this.finding(finding, open.has(finding.check) || (first && index === 0))),
-      findings.length ? null : el("p", { class: "rs-muted" }, "No check found anything to say."),
+      findings.length ? null : el("p", { class: "rs-muted" }, t("No check found anything to say.")),
       notChecked(verdict.not_checked, open.has(NOT_CHECKED)),
     );
   }
 
   finding(finding, open) {
-    const level = LEVELS[finding.level] || "note";
+    const level = LEVELS[finding.level] ? finding.level : "note";
     const fact = (label, text) => [el("dt", {}, label), el("dd", {}, readable(text, 800))];
     return el(
       "details",
@@ -175,18 +181,18 @@ export class Verdict {
       el(
         "summary",
         {},
-        el("span", { class: `rs-level rs-is-${level}` }, level),
+        el("span", { class: `rs-level rs-is-${level}` }, LEVELS[level]),
         el("strong", {}, readable(finding.title, 300)),
         el("span", { class: "rs-muted" }, whenOf(finding)),
       ),
       el(
         "dl",
         {},
-        fact("Rule", finding.threshold),
-        fact("Cause", finding.cause),
-        fact("What to do", finding.advice),
+        fact(t("Rule"), finding.threshold),
+        fact(t("Cause"), finding.cause),
+        fact(t("What to do"), finding.advice),
         finding.evidence.length
-          ? [el("dt", {}, "See for yourself"), elEach("dd", {}, finding.evidence, (item) => this.evidence(item))]
+          ? [el("dt", {}, t("See for yourself")), elEach("dd", {}, finding.evidence, (item) => this.evidence(item))]
           : null,
       ),
       this.wayOut(finding),
@@ -195,9 +201,9 @@ export class Verdict {
 
   evidence(item) {
     const place = [
-      item.step === null ? null : `step ${item.step}`,
-      item.sample === null ? null : `response ${item.sample + 1}`,
-      item.token === null ? null : `token ${item.token + 1}`,
+      item.step === null ? null : t("step {step}", { step: item.step }),
+      item.sample === null ? null : t("response {number}", { number: item.sample + 1 }),
+      item.token === null ? null : t("token {number}", { number: item.token + 1 }),
     ].filter(Boolean);
     const quoted = item.token === null && item.sample !== null ? /“(.+?)”/.exec(item.text) : null;
     const phrase = quoted ? { text: quoted[1], place: "ending" } : null; // shown at its tokens
@@ -217,7 +223,8 @@ export class Verdict {
     const list = names.map((name) => `${this.title(name)} ${said(changes[name])}`).join(", ");
     const before = latest === null ? [] : this.saved().filter((known) => known <= latest);
     const step = before.at(-1) ?? null; // a fork goes on from a checkpoint
-    const from = step === null ? "Start again" : `Fork from step ${step}`;
+    const words =
+      step === null ? t("Start again with {list}", { list }) : t("Fork from step {step} with {list}", { step, list });
     const press = async (event) => {
       const button = event.currentTarget;
       if (button.getAttribute("aria-disabled") === "true") return;
@@ -225,13 +232,13 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return pushButton("rs-button rs-small", `${from} with ${list}`, press);
+    return pushButton("rs-button rs-small", words, press);
   }
 }
 
 const whenOf = ({ since, until }) => {
-  if (until === null) return `since step ${since}`;
-  return until === since ? `at step ${since}` : `from step ${since} to ${until}`;
+  if (until === null) return t("since step {since}", { since });
+  return until === since ? t("at step {since}", { since }) : t("from step {since} to {until}", { since, until });
 };
 
 const said = (value) =>
@@ -239,8 +246,8 @@ const said = (value) =>
     ? String(Number(value.toPrecision(4))).replace("-", "−")
     : typeof value === "boolean"
       ? value
-        ? "on"
-        : "off"
+        ? t("on")
+        : t("off")
       : readable(typeof value === "string" ? value : JSON.stringify(value), 60);
 
 /** What could not be looked at, by its cause, folded: it says nothing of the run. */
@@ -250,7 +257,7 @@ function notChecked(groups, open) {
   return el(
     "details",
     { class: "rs-finding", open, data: { check: NOT_CHECKED } },
-    el("summary", {}, `${counted(count, "check")} could not be made`),
+    el("summary", {}, tn("{count} check could not be made", "{count} checks could not be made", count)),
     el(
       "dl",
       {},

@@ -3,6 +3,7 @@ import { onPlainClick } from "../shared/links.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { duration } from "../shared/format.js";
 import { firstStep, isAlive } from "./stage.js";
+import { t } from "../shared/language.js";
 
 /** In place of the charts while there is nothing to draw. */
 export class Waiting {
@@ -35,7 +36,7 @@ export class Waiting {
 
   /** The recording begins when it is needed for the first time. */
   play() {
-    if (this.node.children.length === 1) this.node.append(this.film("Meanwhile, a recorded run").node);
+    if (this.node.children.length === 1) this.node.append(this.film(t("Meanwhile, a recorded run")).node);
   }
 
   update(status, none, settings, now) {
@@ -48,7 +49,7 @@ export class Waiting {
     if (status.started_at !== null) this.since = Math.min(this.since, status.started_at); // a page that came later
     const running = (this.running = status.state === "running");
     this.tick(now);
-    const title = running ? "The first step is under way" : status.phase || "Starting the engine";
+    const title = running ? t("The first step is under way") : status.phase || t("Starting the engine");
     const text = running ? firstStep(status.stage, settings?.batch_size) : null; // the phase says what is being done
     if (this.said.dataset.text === title) return;
     this.said.dataset.text = title;
@@ -82,17 +83,27 @@ export class Empty {
     if (this.node.dataset.kind === kind) return;
     this.node.dataset.kind = kind;
     if (kind === "watch") {
-      const empty = el("div", {}, el("h2", {}, "No run here"), el("p", {}, "Runs that others start appear here."));
+      const empty = el(
+        "div",
+        {},
+        el("h2", {}, t("No run here")),
+        el("p", {}, t("Runs that others start appear here.")),
+      );
       fill(this.node, recordings.length ? this.recorded(recordings) : empty);
       return;
     }
-    const text =
-      "Open Train and press Start run: the tiny world is chosen already, needs no download and takes about a minute.";
-    const own = [el("h2", {}, "No run yet"), el("p", {}, text), this.button("Open Train", "open_train", "rs-primary")];
+    const text = t(
+      "Open Train and press Start run: the tiny world is chosen already, needs no download and takes about a minute.",
+    );
+    const own = [
+      el("h2", {}, t("No run yet")),
+      el("p", {}, text),
+      this.button(t("Open Train"), "open_train", "rs-primary"),
+    ];
     fill(
       this.node,
       el("div", {}, own),
-      this.film("What you will watch here, in a recorded run").node,
+      this.film(t("What you will watch here, in a recorded run")).node,
       recordings.length ? this.recorded(recordings) : null,
     );
   }
@@ -102,11 +113,11 @@ export class Empty {
       const link = el("a", { href: `?tab=live&run=${run}`, onclick: onPlainClick(() => this.open(run)) }, name);
       return el("li", {}, link, el("span", {}, about));
     };
-    const why = "They came with the program, and open like any other run.";
+    const why = t("They came with the program, and open like any other run.");
     return el(
       "div",
       { class: "rs-recordings" },
-      el("h3", {}, "Watch a recording"),
+      el("h3", {}, t("Watch a recording")),
       el("p", {}, why),
       el("ul", {}, recordings.map(row)),
     );
@@ -115,7 +126,7 @@ export class Empty {
   say(title, text) {
     show(this.node, true);
     this.node.dataset.kind = title;
-    fill(this.node, el("h2", {}, title), el("p", {}, text), this.button("See all runs", "open_runs", ""));
+    fill(this.node, el("h2", {}, title), el("p", {}, text), this.button(t("See all runs"), "open_runs", ""));
   }
 
   button(label, event, look) {

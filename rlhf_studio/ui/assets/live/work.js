@@ -4,6 +4,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { microscopeAddress } from "../shared/handover.js";
 import { Inspector, InspectorPlace } from "../shared/inspector.js";
 import { SampleTable, StepPicker } from "./samples.js";
+import { t } from "../shared/language.js";
 
 /** The token where a phrase begins in a response, the last time where it ends responses; null when it is not there. */
 function tokenOf(pieces, { text, place }) {
@@ -57,9 +58,9 @@ export class WorkArea {
     this.hint = el("p", { class: "rs-hint", hidden: true });
     const panel = el(
       "section",
-      { class: "rs-panel rs-samples rs-box", "aria-label": "Samples" },
+      { class: "rs-panel rs-samples rs-box", "aria-label": t("Samples") },
       this.picker.node,
-      el("p", { class: "rs-samples-hint" }, "Choose a response to look into it."),
+      el("p", { class: "rs-samples-hint" }, t("Choose a response to look into it.")),
       this.hint,
       this.table.node,
     );
@@ -94,7 +95,7 @@ export class WorkArea {
     this.inspector.holdScales(false);
     this.table.set([]);
     this.table.choose(null);
-    this.inspector.say("Choose a response among the samples.");
+    this.inspector.say(t("Choose a response among the samples."));
   }
 
   /**
@@ -133,7 +134,7 @@ export class WorkArea {
   showScratch() {
     const { scratch } = this;
     const { step } = scratch;
-    setText(this.picker.title, `Step ${step}, not complete`);
+    setText(this.picker.title, t("Step {step}, not complete", { step }));
     if (this.drawn === scratch && this.shown.step === step) return;
     this.drawn = scratch;
     this.stepTicket = this.sampleTicket = null; // what was asked for before comes too late
@@ -142,7 +143,7 @@ export class WorkArea {
     this.table.set(scratch.rows);
     this.table.choose(scratch.chosen.sample);
     this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales, true);
-    setText(this.hint, `Step ${step} waits: ${scratch.done}. You see what is known so far.`);
+    setText(this.hint, t("Step {step} waits: {done}. You see what is known so far.", { step, done: scratch.done }));
     show(this.hint, true);
   }
 
@@ -207,7 +208,7 @@ export class WorkArea {
     if (!this.answered("samples", reply)) {
       setText(
         this.hint,
-        reply?.problem || "The samples of this step could not be fetched; trying again with the next news.",
+        reply?.problem || t("The samples of this step could not be fetched; trying again with the next news."),
       );
       show(this.hint, true);
       return;
@@ -226,7 +227,7 @@ export class WorkArea {
     const order = this.table.order();
     const { sample } = this.choice;
     const wanted = sample !== null && order.includes(sample) ? sample : this.table.first();
-    if (wanted === undefined) return this.inspector.say("No responses were recorded at this step.");
+    if (wanted === undefined) return this.inspector.say(t("No responses were recorded at this step."));
     this.table.choose(wanted);
     if (this.shown.sample === wanted) return this.openWanted();
     const ticket = (this.sampleTicket = Symbol("sample"));
@@ -234,7 +235,9 @@ export class WorkArea {
     const reply = fetched?.sample === wanted ? fetched : await this.fetch({ kind: "tokens", step, sample: wanted });
     if (ticket !== this.sampleTicket || this.shown.step !== step) return undefined;
     if (!this.answered("tokens", reply))
-      return this.inspector.say(reply?.problem || "The tokens could not be fetched; trying again with the next news.");
+      return this.inspector.say(
+        reply?.problem || t("The tokens could not be fetched; trying again with the next news."),
+      );
     this.shown.sample = wanted;
     this.findPhrase(reply);
     this.inspector.set(reply, this.choice.token, this.settings, this.scales);

@@ -2,6 +2,7 @@
 // on the page of the run.
 import { el, elEach } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const WORST = 6;
 
@@ -14,8 +15,13 @@ export function measuredPanel(report) {
     el(
       "summary",
       {},
-      el("b", {}, "How good is it"),
-      el("span", { class: "rs-muted" }, ` ${percent(accuracy.share, 0)} of ${integer(accuracy.pairs)} held-out pairs`),
+      el("b", {}, t("How good is it")),
+      el(
+        "span",
+        { class: "rs-muted" },
+        " ",
+        t("{share} of {pairs} held-out pairs", { share: percent(accuracy.share, 0), pairs: integer(accuracy.pairs) }),
+      ),
     ),
     elEach("ul", { class: "rs-measured-words" }, report.words, (sentence) => el("li", {}, sentence)),
     worst(report.wrong),
@@ -29,22 +35,23 @@ function worst(pairs) {
   return el(
     "section",
     { class: "rs-measured-worst" },
-    el("h4", {}, "Most wrong"),
-    pairs
-      .slice(0, WORST)
-      .map(({ number: row, probability, chosen, rejected, texts }) =>
+    el("h4", {}, t("Most wrong")),
+    pairs.slice(0, WORST).map(({ number: row, probability, chosen, rejected, texts }) =>
+      el(
+        "article",
+        {},
         el(
-          "article",
-          {},
-          el(
-            "p",
-            { class: "rs-muted" },
-            `Row ${integer(row)}: gives ${percent(probability, 1)} to what people chose`,
-            texts ? el("span", {}, `. Prompt: ${readable(texts[0], 300)}`) : null,
-          ),
-          side("Chosen", chosen, texts?.[1]),
-          side("Rejected", rejected, texts?.[2]),
+          "p",
+          { class: "rs-muted" },
+          t("Row {row}: gives {probability} to what people chose", {
+            row: integer(row),
+            probability: percent(probability, 1),
+          }),
+          texts ? el("span", {}, t(". Prompt: {text}", { text: readable(texts[0], 300) })) : null,
         ),
+        side(t("Chosen"), chosen, texts?.[1]),
+        side(t("Rejected"), rejected, texts?.[2]),
       ),
+    ),
   );
 }

@@ -9,13 +9,14 @@ import { followJob } from "../talk/exchange.js";
 import { loadedPanel } from "./loaded.js";
 import { measuredPanel } from "./measured.js";
 import { WordChanges } from "./words.js";
+import { t } from "../shared/language.js";
 
 const SCALE_WORDS = {
-  change: "points of score",
-  prefix: "score, around its mean in this response",
+  change: t("points of score"),
+  prefix: t("score, around its mean in this response"),
 };
 
-const GROUPS = { trained: "Trained here", bundled: "Bundled", used: "Used by runs" };
+const GROUPS = { trained: t("Trained here"), bundled: t("Bundled"), used: t("Used by runs") };
 
 /** The models as options, those that runs have trained first; runs of one name are told apart by their ids. */
 function optionsOf(models) {
@@ -29,7 +30,7 @@ function optionsOf(models) {
     const options = own.map((model) => el("option", { value: model.name }, titleOf(model)));
     return own.length ? el("optgroup", { label }, options) : null;
   });
-  return [...groups.filter(Boolean), el("option", { value: "" }, "Another one: type its folder or its name")];
+  return [...groups.filter(Boolean), el("option", { value: "" }, t("Another one: type its folder or its name"))];
 }
 
 export class RewardPlayground {
@@ -53,29 +54,29 @@ export class RewardPlayground {
       class: "rs-input",
       autocomplete: "off",
       spellcheck: "false",
-      placeholder: "A folder, a Hugging Face hub id, or bundled/world-reward",
+      placeholder: t("A folder, a Hugging Face hub id, or bundled/world-reward"),
       onchange: () => this.describe(),
     });
-    this.prompt = this.text("prompt", "Prompt", 2);
-    this.response = this.text("response", "Response", 3);
+    this.prompt = this.text("prompt", t("Prompt"), 2);
+    this.response = this.text("response", t("Response"), 3);
     this.swap = el("input", {
       id: "rs-playground-swap",
       class: "rs-input",
       autocomplete: "off",
       spellcheck: "false",
-      placeholder: "such as superb, dull",
+      placeholder: t("such as superb, dull"),
     });
     this.button = el(
       "button",
       { type: "submit", class: "rs-button rs-primary", title: "Ctrl + Enter", "aria-keyshortcuts": "Control+Enter" },
-      "Score it",
+      t("Score it"),
     );
     this.cancel = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.stop() },
-      "Stop",
+      t("Stop"),
     );
-    this.another = pushButton("rs-quiet", "Take an example", () => this.example());
+    this.another = pushButton("rs-quiet", t("Take an example"), () => this.example());
     this.status = el("p", { class: "rs-help", role: "status" });
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.loaded = el("div", { class: "rs-playground-loaded" });
@@ -92,24 +93,26 @@ export class RewardPlayground {
           this.ask();
         },
       },
-      field("rs-playground-choice", "Reward model", this.choice),
-      (this.typed = field("rs-playground-model", "Its folder or its name", this.model)),
+      field("rs-playground-choice", t("Reward model"), this.choice),
+      (this.typed = field("rs-playground-model", t("Its folder or its name"), this.model)),
       this.loaded,
       this.prompt.node,
       this.response.node,
-      field("rs-playground-swap", "Words to put in the place of each word (may stay empty)", this.swap),
+      field("rs-playground-swap", t("Words to put in the place of each word (may stay empty)"), this.swap),
       this.problem,
       el("div", { class: "rs-playground-buttons rs-flow" }, this.button, this.cancel, this.another, this.status),
     );
     this.buildResult();
     this.node = el(
       "section",
-      { class: "rs-playground rs-column", "aria-label": "Reward playground" },
+      { class: "rs-playground rs-column", "aria-label": t("Reward playground") },
       el(
         "p",
         { class: "rs-help" },
-        "Type a prompt and a response: see what a reward model makes of it, token by token, and which words it " +
-          "likes. Prompt and response are joined as they are: a space between them belongs to one of the two.",
+        t(
+          "Type a prompt and a response: see what a reward model makes of it, token by token, and which words it " +
+            "likes. Prompt and response are joined as they are: a space between them belongs to one of the two.",
+        ),
       ),
       this.form,
       this.result,
@@ -130,8 +133,10 @@ export class RewardPlayground {
     this.explain = el(
       "p",
       { class: "rs-help" },
-      "The score so far is the score of the text as if it ended at that token. Training has only seen whole texts, " +
-        "so the beginnings of a text show a direction, not a judgement.",
+      t(
+        "The score so far is the score of the text as if it ended at that token. Training has only seen whole texts, " +
+          "so the beginnings of a text show a direction, not a judgement.",
+      ),
     );
     this.tokens = el(
       "div",
@@ -183,11 +188,11 @@ export class RewardPlayground {
     this.quantities = reply.quantities;
     this.examples = reply.examples;
     const options = reply.quantities.map(({ name, label }) => ({ value: name, label }));
-    const segments = new Segments({ "aria-label": "Colour tokens by" }, options, options[0].value, (name) =>
+    const segments = new Segments({ "aria-label": t("Colour tokens by") }, options, options[0].value, (name) =>
       this.colour(this.quantities.find((one) => one.name === name)),
     );
     this.quantity = reply.quantities[0];
-    fill(this.colours, el("span", { class: "rs-help" }, "Colour tokens by"), segments.node, this.legend.node);
+    fill(this.colours, el("span", { class: "rs-help" }, t("Colour tokens by")), segments.node, this.legend.node);
     if (!this.response.control.value) this.example();
     return this.locked ? undefined : this.describe();
   }
@@ -196,7 +201,7 @@ export class RewardPlayground {
   takeModel() {
     const before = this.model.value;
     const asked = this.awaited && this.models.find(({ run }) => run === this.awaited);
-    if (this.awaited) this.missing = asked ? "" : "The run that you come from has kept no reward model.";
+    if (this.awaited) this.missing = asked ? "" : t("The run that you come from has kept no reward model.");
     this.fail(this.missing);
     if (asked) memory.set("playground-model", asked.name);
     this.awaited = "";
@@ -271,15 +276,16 @@ export class RewardPlayground {
   }
 
   receive({ events, state, place }, asked, candidates) {
-    if (state === "waiting" && place) this.say(`Others come first: ${place}.`);
+    if (state === "waiting" && place) this.say(t("Others come first: {place}.", { place }));
     for (const event of events) {
       if (event.event === "progress") this.say(event.text);
-      if (event.event === "model") this.say("Scoring");
+      if (event.event === "model") this.say(t("Scoring"));
       if (event.event === "scored") this.draw(event, asked);
-      if (event.event === "trying") this.say(`Changing words: ${integer(event.done)} of ${integer(event.of)} texts`);
+      if (event.event === "trying")
+        this.say(t("Changing words: {done} of {of} texts", { done: integer(event.done), of: integer(event.of) }));
       if (event.event === "words") this.words.draw(event, asked.response, candidates.filter(Boolean));
       if (event.event === "failed") this.fail(event.error);
-      if (event.event === "stopped") this.say("Stopped");
+      if (event.event === "stopped") this.say(t("Stopped"));
     }
   }
 
@@ -290,9 +296,15 @@ export class RewardPlayground {
     const before = [first ? prefixes?.[first - 1] : null, ...after];
     const change = after.map((value, index) => (Number.isFinite(before[index]) ? value - before[index] : null));
     const place =
-      scored === null ? "" : `token ${integer(scored + 1)} of ${integer(ids.length)}, “${spoken(pieces[scored])}”`;
-    const where = place ? `  the state of ${place}, is scored` : "";
-    fill(this.score, "Score ", el("b", {}, number(score, 3)), el("span", { class: "rs-muted" }, where));
+      scored === null
+        ? ""
+        : t("the state of token {index} of {count}, “{text}”, is scored", {
+            index: integer(scored + 1),
+            count: integer(ids.length),
+            text: spoken(pieces[scored]),
+          });
+    const where = place ? `  ${place}` : "";
+    fill(this.score, t("Score"), " ", el("b", {}, number(score, 3)), el("span", { class: "rs-muted" }, where));
     each(this.notes, notes, (note) => el("p", { class: "rs-help" }, note));
     const tokens = {
       prompt_pieces: [...(cut ? ["… "] : []), ...pieces.slice(0, first)], // what was cut off was never read
@@ -318,10 +330,13 @@ export class RewardPlayground {
   pick(index, focus) {
     const { arrays, response_pieces: pieces } = this.view.sample.tokens;
     this.view.pin(index, !focus, focus);
-    const ended = index === pieces.length - 1 ? "score of the whole text" : "score if the text ended here";
-    const change = arrays.change[index] === null ? "" : `, change by this token ${signed(arrays.change[index], 3)}`;
-    const score = number(arrays.prefix[index], 3);
-    setText(this.card, `Token ${index + 1} of the response, “${spoken(pieces[index])}”: ${ended} ${score}${change}.`);
+    const about = { index: index + 1, text: spoken(pieces[index]), score: number(arrays.prefix[index], 3) };
+    const said =
+      index === pieces.length - 1
+        ? t("Token {index} of the response, “{text}”: score of the whole text {score}", about)
+        : t("Token {index} of the response, “{text}”: score if the text ended here {score}", about);
+    const change = signed(arrays.change[index], 3);
+    setText(this.card, arrays.change[index] === null ? said : said + t(", change by this token {change}", { change }));
   }
 
   move(event) {
@@ -340,7 +355,7 @@ export class RewardPlayground {
     show(this.cancel, on);
     this.button.disabled = on;
     this.node.setAttribute("aria-busy", String(on));
-    this.say(on ? "Starting" : "");
+    this.say(on ? t("Starting") : "");
   }
 
   say(text) {

@@ -2,6 +2,7 @@
 import { el, fill, pushButton, show } from "../shared/dom.js";
 import { counted, readable, signed } from "../shared/format.js";
 import { scrolling, table } from "../shared/table.js";
+import { t } from "../shared/language.js";
 
 const SHOWN = 12; // rows at first
 
@@ -14,11 +15,11 @@ export class WordChanges {
     this.node = el(
       "section",
       { class: "rs-playground-words rs-column", "aria-labelledby": "rs-playground-words-title", hidden: true },
-      el("h3", { id: "rs-playground-words-title" }, "Which words matter"),
+      el("h3", { id: "rs-playground-words-title" }, t("Which words matter")),
       el(
         "p",
         { class: "rs-help" },
-        "How the score changes when one word is left out, or replaced. A choice puts the change into the response.",
+        t("How the score changes when one word is left out, or replaced. A choice puts the change into the response."),
       ),
       this.body,
     );
@@ -45,7 +46,10 @@ export class WordChanges {
 
   fill() {
     const rows = this.all ? this.rows : this.rows.slice(0, SHOWN);
-    const heads = ["Left out", ...this.candidates.map((word) => `“${readable(word, 30)}” instead`)];
+    const heads = [
+      t("Left out"),
+      ...this.candidates.map((word) => t("“{word}” instead", { word: readable(word, 30) })),
+    ];
     const more = this.rows.length - rows.length;
     const all = () => {
       this.all = true;
@@ -55,14 +59,20 @@ export class WordChanges {
       this.body,
       scrolling(
         "rs-playground-scroll",
-        "Words",
+        t("Words"),
         table(
-          ["Word", ...heads],
+          [t("Word"), ...heads],
           rows.map((word) => this.row(word)),
         ),
       ),
-      more > 0 ? pushButton("rs-quiet", `Show ${counted(more, "more word")}`, all) : null,
-      this.left ? el("p", { class: "rs-help" }, `${counted(this.left, "further word")} of the text not tried.`) : null,
+      more > 0 ? pushButton("rs-quiet", t("Show {more}", { more: counted(more, "more word") }), all) : null,
+      this.left
+        ? el(
+            "p",
+            { class: "rs-help" },
+            t("{left} of the text not tried.", { left: counted(this.left, "further word") }),
+          )
+        : null,
     );
   }
 
@@ -79,17 +89,19 @@ export class WordChanges {
         el("b", {}, word.text),
         el("span", { class: "rs-muted" }, `${after}${after.length === 18 ? "…" : ""}`),
       ),
-      this.cell(word.without, `Leave out “${word.text}”`, () => this.without(word)),
+      this.cell(word.without, t("Leave out “{text}”", { text: word.text }), () => this.without(word)),
       word.with.map((value, place) =>
-        this.cell(value, `Put “${this.candidates[place]}” in place of “${word.text}”`, () =>
-          this.put(word, this.candidates[place]),
+        this.cell(
+          value,
+          t("Put “{candidates}” in place of “{text}”", { candidates: this.candidates[place], text: word.text }),
+          () => this.put(word, this.candidates[place]),
         ),
       ),
     );
   }
 
   cell(value, title, change) {
-    if (!Number.isFinite(value)) return el("td", { class: "rs-muted" }, "the same word");
+    if (!Number.isFinite(value)) return el("td", { class: "rs-muted" }, t("the same word"));
     return el(
       "td",
       {},

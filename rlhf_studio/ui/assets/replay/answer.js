@@ -3,6 +3,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { frameAt } from "./sums.js";
 import { ReplayTokens, explained, legendOf } from "./tokens.js";
+import { t } from "../shared/language.js";
 
 const PROMPT = 300; // characters
 const SHORT = 80; // characters of a prompt that stands in one line with its answer
@@ -23,7 +24,7 @@ export class ReplayAnswer {
       el(
         "span",
         { class: `rs-replay-${name}`, data: { name } },
-        hero ? explained(name, name) : name,
+        hero ? explained(name, t(name)) : t(name),
         el("span", {}, ""),
       ),
     );
@@ -31,7 +32,8 @@ export class ReplayAnswer {
     const turn = el(
       "button",
       { type: "button", class: "rs-replay-next", onclick: () => this.turn() },
-      "Next prompt ",
+      t("Next prompt"),
+      " ",
       (this.count = el("span", {})),
     );
     show(turn, this.answers.length > 1 && !compact);
@@ -70,18 +72,21 @@ export class ReplayAnswer {
     if (frame === this.frame && !anew) return;
     this.frame = frame;
     this.tokens.show(frame);
-    setText(this.when, frame.step === 0 ? "Answer before training" : `Answer at step ${frame.step}`);
+    setText(
+      this.when,
+      frame.step === 0 ? t("Answer before training") : t("Answer at step {step}", { step: frame.step }),
+    );
     for (const node of this.judged) {
       const { name } = node.dataset;
       show(node, Number.isFinite(frame[name]));
       setText(node.lastChild, ` ${number(frame[name])}`);
     }
     show(this.rest, Boolean(frame.left_out));
-    setText(this.rest, frame.left_out ? `${frame.left_out} more tokens are not shown` : "");
+    setText(this.rest, frame.left_out ? t("{left_out} more tokens are not shown", { left_out: frame.left_out }) : "");
     const prompt = frame.prompt || this.answers[this.place].prompt;
     setText(this.prompt, readable(prompt, PROMPT));
     this.prompt.classList.toggle("rs-above", prompt.length > SHORT || prompt.includes("\n"));
-    setText(this.count, `${this.place + 1} of ${this.answers.length}`);
-    this.tokens.node.setAttribute("aria-label", `The answer at step ${frame.step}`);
+    setText(this.count, `${this.place + 1}/${this.answers.length}`);
+    this.tokens.node.setAttribute("aria-label", t("Answer at step {step}", { step: frame.step }));
   }
 }

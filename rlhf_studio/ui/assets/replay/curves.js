@@ -4,10 +4,11 @@ import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { ReplayChart } from "./drawing.js";
 import { explained } from "./tokens.js";
+import { t } from "../shared/language.js";
 
 const TALL = { full: 248, compact: 168, apart: 144, kl: 104, small: 88 };
 const HERO = { beside: 496, score: 0.72, least: 160, most: 420 }; // pixels of a window that are not for the charts
-const APART = "Score and gold are on different scales here, so the distance between the two lines says nothing.";
+const APART = t("Score and gold are on different scales here, so the distance between the two lines says nothing.");
 
 const line = (name, label, series) => ({ name, label, series });
 const known = (series) => series?.some(Number.isFinite);
@@ -19,17 +20,19 @@ function heroic(last) {
   return last ? Math.min(120, Math.max(TALL.small, room - score)) : score;
 }
 
-const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl" };
+const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl", 得分: "score", 金标准: "gold" };
 
-const NEVER_SEEN = " \u00b7 gold is a second score, which it never sees";
+const NEVER_SEEN = ` \u00b7 ${t("gold is a second score, which it never sees")}`;
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
   el(
     "p",
     { class: "rs-replay-title" },
-    title.split(/\b(Score|gold|Gold|KL)\b/).map((part) => (TERMS[part] ? explained(TERMS[part], part) : part)),
-    /gold/i.test(title) ? NEVER_SEEN : null,
+    title
+      .split(/(\bScore\b|\b[Gg]old\b|\bKL\b|得分|金标准)/)
+      .map((part) => (TERMS[part] ? explained(TERMS[part], part) : part)),
+    /gold|金标准/i.test(title) ? NEVER_SEEN : null,
   );
 
 export class ReplayCurves {
@@ -38,21 +41,23 @@ export class ReplayCurves {
     this.hero = hero;
     const diamonds = !compact; // there the bar of time has them
     const chart = (options) => new ReplayChart({ steps, marks, diamonds, titled: !hero, ...options });
-    const [one, two] = [line("score", "score", score), line("gold", "gold", gold)];
+    const [one, two] = [line("score", t("score"), score), line("gold", t("gold"), gold)];
     const tall = compact ? TALL.compact : TALL.full;
     const last = !known(kl); // only the lowest chart names its steps
     this.charts = [];
     if (known(gold) && together)
-      this.charts.push(chart({ lines: [one, two], title: "Score and gold", shades: true, height: tall, axis: last }));
+      this.charts.push(
+        chart({ lines: [one, two], title: t("Score and gold"), shades: true, height: tall, axis: last }),
+      );
     else if (known(gold)) {
-      this.charts.push(chart({ lines: [one], title: "Score", height: TALL.apart, axis: false }));
-      this.charts.push(chart({ lines: [two], title: "Gold", height: TALL.apart, axis: last }));
-    } else this.charts.push(chart({ lines: [one], title: "Score", height: tall, axis: last }));
+      this.charts.push(chart({ lines: [one], title: t("Score"), height: TALL.apart, axis: false }));
+      this.charts.push(chart({ lines: [two], title: t("Gold"), height: TALL.apart, axis: last }));
+    } else this.charts.push(chart({ lines: [one], title: t("Score"), height: tall, axis: last }));
     const level = Number.isFinite(target)
-      ? { value: target, label: "target" }
-      : { value: usual, label: "usual: up to" };
+      ? { value: target, label: t("target") }
+      : { value: usual, label: t("usual: up to") };
     const about = {
-      title: "KL: how far its answers have moved from the start",
+      title: t("KL: how far its answers have moved from the start"),
       levels: [level],
       digits: 1,
       diamonds: false,

@@ -4,6 +4,7 @@ import { svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { rangeOf, valueAt } from "./sums.js";
+import { t, tp } from "../shared/language.js";
 
 const HERO = 104; // the right edge where words are large
 const EDGES = { left: 40, right: 80, top: 32, bottom: 24 };
@@ -123,7 +124,7 @@ export class ReplayChart {
     const below = axis
       ? whole.map((step) => text(x(step), box.bottom + 17 * size, String(step), { "text-anchor": "middle" }))
       : [];
-    const name = axis ? [text(box.left - 8, box.bottom + 17 * size, "step", { "text-anchor": "end" })] : [];
+    const name = axis ? [text(box.left - 8, box.bottom + 17 * size, tp("axis", "step"), { "text-anchor": "end" })] : [];
     const above = titled ? [text(0, 12 * size, title, { class: "rs-replay-title" })] : [];
     return [...across, ...below, ...name, ...above];
   }
@@ -185,7 +186,7 @@ export class ReplayChart {
     if (!shown) return;
     this.gap.setAttribute("x", (here + 10).toFixed(1));
     this.gap.setAttribute("y", ((one + other) / 2 + 4 * textSize()).toFixed(1));
-    say(this.gap, `gap ${number(Math.abs(first - second), this.about.digits)}`);
+    say(this.gap, t("gap {gap}", { gap: number(Math.abs(first - second), this.about.digits) }));
   }
 
   /** Fill the diamonds of the moments up to this place. */

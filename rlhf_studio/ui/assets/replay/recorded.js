@@ -1,9 +1,10 @@
 // A recorded run that plays by itself, small, where there is nothing of one's own to see yet.
 import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
-const STORY = "a model pleases its judge, then fools it.";
-const SIGNS = "The score rises; gold, which it never sees, falls.";
+const STORY = t("a model pleases its judge, then fools it.");
+const SIGNS = t("The score rises; gold, which it never sees, falls.");
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -24,7 +25,7 @@ export class RecordedReplay {
     this.stage = el("div", { class: "rs-replay-stage" });
     this.node = el(
       "section",
-      { class: "rs-replay-recorded rs-box", "data-hero": hero ? "true" : null, "aria-label": "A recorded run" },
+      { class: "rs-replay-recorded rs-box", "data-hero": hero ? "true" : null, "aria-label": t("A recorded run") },
       el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}${hero ? "" : ` ${SIGNS}`}`),
       this.stage,
       this.problem,

@@ -6,6 +6,7 @@ import { textSize } from "../shared/lasting.js";
 import { ReplayAnswer } from "./answer.js";
 import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
+import { t } from "../shared/language.js";
 
 const SPEEDS = [1, 2, 4];
 const LONGEST_FRAME = 0.1; // seconds: a page that was hidden goes on where it was
@@ -65,7 +66,7 @@ class ReplayPlayer {
       "section",
       {
         class: "rs-replay",
-        "aria-label": `Replay of ${readable(payload.title, 200)}`,
+        "aria-label": t("Replay of {title}", { title: readable(payload.title, 200) }),
         "data-compact": options.compact ? "true" : null,
         "data-hero": options.hero ? "true" : null,
         onkeydown: (event) => this.key(event),
@@ -105,7 +106,7 @@ class ReplayPlayer {
       el("button", { type: "button", class: "rs-replay-button", "aria-label": label, title: label, onclick: action }, [
         icon(d),
       ]);
-    this.toggle = button(PLAY, "Play", () => this.press());
+    this.toggle = button(PLAY, t("Play"), () => this.press());
     this.icon = this.toggle.querySelector("path");
     this.times = el("span", { class: "rs-replay-time" });
     this.step = el("span", { class: "rs-replay-step" });
@@ -116,14 +117,16 @@ class ReplayPlayer {
         `\u00d7${speed}`,
       ),
     );
-    const speed = el("div", { class: "rs-replay-speeds", role: "group", "aria-label": "Speed" }, this.speeds);
-    this.through = this.options.microscope ? el("a", { class: "rs-replay-through" }, "Step through this update") : null;
+    const speed = el("div", { class: "rs-replay-speeds", role: "group", "aria-label": t("Speed") }, this.speeds);
+    this.through = this.options.microscope
+      ? el("a", { class: "rs-replay-through" }, t("Step through this update"))
+      : null;
     return el(
       "div",
       { class: "rs-replay-controls" },
       this.toggle,
-      quiet ? null : button(BACK, "Previous step", () => this.by(-1)),
-      quiet ? null : button(ON, "Next step", () => this.by(1)),
+      quiet ? null : button(BACK, t("Previous step"), () => this.by(-1)),
+      quiet ? null : button(ON, t("Next step"), () => this.by(1)),
       this.times,
       calm() || quiet ? null : speed,
       this.step,
@@ -140,13 +143,13 @@ class ReplayPlayer {
       max: clock.last,
       step: calm() ? 1 : "any",
       value: 0,
-      "aria-label": "Place in the replay",
+      "aria-label": t("Place in the replay"),
       oninput: () => this.jump(Number(this.range.value)),
     });
     const left = (place) => ({ style: { left: `${((100 * place) / clock.last).toFixed(2)}%` } });
     this.diamonds = this.places.map((place, index) => {
       const { step, sentence } = payload.moments[index];
-      const words = `Step ${step}: ${readable(sentence, 300)}`;
+      const words = t("Step {step}: {sentence}", { step, sentence: readable(sentence, 300) });
       const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true" };
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
@@ -156,7 +159,7 @@ class ReplayPlayer {
 
   /** A moment in the list: its step, and what it says once it is reached. */
   momentOf({ step, sentence }, index) {
-    const words = [el("b", {}, `Step ${step}`), el("span", {}, readable(sentence, 600))];
+    const words = [el("b", {}, t("Step {step}", { step })), el("span", {}, readable(sentence, 600))];
     if (this.options.compact) return el("li", { class: "rs-replay-moment" }, words);
     return el(
       "li",
@@ -292,13 +295,18 @@ class ReplayPlayer {
     const { steps, moments, of } = this.payload;
     this.shown = reached;
     const step = steps[reached];
-    setText(this.step, `step ${step} of ${of || steps.at(-1)}`);
+    setText(this.step, t("step {step} of {of}", { step, of: of || steps.at(-1) }));
     this.range.setAttribute("aria-valuetext", `Step ${step}: ${this.curves.words(reached)}`);
     this.curves.reach(reached);
     this.answer?.show(step);
     const now = this.places.findLastIndex((place) => place <= reached);
     if (now !== this.moment) this.reach(now);
-    setText(this.said, this.places[now] === reached ? `Step ${step}: ${readable(moments[now].sentence, 600)}` : "");
+    setText(
+      this.said,
+      this.places[now] === reached
+        ? t("Step {step}: {sentence}", { step, sentence: readable(moments[now].sentence, 600) })
+        : "",
+    );
     if (this.through) this.link(step);
   }
 
@@ -324,7 +332,7 @@ class ReplayPlayer {
 
   sayButton() {
     const over = !this.playing && this.time >= this.clock.total;
-    const label = this.playing ? "Pause" : over ? "Play again" : "Play";
+    const label = this.playing ? t("Pause") : over ? t("Play again") : t("Play");
     this.icon.setAttribute("d", this.playing ? PAUSE : over ? AGAIN : PLAY);
     for (const name of ["aria-label", "title"]) this.toggle.setAttribute(name, label);
   }

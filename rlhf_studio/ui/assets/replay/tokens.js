@@ -2,6 +2,7 @@
 import { el, elEach } from "../shared/dom.js";
 import { lower, number, readable } from "../shared/format.js";
 import { endOf, strengthOf } from "./sums.js";
+import { t, tx } from "../shared/language.js";
 
 const LONGEST = 160; // characters of one token
 
@@ -35,7 +36,7 @@ export class ReplayTokens {
   words(place) {
     const { tokens, values } = this.frame;
     const value = number(values[place], digitsOf(this.scale));
-    return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(this.scale.label)} ${value}`;
+    return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(t(this.scale.label))} ${value}`;
   }
 
   /** Only what differs from the frame before is changed. */
@@ -52,7 +53,7 @@ export class ReplayTokens {
       if (node.hidden === there) node.hidden = !there;
       if (!there) return;
       const ends = place === end;
-      const now = [ends ? "end" : texts[place], ends, ...this.lookOf(values[place])];
+      const now = [ends ? t("end") : texts[place], ends, ...this.lookOf(values[place])];
       this.shown[place] = now;
       if (now[0] !== before[0]) node.firstChild.data = now[0];
       if (now[1] !== before[1]) node.classList.toggle("rs-replay-end", ends);
@@ -72,14 +73,14 @@ export class ReplayTokens {
 /** A word with a tip, on pages that have tips (shared/tips.js). */
 export const explained = (name, ...words) => el("span", { class: "rs-word", "data-term": name }, words);
 
-const LIKELIER = ": orange becomes likelier, blue rarer";
+const LIKELIER = t(": orange becomes likelier, blue rarer");
 
 export function legendOf(scale, hero = false) {
   const { centre, limit, label, quantity } = scale;
   const marks = [-limit, -limit / 4, 0, limit / 4, limit].map((side) => centre + side);
   return el(
     "div",
-    { class: "rs-replay-legend", role: "note", "aria-label": "Colour scale" },
+    { class: "rs-replay-legend", role: "note", "aria-label": t("Colour scale") },
     el(
       "div",
       {},
@@ -89,8 +90,7 @@ export function legendOf(scale, hero = false) {
     el(
       "span",
       {},
-      hero ? explained(quantity, lower(label)) : lower(label),
-      " of each token",
+      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
       hero && quantity === "advantages" ? LIKELIER : null,
     ),
   );

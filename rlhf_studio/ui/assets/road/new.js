@@ -3,24 +3,29 @@ import { each, el, fill, labelled, pushButton, setText, show } from "../shared/d
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER } from "../shared/visit.js";
+import { t } from "../shared/language.js";
 
 const OWN = "own";
 const FIELDS = {
-  policy: ["Model", "folder, hub id or run", "The one that learns. Required."],
-  demonstrations: ["Demonstrations", "file or dataset", "Good answers, for fine-tuning. Empty: left out."],
-  pairs: ["Pairs", "file or dataset", "Two answers, one of them better: a reward model learns from them."],
-  prompts: ["Prompts", "file or dataset", "What PPO practises on; some are held out for the comparison."],
+  policy: [t("Model"), t("folder, hub id or run"), t("The one that learns. Required.")],
+  demonstrations: [t("Demonstrations"), t("file or dataset"), t("Good answers, for fine-tuning. Empty: left out.")],
+  pairs: [t("Pairs"), t("file or dataset"), t("Two answers, one of them better: a reward model learns from them.")],
+  prompts: [t("Prompts"), t("file or dataset"), t("What PPO practises on; some are held out for the comparison.")],
   reward: [
-    "Reward",
-    "trained on your pairs",
-    "In place of one trained on pairs: a rule such as lexicon (sentiment words), a Python file, or a reward model.",
+    t("Reward"),
+    t("trained on your pairs"),
+    t("In place of one trained on pairs: a rule such as lexicon (sentiment words), a Python file, or a reward model."),
   ],
-  judge: ["Judge", "the reward itself", "Compares the end with the start. Best of another origin than the reward."],
+  judge: [
+    t("Judge"),
+    t("the reward itself"),
+    t("Compares the end with the start. Best of another origin than the reward."),
+  ],
 };
 
 const LENGTHS = {
-  small: "Small: 12,000 reviews, 1,500 pairs, 12 steps of PPO",
-  full: "Full: 110,000 reviews, 8,000 pairs, 30 steps of PPO",
+  small: t("Small: 12,000 reviews, 1,500 pairs, 12 steps of PPO"),
+  full: t("Full: 110,000 reviews, 8,000 pairs, 30 steps of PPO"),
 };
 
 export class NewRoad {
@@ -51,7 +56,7 @@ export class NewRoad {
       type: "number",
       min: 0,
       max: 100000,
-      placeholder: "no limit",
+      placeholder: t("no limit"),
       onchange: () => this.changed(),
     });
     this.anyway = el("input", { type: "checkbox" });
@@ -63,13 +68,13 @@ export class NewRoad {
     this.rounds = el("select", { class: "rs-input", id: "rs-road-rounds" });
     this.problems = el("ul", { class: "rs-road-problems", role: "alert", hidden: true });
     this.plan = el("div", { "aria-live": "polite" });
-    this.startOwn = el("button", { type: "submit", class: "rs-button rs-primary" }, "Start");
-    this.startWorld = pushButton("rs-button rs-primary", "Run all on the world", () => this.beginWorld());
+    this.startOwn = el("button", { type: "submit", class: "rs-button rs-primary" }, t("Start"));
+    this.startWorld = pushButton("rs-button rs-primary", t("Run all on the world"), () => this.beginWorld());
     this.which = new Segments(
-      { "aria-label": "What the road is for" },
+      { "aria-label": t("What the road is for") },
       [
-        { value: OWN, label: "Your own files" },
-        { value: "world", label: "The bundled world" },
+        { value: OWN, label: t("Your own files") },
+        { value: "world", label: t("The bundled world") },
       ],
       OWN,
       (value) => {
@@ -81,7 +86,7 @@ export class NewRoad {
     this.world = this.worldForm();
     this.node = el(
       "section",
-      { class: "rs-road-new rs-box", "aria-label": "New road" },
+      { class: "rs-road-new rs-box", "aria-label": t("New road") },
       this.which.node,
       this.own,
       this.world,
@@ -98,7 +103,7 @@ export class NewRoad {
         "div",
         { class: "rs-road-fields" },
         Object.keys(FIELDS).map(field),
-        labelled("Minutes", this.fields.minutes, "For the whole, divided over the parts."),
+        labelled(t("Minutes"), this.fields.minutes, t("For the whole, divided over the parts.")),
       ),
       this.problems,
       this.plan,
@@ -106,19 +111,19 @@ export class NewRoad {
         "div",
         { class: "rs-road-tools" },
         this.startOwn,
-        el("label", { class: "rs-road-small rs-middle" }, this.anyway, "Go on after a part that was not worth it"),
+        el("label", { class: "rs-road-small rs-middle" }, this.anyway, t("Go on after a part that was not worth it")),
       ),
     );
   }
 
   worldForm() {
-    const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, "Rounds");
-    const help = "Each round samples new pairs, trains the reward model on them and goes on with PPO.";
+    const rounds = el("label", { class: "rs-label", for: "rs-road-rounds" }, t("Rounds"));
+    const help = t("Each round samples new pairs, trains the reward model on them and goes on with PPO.");
     return el(
       "div",
       { class: "rs-road-tools" },
       this.startWorld,
-      el("label", { class: "rs-label", for: "rs-road-length" }, "Length"),
+      el("label", { class: "rs-label", for: "rs-road-length" }, t("Length")),
       this.length,
       rounds,
       this.rounds,
@@ -137,7 +142,7 @@ export class NewRoad {
     this.under = under;
     this.busy(this.starting);
     for (const button of [this.startOwn, this.startWorld]) {
-      button.title = under ? "A road is under way: wait for its end, or stop it first." : "";
+      button.title = under ? t("A road is under way: wait for its end, or stop it first.") : "";
       button.classList.toggle("rs-primary", !secondary);
     }
     if (this.rounds.options.length) return;
@@ -155,7 +160,7 @@ export class NewRoad {
     if (!this.fields.policy.value.trim()) return void fill(this.plan);
     this.asked += 1;
     const asked = this.asked;
-    fill(this.plan, el("p", { class: "rs-help" }, "Looking at your model and files …"));
+    fill(this.plan, el("p", { class: "rs-help" }, t("Looking at your model and files …")));
     const reply = await this.look(values).catch(() => ({ problems: [{ field: "", text: NO_ANSWER }] }));
     if (asked !== this.asked) return;
     this.blame(reply.problems || []);
@@ -165,7 +170,7 @@ export class NewRoad {
   blame(problems) {
     for (const input of Object.values(this.fields)) input.removeAttribute("aria-invalid");
     for (const { field } of problems) this.fields[field]?.setAttribute("aria-invalid", "true");
-    const named = (field) => (field ? `${FIELDS[field]?.[0] || "Minutes"}: ` : "");
+    const named = (field) => (field ? `${FIELDS[field]?.[0] || t("Minutes")}: ` : "");
     each(this.problems, problems, ({ field, text }) => el("li", {}, `${named(field)}${text}`));
     show(this.problems, problems.length > 0);
   }
@@ -174,7 +179,7 @@ export class NewRoad {
     if (!rows.length) return void fill(this.plan);
     fill(
       this.plan,
-      el("h3", {}, "What will be done"),
+      el("h3", {}, t("What will be done")),
       el(
         "ol",
         { class: "rs-road-plan" },
@@ -184,19 +189,25 @@ export class NewRoad {
   }
 
   row({ title, state, text, time, memory, fitted = [], warnings = [] }) {
-    const needs = [time && `Time: ${time}`, memory && `memory: ${memory}`].filter(Boolean).join("; ");
+    const needs = [time && t("Time: {time}", { time }), memory && t("memory: {memory}", { memory })]
+      .filter(Boolean)
+      .join("; ");
     return el(
       "li",
       { data: { state } },
       el("h4", {}, title),
-      el("p", {}, state === "skipped" ? `Left out. ${text}` : text),
+      el("p", {}, state === "skipped" ? t("Left out. {text}", { text }) : text),
       needs && el("p", { class: "rs-help" }, `${needs}.`),
       warnings.map((warning) => el("p", { class: "rs-problem" }, warning)),
       fitted.length > 0 &&
         el(
           "details",
           {},
-          el("summary", { class: "rs-help" }, `${counted(fitted.length, "setting")} from your model and file`),
+          el(
+            "summary",
+            { class: "rs-help" },
+            t("{settings} from your model and file", { settings: counted(fitted.length, "setting") }),
+          ),
           el(
             "ul",
             { class: "rs-road-fitted" },
@@ -220,9 +231,9 @@ export class NewRoad {
     if (this.starting || this.under) return;
     this.asked += 1; // an answer to an earlier question comes too late
     this.busy(true);
-    setText(this.startOwn, "Starting …");
+    setText(this.startOwn, t("Starting …"));
     const reply = await this.begin(wish);
-    setText(this.startOwn, "Start");
+    setText(this.startOwn, t("Start"));
     this.busy(false);
     this.blame(reply?.problems || []);
   }

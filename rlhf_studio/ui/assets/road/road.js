@@ -8,61 +8,70 @@ import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { NewRoad } from "./new.js";
+import { t, tn, tp } from "../shared/language.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
 const STATES = {
   waiting: "Waiting",
-  running: "Under way",
-  done: "Done",
-  failed: "Failed",
-  stopped: "Stopped",
-  skipped: "Left out",
+  running: t("Under way"),
+  done: tp("road", "Done"),
+  failed: t("Failed"),
+  stopped: t("Stopped"),
+  skipped: t("Left out"),
 };
 /** What each stage does, and what its number says. */
 const WHAT = {
-  sft:
+  sft: t(
     "A network with random weights learns to imitate reviews; it is the policy, the model that writes. Loss: how " +
-    "much an unseen review surprises it; lower is better.",
-  pairs: "It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better.",
-  reward_model:
+      "much an unseen review surprises it; lower is better.",
+  ),
+  pairs: t("It writes three reviews to each prompt, and a judge who sometimes errs says which of each two is better."),
+  reward_model: t(
     "A copy learns to foresee the judge. Accuracy: how often it is right on unseen pairs; 50\u202f% is guessing.",
-  ppo:
+  ),
+  ppo: t(
     "The policy learns to write what the reward model likes. Gold: what the world\u2019s own rule says; nothing " +
-    "learns from it.",
-  evaluation:
+      "learns from it.",
+  ),
+  evaluation: t(
     "Start and end answer the same prompts. Win rate: in how many of 100 comparisons the end is better; a tie " +
-    "counts half.",
+      "counts half.",
+  ),
 };
 const NEEDS = {
-  sft: "Needs examples of good answers.",
-  pairs: "Needs a policy that writes, and somebody who compares.",
-  reward_model: "Needs pairs of which one is preferred.",
-  ppo: "Needs the fine-tuned policy and the reward model.",
-  evaluation: "Needs prompts that no stage has learned from.",
+  sft: t("Needs examples of good answers."),
+  pairs: t("Needs a policy that writes, and somebody who compares."),
+  reward_model: t("Needs pairs of which one is preferred."),
+  ppo: t("Needs the fine-tuned policy and the reward model."),
+  evaluation: t("Needs prompts that no stage has learned from."),
 };
 
 const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
 const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
-const FIRST = "The first prompts that were held back from training.";
-const SPREAD =
+const FIRST = t("The first prompts that were held back from training.");
+const SPREAD = t(
   "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
-  "one that gained least or lost most.";
+    "one that gained least or lost most.",
+);
 /** What the numbers beside the answers are, by the measure that decides. */
 const SCORED = {
-  gold:
+  gold: t(
     "The number behind Start and End is the gold score, from \u22121 to 1: how friendly the answer is by the tiny " +
-    "world\u2019s own rule, which nothing learns from.",
-  judge:
+      "world\u2019s own rule, which nothing learns from.",
+  ),
+  judge: t(
     "The number behind Start and End is the judge\u2019s score of the answer; nothing has learned from this judge.",
-  score: "The number behind Start and End is the reward\u2019s score of the answer.",
+  ),
+  score: t("The number behind Start and End is the reward\u2019s score of the answer."),
 };
-const GAINED = { most: "Gained most", "the middle": "In the middle", least: "Gained least" };
+const GAINED = { most: t("Gained most"), "the middle": t("In the middle"), least: t("Gained least") };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
 const OVER = ["done", "skipped"]; // of one that nothing is left to do of
 
 const dateOf = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-const minutes = (seconds) => (seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`);
+const minutes = (seconds) =>
+  seconds < 90 ? `${Math.round(seconds)} s` : t("{seconds} min", { seconds: Math.round(seconds / 60) });
 
 /** The round that a part belongs to, from its key: `ppo` is of the first, `ppo-2` of the second. */
 const roundOf = (key) => Number(key.split("-")[1] || 1);
@@ -71,13 +80,13 @@ const roundOf = (key) => Number(key.split("-")[1] || 1);
 function standing({ parts, going, held_up: heldUp }) {
   const todo = parts.filter(({ state }) => state !== "skipped");
   const done = todo.filter(({ state }) => state === "done").length;
-  const part = `${done} of ${todo.length} parts done`;
+  const part = t("{done} of {length} parts done", { done, length: todo.length });
   const took = minutes(parts.reduce((sum, { seconds }) => sum + seconds, 0));
-  if (done === todo.length) return `Done, ${took} in all`;
-  if (going) return `Under way, ${part}`;
-  if (heldUp) return `Waits for you, ${part}`;
+  if (done === todo.length) return t("Done, {took} in all", { took });
+  if (going) return t("Under way, {part}", { part });
+  if (heldUp) return t("Waits for you, {part}", { part });
   const failed = parts.some(({ state }) => state === "failed");
-  return `${failed ? "Failed" : "Stopped"}, ${part}`;
+  return failed ? t("Failed, {part}", { part }) : t("Stopped, {part}", { part });
 }
 
 /** What a card says in bold, and the rest of it. */
@@ -85,7 +94,10 @@ function inShort({ headline, comparison, state }) {
   if (comparison) {
     const { rate, low, high } = comparison;
     const range = between(low ?? NaN, high ?? NaN);
-    return [`Wins ${percent(rate, 0)}${range && ` (${range})`}`, `on ${counted(comparison.prompts, "prompt")}`];
+    return [
+      t("Wins {rate}", { rate: range ? `${percent(rate, 0)} (${range})` : percent(rate, 0) }),
+      t("on {prompts}", { prompts: counted(comparison.prompts, "prompt") }),
+    ];
   }
   const end = state === "skipped" ? -1 : headline.indexOf(". ");
   return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 2)];
@@ -95,11 +107,13 @@ function inShort({ headline, comparison, state }) {
 const wonOf = ({ rate, low, high, prompts }, own) =>
   shares([
     {
-      name: `The end against ${own ? "the start" : "the fine-tuned policy"}`,
+      name: own ? t("The end against the start") : t("The end against the fine-tuned policy"),
       share: rate,
       low: low ?? NaN,
       high: high ?? NaN,
-      note: `on ${counted(prompts, "prompt")}; the thin line is the 95\u202f% interval, the mark 50\u202f%`,
+      note: t("on {prompts}; the thin line is the 95\u202f% interval, the mark 50\u202f%", {
+        prompts: counted(prompts, "prompt"),
+      }),
     },
   ]);
 
@@ -114,7 +128,7 @@ class RoadPage {
     this.drawn = "";
     this.road = address.params("road").road || "";
     this.message = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
-    this.poll = pagePoll(host, { meanwhile: () => "The road does not need this page." });
+    this.poll = pagePoll(host, { meanwhile: () => t("The road does not need this page.") });
     this.news = this.poll.add({
       ask: () => server.road_news({ road: this.road, view: onlyWatches() }),
       receive: (reply) => this.receive(reply),
@@ -124,33 +138,33 @@ class RoadPage {
       begin: (wish) => this.begin(wish),
       chosen: () => this.draw(),
     });
-    this.opener = pushButton("rs-button", "New road", () => this.open(!this.opened));
+    this.opener = pushButton("rs-button", t("New road"), () => this.open(!this.opened));
     this.viewer = el("p", { class: "rs-help", hidden: true });
-    this.gone = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true }, "This road is not here.");
+    this.gone = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true }, t("This road is not here."));
     this.older = el("p", { class: "rs-help", hidden: true });
     this.name = el("h3", { class: "rs-road-name" });
     this.standing = el("p", { class: "rs-road-standing", role: "status" });
     this.choice = el("select", {
       class: "rs-input",
-      "aria-label": "Road",
+      "aria-label": t("Road"),
       onchange: () => this.choose(this.choice.value),
     });
     this.actions = el("div", { class: "rs-road-actions" });
     this.verdict = el("p", { class: "rs-road-verdict", role: "status", hidden: true });
     this.won = el("div", { class: "rs-road-won", hidden: true });
-    this.startSmall = pushButton("rs-button rs-primary", "Go along the road", () => this.form.beginWorld());
+    this.startSmall = pushButton("rs-button rs-primary", t("Go along the road"), () => this.form.beginWorld());
     this.long = el("span", {});
     this.first = firstOne(this.startSmall, this.long);
     this.others = el(
       "details",
       { class: "rs-road-others" },
-      el("summary", {}, "Other choices: your own model and files, the full length, several rounds"),
+      el("summary", {}, t("Other choices: your own model and files, the full length, several rounds")),
       this.form.node,
     );
     this.recorded = el(
       "div",
       { hidden: true },
-      recorded("A small road through the tiny world, as one click makes it. Your own will look like this."),
+      recorded(t("A small road through the tiny world, as one click makes it. Your own will look like this.")),
     );
     this.held = el("p", { class: "rs-message rs-road-held", role: "status", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
@@ -158,12 +172,14 @@ class RoadPage {
     this.lineage = el("div", { class: "rs-road-lineage" });
     fill(
       host,
-      el("h2", { class: "rs-hidden" }, "Road"),
+      el("h2", { class: "rs-hidden" }, t("Road")),
       el(
         "p",
         { class: "rs-road-intro" },
-        "From a model that knows nothing to one whose answers are preferred: each stage hands its result to the next, ",
-        "unattended.",
+        t(
+          "From a model that knows nothing to one whose answers are preferred: each stage hands its result to " +
+            "the next, unattended.",
+        ),
       ),
       this.poll.notice,
       this.message,
@@ -235,12 +251,12 @@ class RoadPage {
     const seconds = (reply.example?.parts || []).reduce((sum, part) => sum + part.seconds, 0);
     setText(
       this.long,
-      "Five small stages, one after the other, from random weights to a comparison." +
-        (seconds ? ` The recorded road took ${minutes(seconds)} on two busy cores.` : ""),
+      t("Five small stages, one after the other, from random weights to a comparison.") +
+        (seconds ? t(" The recorded road took {seconds} on two busy cores.", { seconds: minutes(seconds) }) : ""),
     );
     show(this.opener, reply.operator && reply.roads.length > 0);
     if (focused && !fresh) this.opener.focus(); // the form that had the focus is gone
-    setText(this.opener, this.opened ? "Close the form" : "New road");
+    setText(this.opener, this.opened ? t("Close the form") : t("New road"));
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
     const over = Boolean(road) && ended(road) && !isRecorded; // then the next step is to look at its result
@@ -262,16 +278,16 @@ class RoadPage {
     this.drawn = text;
     const several = reply.roads.length > 1;
     const title = ({ created_at, own }) =>
-      `${own ? `Road of ${own}` : "Road through the world"}, ${dateOf(created_at)}`;
+      `${own ? t("Road of {own}", { own }) : t("Road through the world")}, ${dateOf(created_at)}`;
     show(this.head, (Boolean(road) && !isRecorded) || several || gone);
     show(this.choice, several || gone);
     show(this.name, Boolean(road) && !several);
     show(this.standing, Boolean(road));
     show(this.older, reply.older > 0);
-    setText(this.older, `${counted(reply.older, "older road")} not listed`);
+    setText(this.older, t("{older} not listed", { older: counted(reply.older, "older road") }));
     fill(
       this.choice,
-      gone && el("option", { value: this.road, disabled: true }, "Choose a road"),
+      gone && el("option", { value: this.road, disabled: true }, t("Choose a road")),
       reply.roads.map((one) => el("option", { value: one.id }, title(one))),
     );
     this.choice.value = road ? road.id : this.road;
@@ -287,7 +303,12 @@ class RoadPage {
     const held = road?.held_up && !road.going ? road.held_up : null;
     setText(
       this.held,
-      held ? `The road stopped after “${held.title}”, which was not worth going on from. ${held.advice}` : "",
+      held
+        ? t("The road stopped after “{title}”, which was not worth going on from. {advice}", {
+            title: held.title,
+            advice: held.advice,
+          })
+        : "",
     );
     show(this.held, Boolean(held));
     redraw(this.actions, this.choice, () =>
@@ -304,9 +325,9 @@ class RoadPage {
 
   buttons(road) {
     const button = (label, action) => pushButton("rs-button", label, action);
-    if (road.going) return [button("Stop", () => this.act("road_stop", road))];
-    if (road.held_up) return [button("Go on anyway", () => this.act("road_go", road, { anyway: true }))];
-    return ended(road) ? [] : [button("Go on", () => this.act("road_go", road))];
+    if (road.going) return [button(t("Stop"), () => this.act("road_stop", road))];
+    if (road.held_up) return [button(t("Go on anyway"), () => this.act("road_go", road, { anyway: true }))];
+    return ended(road) ? [] : [button(t("Go on"), () => this.act("road_go", road))];
   }
 
   /** What to do with the result of a road that has ended: look at the comparison first. */
@@ -314,8 +335,8 @@ class RoadPage {
     const run = (stage) => road.parts.findLast(({ key }) => key.split("-")[0] === stage)?.run;
     const [compared, trained] = [run("evaluation"), run("ppo")];
     return [
-      compared && this.link("Open the table", "evaluate", { evaluation: compared }, this.opened ? "" : "rs-primary"),
-      trained && this.link("Talk to it", "talk", { talk: trained }),
+      compared && this.link(t("Open the table"), "evaluate", { evaluation: compared }, this.opened ? "" : "rs-primary"),
+      trained && this.link(t("Talk to it"), "talk", { talk: trained }),
     ];
   }
 
@@ -330,17 +351,19 @@ class RoadPage {
     const returns = stage === "ppo" && row < this.last; // the next part is in the row below
     const state = part.state ? STATES[part.state] : "";
     const [headline, more] = inShort(part);
-    const step = part.total_steps ? `Step ${part.step} of ${part.total_steps}` : "";
-    const work = part.run_state === "queued" ? "Waiting in the queue" : step;
+    const step = part.total_steps
+      ? t("Step {step} of {total_steps}", { step: part.step, total_steps: part.total_steps })
+      : "";
+    const work = part.run_state === "queued" ? t("Waiting in the queue") : step;
     const progress = part.state === "running" ? work : "";
     const took = part.state === "done" && part.seconds ? `${minutes(part.seconds)}` : "";
     const table = stage === "evaluation" && ["running", "done"].includes(part.state);
-    const waits = part.limit ? `At most ${minutes(60 * part.limit)}` : NEEDS[stage] || "";
+    const waits = part.limit ? t("At most {limit}", { limit: minutes(60 * part.limit) }) : NEEDS[stage] || "";
     const open = !part.run
       ? null
       : table
-        ? this.link("Open the table", "evaluate", { evaluation: part.run }, "rs-small")
-        : pushButton("rs-button rs-small", "Open run", () => this.trigger("open_road_run", { run: part.run }));
+        ? this.link(t("Open the table"), "evaluate", { evaluation: part.run }, "rs-small")
+        : pushButton("rs-button rs-small", t("Open run"), () => this.trigger("open_road_run", { run: part.run }));
     return el(
       "li",
       {
@@ -377,8 +400,12 @@ class RoadPage {
   drawExamples({ examples, decides, better, worse, of, phrase }) {
     if (!examples.length) return;
     const spread = Boolean(examples[0].gained);
-    const many = `${better} of ${counted(of, "answer")} ${better === 1 ? "is" : "are"}`;
-    const counts = `${many} better at the end than at the start, ${worse} worse.`;
+    const counts = tn(
+      "{count} of {answers} is better at the end than at the start, {worse} worse.",
+      "{count} of {answers} are better at the end than at the start, {worse} worse.",
+      better,
+      { answers: counted(of, "answer"), worse },
+    );
     const lost = (one) => one.gained === "least" && one.score_after < one.score_before;
     const said = (name, text, score) =>
       el(
@@ -389,17 +416,17 @@ class RoadPage {
       );
     fill(
       this.examples,
-      el("h3", {}, "Before and after"),
+      el("h3", {}, t("Before and after")),
       of > 0 && el("p", {}, counts, phrase && ` ${readable(phrase, 300)}`),
       el("p", { class: "rs-help" }, `${spread ? SPREAD : FIRST} ${SCORED[decides] || ""}`),
       examples.map((one) =>
         el(
           "article",
           { class: "rs-road-example" },
-          one.gained && el("p", { class: "rs-label" }, lost(one) ? "Lost most" : GAINED[one.gained]),
+          one.gained && el("p", { class: "rs-label" }, lost(one) ? t("Lost most") : GAINED[one.gained]),
           el("p", { class: "rs-road-prompt" }, readable(one.prompt)),
-          said("Start", one.before, one.score_before),
-          said("End", one.after, one.score_after),
+          said(tp("road", "Start"), one.before, one.score_before),
+          said(tp("road", "End"), one.after, one.score_after),
         ),
       ),
     );
@@ -427,12 +454,16 @@ class RoadPage {
       el(
         "li",
         { data: { standing: one.standing } },
-        el("span", { class: "rs-road-source" }, `${one.name}${one.step === null ? "" : `, step ${one.step}`}`),
+        el(
+          "span",
+          { class: "rs-road-source" },
+          `${one.name}${one.step === null ? "" : t(", step {step}", { step: one.step })}`,
+        ),
         one.sha256 && el("code", {}, one.sha256.slice(0, 12)),
         el(
           "span",
           { class: "rs-road-standing" },
-          one.sentence || (one.standing === "as it was" ? "unchanged" : one.standing),
+          one.sentence || (one.standing === "as it was" ? t("unchanged") : one.standing),
         ),
       );
     if (!rows.some(({ sources, problem }) => sources.length || problem)) return void fill(this.lineage);
@@ -442,11 +473,11 @@ class RoadPage {
       el(
         "details",
         { open: wasOpen },
-        el("summary", {}, "Where each result comes from"),
+        el("summary", {}, t("Where each result comes from")),
         el(
           "p",
           { class: "rs-help" },
-          "Every model and file has a hash of what it held when the run began; a later change shows here.",
+          t("Every model and file has a hash of what it held when the run began; a later change shows here."),
         ),
         rows.map((row) =>
           el(

@@ -1,9 +1,10 @@
 // How a student answers: options to choose from, or a field to draw in, and one button that sends.
 import { el, pushButton, setText } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { whyNot } from "../shared/visit.js";
 import { CurveField } from "./field.js";
 
-const MAY_CHANGE = "You can change it until your teacher closes the round.";
+const MAY_CHANGE = t("You can change it until your teacher closes the round.");
 
 export class Answering {
   /** @param view  (id, kind, question); `own` is the answer that the server has, null for none */
@@ -19,14 +20,14 @@ export class Answering {
       onclick: () => this.give(),
     });
     this.status = el("p", { class: "rs-class-status", role: "status" });
-    this.clear = pushButton("rs-button", "Clear", () => this.field.clear());
+    this.clear = pushButton("rs-button", t("Clear"), () => this.field.clear());
     this.node = el(
       "div",
       { class: "rs-class-answering" },
       view.kind === "curve" ? this.drawing() : this.options(),
       el("div", { class: "rs-class-send-row" }, this.send, view.kind === "curve" ? this.clear : null, this.status),
     );
-    this.update(own === null ? MAY_CHANGE : `Sent. ${MAY_CHANGE}`);
+    this.update(own === null ? MAY_CHANGE : t("Sent. {may_change}", { may_change: MAY_CHANGE }));
   }
 
   drawing() {
@@ -48,7 +49,7 @@ export class Answering {
     this.buttons = this.view.question.options.map((option, place) =>
       pushButton("rs-class-choice", option, () => choose(place)),
     );
-    return el("div", { class: "rs-class-choices", role: "group", "aria-label": "Your answer" }, this.buttons);
+    return el("div", { class: "rs-class-choices", role: "group", "aria-label": t("Your answer") }, this.buttons);
   }
 
   get ready() {
@@ -63,12 +64,12 @@ export class Answering {
   touched() {
     this.dirty = this.field ? true : this.chosen !== this.own;
     const half = this.field && !this.ready && this.field.points.length > 0;
-    this.update(half ? "Draw from the left edge to the right one." : MAY_CHANGE);
+    this.update(half ? t("Draw from the left edge to the right one.") : MAY_CHANGE);
   }
 
   update(text) {
     this.buttons?.forEach((button, place) => button.setAttribute("aria-pressed", String(place === this.chosen)));
-    setText(this.send, this.own === null ? "Send" : this.dirty ? "Send the change" : "Sent");
+    setText(this.send, this.own === null ? t("Send") : this.dirty ? t("Send the change") : t("Sent"));
     this.send.disabled = !this.ready || (this.own !== null && !this.dirty);
     setText(this.status, text);
   }
@@ -85,6 +86,6 @@ export class Answering {
       this.dirty = false;
       this.sent(answer);
     }
-    this.update(told.problem || `Sent. ${MAY_CHANGE}`);
+    this.update(told.problem || t("Sent. {may_change}", { may_change: MAY_CHANGE }));
   }
 }

@@ -1,4 +1,5 @@
 // The teacher's dialog for a question: ready ones, one's own, and the rounds there were.
+import { t } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { address } from "../shared/address.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
@@ -9,10 +10,10 @@ import { onlyWatches, whyNot } from "../shared/visit.js";
 import { OwnQuestion } from "./own.js";
 
 const KINDS = [
-  { value: "experiments", label: "Break it" },
-  { value: "lessons", label: "Lessons" },
-  { value: "own", label: "Your own" },
-  { value: "rounds", label: "Earlier rounds" },
+  { value: "experiments", label: t("Break it") },
+  { value: "lessons", label: t("Lessons") },
+  { value: "own", label: t("Your own") },
+  { value: "rounds", label: t("Earlier rounds") },
 ];
 const MOST_SEED = 999;
 
@@ -29,18 +30,18 @@ export class AskDialog {
     this.drafts = drafts;
     this.asked = asked;
     this.wanted = null;
-    this.tabs = new Segments({ "aria-label": "Which questions" }, KINDS, "experiments", (kind) => this.choose(kind));
+    this.tabs = new Segments({ "aria-label": t("Which questions") }, KINDS, "experiments", (kind) => this.choose(kind));
     this.body = el("div", { class: "rs-class-ask-body" });
     this.own = new OwnQuestion(ready, drafts.own);
     this.seed = el("input", { class: "rs-input", type: "number", min: 0, max: MOST_SEED, value: 0 });
-    this.seeds = el("label", { class: "rs-class-seed" }, "Seed of the runs ", this.seed);
+    this.seeds = el("label", { class: "rs-class-seed" }, t("Seed of the runs "), this.seed);
     this.status = el("p", { class: "rs-problem", role: "status" });
-    this.send = pushButton("rs-button rs-primary", "Ask the class", () => this.ask());
-    const close = pushButton("rs-button", "Close", () => this.node.close());
+    this.send = pushButton("rs-button rs-primary", t("Ask the class"), () => this.ask());
+    const close = pushButton("rs-button", t("Close"), () => this.node.close());
     this.node = el(
       "dialog",
       { class: "rs-dialog rs-class-ask", "aria-labelledby": "rs-class-ask-title" },
-      el("h2", { id: "rs-class-ask-title" }, "Ask the class"),
+      el("h2", { id: "rs-class-ask-title" }, t("Ask the class")),
       this.tabs.node,
       this.body,
       this.seeds,
@@ -74,7 +75,7 @@ export class AskDialog {
   }
 
   async readLessons() {
-    fill(this.body, el("p", { class: "rs-help" }, "Reading the lessons"));
+    fill(this.body, el("p", { class: "rs-help" }, t("Reading the lessons")));
     const told = await this.server.class_ready({ what: "lessons" }).catch((error) => ({ problem: whyNot(error) }));
     Object.assign(this.ready, told.problem ? {} : told);
     if (this.kind !== "lessons") return;
@@ -84,8 +85,8 @@ export class AskDialog {
 
   groups(groups) {
     const names = groups.map(({ group }, place) => el("option", { value: place }, group));
-    const choice = el("select", { class: "rs-input", "aria-label": "Questions of" }, names);
-    const list = el("div", { class: "rs-class-ready", role: "group", "aria-label": "Questions" });
+    const choice = el("select", { class: "rs-input", "aria-label": t("Questions of") }, names);
+    const list = el("div", { class: "rs-class-ready", role: "group", "aria-label": t("Questions") });
     const draw = () => {
       this.wanted = null;
       this.send.disabled = true;
@@ -110,7 +111,7 @@ export class AskDialog {
 
   sure(on) {
     this.isSure = on;
-    setText(this.send, on ? "Put it away and ask" : "Ask the class");
+    setText(this.send, on ? t("Put it away and ask") : t("Ask the class"));
   }
 
   /** A round that is being answered is replaced with the second click. */
@@ -118,7 +119,10 @@ export class AskDialog {
     const open = this.card.atStake;
     if (open && !this.isSure) {
       this.sure(true);
-      setText(this.status, `${open} Asking something else puts it away. “Earlier rounds” can show it again.`);
+      setText(
+        this.status,
+        t("{open} Asking something else puts it away. “Earlier rounds” can show it again.", { open }),
+      );
       return;
     }
     const question = this.kind === "own" ? this.own.question : this.wanted;
@@ -140,17 +144,17 @@ export class AskDialog {
 
   earlier() {
     const { rounds } = this.ready;
-    if (!rounds.length) return fill(this.body, el("p", { class: "rs-help" }, "There were no rounds yet."));
+    if (!rounds.length) return fill(this.body, el("p", { class: "rs-help" }, t("There were no rounds yet.")));
     const day = (at) => new Date(1000 * at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
     const rows = rounds.map((one) => [
       [one.text, el("div", { class: "rs-help" }, `${day(one.at)}, ${counted(one.n, "answer")}`)],
       el(
         "td",
         { class: "rs-class-files" },
-        this.action("Show again", () => this.showAgain(one)),
+        this.action(t("Show again"), () => this.showAgain(one)),
         this.action("CSV", () => this.save(one, true)),
-        this.action("JSON Lines", () => this.save(one, false)),
-        this.action("Delete", (button) => this.remove(one, button)),
+        this.action(t("JSON Lines"), () => this.save(one, false)),
+        this.action(t("Delete"), (button) => this.remove(one, button)),
       ),
     ]);
     return fill(this.body, table([], rows));
@@ -184,7 +188,7 @@ export class AskDialog {
   async remove(one, button) {
     if (button.dataset.sure !== "yes") {
       button.dataset.sure = "yes";
-      setText(button, "Delete it now");
+      setText(button, t("Delete it now"));
       return;
     }
     const told = await this.steer("delete", one);

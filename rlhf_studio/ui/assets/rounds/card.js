@@ -4,10 +4,11 @@ import { counted } from "../shared/format.js";
 import { Answering } from "./answering.js";
 import { bars, curves } from "./results.js";
 import { Steering } from "./steering.js";
+import { t } from "../shared/language.js";
 
-const WATCHING = "You are watching. To answer, open the class link: ask your teacher for it.";
-const REPLACED = "You cannot answer: there is a new class link. Ask your teacher for it, and open it.";
-const CLOSED = "Your teacher has closed the round.";
+const WATCHING = t("You are watching. To answer, open the class link: ask your teacher for it.");
+const REPLACED = t("You cannot answer: there is a new class link. Ask your teacher for it, and open it.");
+const CLOSED = t("Your teacher has closed the round.");
 
 /** On a small screen the inspector lies over the page: a question takes its place. */
 function uncovered() {
@@ -25,9 +26,9 @@ export class RoundCard {
     this.wasIn = false;
     /** @type {(() => void) | null} called when the round has changed */
     this.moved = null;
-    this.lead = el("span", { class: "rs-class-lead" }, teaches ? "You ask the class" : "Your teacher asks");
+    this.lead = el("span", { class: "rs-class-lead" }, teaches ? t("You ask the class") : t("Your teacher asks"));
     this.count = el("span", { class: "rs-class-count", role: "status" });
-    this.fold = pushButton("rs-link", "Fold", () => this.folded(!this.body.hidden));
+    this.fold = pushButton("rs-link", t("Fold"), () => this.folded(!this.body.hidden));
     this.question = el("h2", { class: "rs-class-question" });
     this.answer = el("div", {});
     this.results = el("div", { class: "rs-class-results" });
@@ -36,7 +37,7 @@ export class RoundCard {
       "section",
       {
         class: `rs-page rs-class-card${teaches ? " rs-class-of-teacher" : ""}`,
-        "aria-label": "A question to the class",
+        "aria-label": t("A question to the class"),
         hidden: true,
       },
       el("div", { class: "rs-class-head" }, this.lead, this.count, this.fold),
@@ -52,7 +53,7 @@ export class RoundCard {
 
   folded(away) {
     show(this.body, !away);
-    setText(this.fold, away ? "Unfold" : "Fold");
+    setText(this.fold, away ? t("Unfold") : t("Fold"));
   }
 
   /** Who has scrolled away from the card is told of it at the foot of the window. */
@@ -60,14 +61,17 @@ export class RoundCard {
     this.isAway = away;
     const { view, own, may } = this;
     const asks = view?.state === "open" && may && own === null;
-    setText(this.jump, asks ? "Your teacher asks a question" : "See what the class answered");
+    setText(this.jump, asks ? t("Your teacher asks a question") : t("See what the class answered"));
     show(this.jump, Boolean(away && !this.teaches && (asks || view?.results)));
   }
 
   counted(answered) {
     if (answered !== this.answered) this.steering?.relist();
     this.answered = answered;
-    setText(this.count, answered === 0 ? "no answers yet" : answered === 1 ? "1 answer" : `${answered} answers`);
+    setText(
+      this.count,
+      answered === 0 ? t("no answers yet") : answered === 1 ? t("1 answer") : t("{answered} answers", { answered }),
+    );
   }
 
   /** What the server says of the round. */
@@ -101,7 +105,7 @@ export class RoundCard {
   /** A sentence where putting the round away must be confirmed, because it is being answered; else empty. */
   get atStake() {
     const open = this.view?.state === "open" && this.answered > 0;
-    return open ? `The round is still open, with ${counted(this.answered, "answer")}.` : "";
+    return open ? t("The round is still open, with {answered}.", { answered: counted(this.answered, "answer") }) : "";
   }
 
   ask() {
@@ -111,7 +115,7 @@ export class RoundCard {
       fill(this.answer, new Answering(this.server, view, own, (answer) => (this.own = answer)).node);
       return;
     }
-    const said = may && own === null ? `${CLOSED} You have not answered.` : CLOSED;
+    const said = may && own === null ? t("{closed} You have not answered.", { closed: CLOSED }) : CLOSED;
     fill(
       this.answer,
       open

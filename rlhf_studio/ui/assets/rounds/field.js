@@ -2,6 +2,7 @@
 import { frame, pathOf } from "../charts/axes.js";
 import { el, fill, svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const COLUMNS = 64; // places along the width that have a height
 const EDGE = 0.1; // of the width that may be left out on each side, as the server has it
@@ -20,13 +21,13 @@ export class CurveField {
     this.heights = Array(COLUMNS).fill(null);
     this.column = null;
     this.handle = 0;
-    this.help = "Draw with a finger or the mouse.";
-    this.keys = "With the keyboard: left and right choose a place, up and down move it.";
+    this.help = t("Draw with a finger or the mouse.");
+    this.keys = t("With the keyboard: left and right choose a place, up and down move it.");
     this.node = el("div", {
       class: "rs-class-field",
       role: "slider",
       tabindex: "0",
-      "aria-label": `Your curve: ${question.label}. ${this.keys}`,
+      "aria-label": t("Your curve: {label}. {keys}", { label: question.label, keys: this.keys }),
       "aria-valuemin": question.low,
       "aria-valuemax": question.high,
     });
@@ -79,7 +80,7 @@ export class CurveField {
     if (!width || width === this.width) return;
     this.width = width;
     const { first, last, low, high, label } = this.question;
-    const axes = { x_range: [first, last], y_range: [low, high], x: "Step", y: label };
+    const axes = { x_range: [first, last], y_range: [low, high], x: t("Step"), y: label };
     this.place = frame(axes, width, String, label, HEIGHT);
     this.line = svg("path", { class: "rs-class-drawn" });
     this.mark = svg("circle", { class: "rs-class-handle", r: 6 });
@@ -98,7 +99,10 @@ export class CurveField {
     this.mark.setAttribute("cx", x(this.stepOf(column)));
     this.mark.setAttribute("cy", y(height ?? this.question.low));
     this.node.setAttribute("aria-valuenow", height ?? this.question.low);
-    const said = height === null ? "nothing drawn" : `step ${Math.round(this.stepOf(column))}: ${number(height)}`;
+    const said =
+      height === null
+        ? t("nothing drawn")
+        : t("step {column}: {height}", { column: Math.round(this.stepOf(column)), height: number(height) });
     this.node.setAttribute("aria-valuetext", said);
   }
 

@@ -1,11 +1,12 @@
 // The form for a question of the teacher's own.
 import { el, elEach, labelled, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { Segments } from "../shared/segments.js";
 
 const LONGEST = 400;
 const STEPS = 20;
 
-const EXAMPLE = "For example:\n  Higher\n  Lower\n  About the same";
+const EXAMPLE = t("For example:\n  Higher\n  Lower\n  About the same");
 
 const numberField = (value) => el("input", { class: "rs-input", type: "number", step: "any", value });
 
@@ -23,40 +24,40 @@ export class OwnQuestion {
     this.low = numberField(0);
     this.high = numberField(1);
     const names = runs.map(({ run, name }) => el("option", { value: run }, name));
-    this.run = el("select", { class: "rs-input" }, el("option", { value: "" }, "Choose it later"), names);
+    this.run = el("select", { class: "rs-input" }, el("option", { value: "" }, t("Choose it later")), names);
     this.metric.addEventListener("change", () => this.reach());
     const kinds = [
-      { value: "options", label: "Options" },
-      { value: "curve", label: "A curve to draw" },
+      { value: "options", label: t("Options") },
+      { value: "curve", label: t("A curve to draw") },
     ];
     this.kind = "options";
-    const choice = new Segments({ "aria-label": "How they answer" }, kinds, this.kind, (kind) => {
+    const choice = new Segments({ "aria-label": t("How they answer") }, kinds, this.kind, (kind) => {
       this.kind = kind;
       this.update();
     });
     this.choices = el(
       "div",
       {},
-      labelled("Options, one on each line", this.options),
-      labelled("Number of the right one (leave it empty if there is none)", this.right),
+      labelled(t("Options, one on each line"), this.options),
+      labelled(t("Number of the right one (leave it empty if there is none)"), this.right),
     );
     this.drawing = el(
       "div",
       {},
-      labelled("What is drawn", this.metric),
+      labelled(t("What is drawn"), this.metric),
       el(
         "div",
         { class: "rs-class-row" },
-        labelled("Last step", this.last),
-        labelled("Lowest", this.low),
-        labelled("Highest", this.high),
+        labelled(t("Last step"), this.last),
+        labelled(t("Lowest"), this.low),
+        labelled(t("Highest"), this.high),
       ),
-      labelled("The run that answers", this.run),
+      labelled(t("The run that answers"), this.run),
     );
     this.node = el(
       "div",
       { class: "rs-class-own" },
-      labelled("Question", this.text),
+      labelled(t("Question"), this.text),
       choice.node,
       this.choices,
       this.drawing,

@@ -3,6 +3,7 @@ import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { el, svg } from "../shared/dom.js";
 import { counted, number, percent } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const HEIGHT = 380;
 const NARROW = 600;
@@ -12,7 +13,7 @@ export function bars({ question, results, real }, own) {
   const rows = question.options.map((option, place) => {
     const count = results.counts[place];
     const right = real?.right === place;
-    const notes = [right ? "right" : "", own === place ? "your answer" : ""].filter(Boolean);
+    const notes = [right ? "right" : "", own === place ? t("your answer") : ""].filter(Boolean);
     return el(
       "li",
       { class: "rs-class-bar", data: { right: String(right) } },
@@ -36,7 +37,7 @@ export function bars({ question, results, real }, own) {
     "div",
     {},
     el("ul", { class: "rs-class-bars" }, rows),
-    open ? el("p", { class: "rs-help" }, "What is right is known when both runs have ended.") : null,
+    open ? el("p", { class: "rs-help" }, t("What is right is known when both runs have ended.")) : null,
   );
 }
 
@@ -49,7 +50,7 @@ export function curves({ question, results, real }, own, width) {
   const reach = [Math.min(question.low, ...heights), Math.max(question.high, ...heights)];
   const steps = [question.first, Math.max(question.last, ...(run ? run.steps : []))];
   const height = width < NARROW ? 300 : HEIGHT;
-  const axes = { x_range: steps, y_range: reach, x: "Step", y: question.label };
+  const axes = { x_range: steps, y_range: reach, x: t("Step"), y: question.label };
   const { node, x, y } = frame(axes, width, String, summary(results, run), height);
   const path = (at, values, name) =>
     svg("path", { class: name, d: pathOf(values.map((value, place) => [x(at[place]), y(value)])) });
@@ -63,11 +64,14 @@ export function curves({ question, results, real }, own, width) {
   if (own) node.append(path(results.steps, own, "rs-class-own"));
   if (run) node.append(path(run.steps, run.values, "rs-class-real"));
   const meant = [
-    { label: `Each of ${counted(results.curves.length, "curve")}`, colour: "var(--rs-quiet)" },
-    { label: "The middle half", colour: "var(--rs-class-half)", look: "area" },
-    { label: "The median", colour: "var(--rs-accent)" },
-    own && { label: "Yours", colour: "var(--rs-text)", look: "dashed" },
-    run && { label: real.name ? `The run: ${real.name}` : "The run", colour: "var(--rs-class-real)" },
+    { label: t("Each of {length}", { length: counted(results.curves.length, "curve") }), colour: "var(--rs-quiet)" },
+    { label: t("The middle half"), colour: "var(--rs-class-half)", look: "area" },
+    { label: t("The median"), colour: "var(--rs-accent)" },
+    own && { label: t("Yours"), colour: "var(--rs-text)", look: "dashed" },
+    run && {
+      label: real.name ? t("The run: {name}", { name: real.name }) : t("The run"),
+      colour: "var(--rs-class-real)",
+    },
   ];
   return el(
     "div",
@@ -75,13 +79,23 @@ export function curves({ question, results, real }, own, width) {
     node,
     keys(meant.filter(Boolean)),
     el("p", { class: "rs-help" }, summary(results, run)),
-    real && !run ? el("p", { class: "rs-help" }, "The run's own curve comes as soon as there is one.") : null,
+    real && !run ? el("p", { class: "rs-help" }, t("The run's own curve comes as soon as there is one.")) : null,
   );
 }
 
 /** What the picture shows, in words. */
 function summary({ curves: all, median, low, high }, run) {
-  if (!all.length) return "Nobody has drawn a curve.";
-  const middle = `The class's median ends at ${ends(median)}; the middle half between ${ends(low)} and ${ends(high)}.`;
-  return run ? `${middle} The run ${run.values.length > 1 ? "is at" : "begins at"} ${ends(run.values)}.` : middle;
+  if (!all.length) return t("Nobody has drawn a curve.");
+  const middle = t("The class's median ends at {median}; the middle half between {low} and {high}.", {
+    median: ends(median),
+    low: ends(low),
+    high: ends(high),
+  });
+  return run
+    ? t("{middle} The run {length} {values}.", {
+        middle,
+        length: run.values.length > 1 ? t("is at") : t("begins at"),
+        values: ends(run.values),
+      })
+    : middle;
 }

@@ -2,23 +2,24 @@
 import { address } from "../shared/address.js";
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { REST } from "../shared/poll.js";
 import { table } from "../shared/table.js";
 import { Once, onlyWatches, whyNot } from "../shared/visit.js";
 
 const LOOK = 3000; // milliseconds between two looks at the run
 const NEXT = {
-  open: ["close", "Close the round"],
-  closed: ["show", "Show what the class answered"],
-  shown: ["reveal", "Show what is right"],
-  revealed: ["over", "Put it away"],
+  open: ["close", t("Close the round")],
+  closed: ["show", t("Show what the class answered")],
+  shown: ["reveal", t("Show what is right")],
+  revealed: ["over", t("Put it away")],
 };
 const STATES = {
-  queued: "waits for a run before it",
-  loading: "is loading",
-  running: "is at work",
+  queued: t("waits for a run before it"),
+  loading: t("is loading"),
+  running: t("is at work"),
   paused: "pauses",
-  failed: "has failed",
+  failed: t("has failed"),
 };
 
 export class Steering {
@@ -33,24 +34,24 @@ export class Steering {
     /** @type {(() => void) | null} called when the round has changed */
     this.moved = null;
     this.next = el("button", { type: "button", class: "rs-button rs-primary", onclick: () => this.go() });
-    this.away = pushButton("rs-button", "Put it away", () => this.putAway());
-    this.again = pushButton("rs-button", "Open it again", () => this.steer("open"));
+    this.away = pushButton("rs-button", t("Put it away"), () => this.putAway());
+    this.again = pushButton("rs-button", t("Open it again"), () => this.steer("open"));
     this.start = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.begin() },
-      "Start the runs",
+      t("Start the runs"),
     );
     this.open = el(
       "button",
       { type: "button", class: "rs-button", hidden: true, onclick: () => this.openRun() },
-      "Open the run",
+      t("Open the run"),
     );
-    this.choice = el("select", { class: "rs-input", "aria-label": "The run that answers", hidden: true });
+    this.choice = el("select", { class: "rs-input", "aria-label": t("The run that answers"), hidden: true });
     this.choice.addEventListener("change", () => this.choice.value && this.setRun("run", { run: this.choice.value }));
     this.run = el("span", { class: "rs-class-run", role: "status" });
     this.said = el("p", { class: "rs-problem", role: "status" });
     this.names = el("div", {});
-    this.details = el("details", {}, el("summary", {}, "Answers one by one"), this.names);
+    this.details = el("details", {}, el("summary", {}, t("Answers one by one")), this.names);
     this.details.addEventListener("toggle", () => this.relist());
     this.node = el(
       "div",
@@ -85,7 +86,11 @@ export class Steering {
         ? el(
             "p",
             { class: "rs-class-offer rs-wrap" },
-            `${question.label}, from step ${question.first} to step ${question.last}`,
+            t("{label}, from step {first} to step {last}", {
+              label: question.label,
+              first: question.first,
+              last: question.last,
+            }),
           )
         : elEach("ul", { class: "rs-class-offer rs-wrap" }, question.options, (option) => el("li", {}, option));
     return this.offer;
@@ -111,7 +116,7 @@ export class Steering {
 
   sure(on) {
     this.isSure = on;
-    setText(this.away, on ? "Put it away now" : "Put it away");
+    setText(this.away, on ? t("Put it away now") : t("Put it away"));
   }
 
   /** A round that is being answered is put away with the second click. */
@@ -119,7 +124,7 @@ export class Steering {
     const open = this.atStake();
     if (this.isSure || !open) return this.steer("over");
     this.sure(true);
-    setText(this.said, `${open} Click again to put it away. “Earlier rounds” can show it again.`);
+    setText(this.said, t("{open} Click again to put it away. “Earlier rounds” can show it again.", { open }));
     return undefined;
   }
 
@@ -165,15 +170,18 @@ export class Steering {
     show(this.start, Boolean(startable));
     this.weigh();
     show(this.open, Boolean(run));
-    const how = STATES[state] || "has ended";
-    const seen = this.view.state === "open" && step > 0 ? " Who opens Live or Runs sees it already." : "";
-    setText(this.run, run ? `The run “${name}” ${how}, at step ${step} of ${steps}.${seen}` : "");
+    const how = STATES[state] || t("has ended");
+    const seen = this.view.state === "open" && step > 0 ? t(" Who opens Live or Runs sees it already.") : "";
+    setText(
+      this.run,
+      run ? t("The run “{name}” {how}, at step {step} of {steps}.{seen}", { name, how, step, steps, seen }) : "",
+    );
     if (!runs) return;
     const known = [...this.choice.options].slice(1).map((option) => option.value);
     show(this.choice, runs.length > 0);
     if (known.join() === runs.map((one) => one.run).join()) return;
     const options = runs.map((one) => el("option", { value: one.run }, `${one.name}, ${counted(one.steps, "step")}`));
-    fill(this.choice, el("option", { value: "" }, "Choose the run that answers"), options);
+    fill(this.choice, el("option", { value: "" }, t("Choose the run that answers")), options);
     this.choice.value = run || "";
   }
 
@@ -211,10 +219,10 @@ export class Steering {
   async list() {
     const told = await this.ask("answers");
     const rows = (told.answers || []).map(({ name, said, changes }) => [
-      name || "no name",
-      said || "a curve",
-      changes ? `changed ${counted(changes, "time")}` : "",
+      name || t("no name"),
+      said || t("a curve"),
+      changes ? t("changed {changes}", { changes: counted(changes, "time") }) : "",
     ]);
-    fill(this.names, rows.length ? table([], rows) : el("p", { class: "rs-help" }, "Nobody has answered yet."));
+    fill(this.names, rows.length ? table([], rows) : el("p", { class: "rs-help" }, t("Nobody has answered yet.")));
   }
 }

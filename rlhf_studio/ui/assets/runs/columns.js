@@ -1,9 +1,10 @@
 // The columns of the table: what each is called, how it is sorted, and what stands in a cell.
 import { sparkPath } from "../charts/axes.js";
 import { el, svg } from "../shared/dom.js";
-import { NONE, duration, integer, number, percent, readable } from "../shared/format.js";
+import { duration, integer, NONE, number, percent, readable, stateWord } from "../shared/format.js";
+import { t, tx } from "../shared/language.js";
 
-const ENDS = "From the first step to the mean of the last tenth of the steps, as on the Live page.";
+const ENDS = t("From the first step to the mean of the last tenth of the steps, as on the Live page.");
 
 const UNKNOWN = "unknown"; // the model of a log that does not name it
 
@@ -17,10 +18,10 @@ function fromTo(first, last, written = number) {
 /** What a stage is called in the table. */
 export const STAGES = {
   ppo: "PPO",
-  sft: "fine-tuning",
-  reward_model: "reward model",
+  sft: t("fine-tuning"),
+  reward_model: t("reward model"),
   dpo: "DPO",
-  evaluation: "evaluation",
+  evaluation: t("evaluation"),
 };
 
 const WIDE = 56; // pixels
@@ -33,7 +34,7 @@ function spark({ course, step }) {
   if (!d) return null;
   const at = (height) => Math.round(1 + (course.indexOf(height) / (course.length - 1)) * (step - 1));
   const [lowest, highest] = [Math.min(...course), Math.max(...course)].map(at);
-  const words = `Score by step: lowest near step ${lowest}, highest near step ${highest}`;
+  const words = t("Score by step: lowest near step {lowest}, highest near step {highest}", { lowest, highest });
   return svg(
     "svg",
     { class: "rs-run-spark", width: WIDE, height: HIGH, role: "img", "aria-label": words },
@@ -63,7 +64,7 @@ function moment(seconds) {
 function startedCell(row) {
   if (row.recording) return NONE;
   const then = figure(moment(row.started_at || row.created_at));
-  return row.kind === "log" ? ["opened ", then] : then;
+  return row.kind === "log" ? tx("opened {then}", { then }) : then;
 }
 
 const ALIKE = /^(model|policy|base|adapter|reward_model|final|best|last|latest|outputs?|checkpoints?|snapshots|\d+)$/i;
@@ -99,15 +100,19 @@ const VERDICTS = [
 ];
 
 function stateCell(row) {
-  const queue = row.queue_position ? (row.queue_position === 1 ? "next" : `number ${row.queue_position}`) : "";
+  const queue = row.queue_position
+    ? row.queue_position === 1
+      ? t("next")
+      : t("number {place}", { place: row.queue_position })
+    : "";
   const ended = ["failed", "interrupted", "stopped"].includes(row.state); // stopped: one that waits for a GPU says why
-  const note = row.silent ? "the engine does not answer" : ended ? row.note : "";
+  const note = row.silent ? t("the engine does not answer") : ended ? row.note : "";
   return [
     el(
       "span",
       { class: "rs-run-state", data: { state: row.state } },
       el("i", { "aria-hidden": "true" }),
-      row.unreadable ? "unreadable" : row.state,
+      row.unreadable ? t("unreadable") : stateWord(row.state),
     ),
     queue ? el("small", {}, queue) : null,
     note ? el("small", { class: "rs-cause rs-cut", "data-tip": note, tabindex: "0" }, note) : null,
@@ -117,7 +122,11 @@ function stateCell(row) {
 function verdictCell({ verdict, step }) {
   if (!verdict) return step ? el("span", { class: "rs-muted" }, "\u2026") : NONE;
   const kind = verdict.kind.replaceAll(" ", "-");
-  return el("span", { class: "rs-verdict-kind", data: { kind }, title: readable(verdict.sentence, 600) }, verdict.kind);
+  return el(
+    "span",
+    { class: "rs-verdict-kind", data: { kind }, title: readable(verdict.sentence, 600) },
+    t(verdict.kind),
+  );
 }
 
 const figure = (text) => el("span", { class: "rs-figure" }, text);
@@ -131,26 +140,26 @@ const words = (text) => (text || "").toLowerCase();
  * several stages; `titleOfSeveral` is a title then.
  */
 export const COLUMNS = [
-  { key: "state", title: "State", first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
+  { key: "state", title: t("State"), first: 1, value: (row) => ORDER.indexOf(row.state), cell: stateCell },
   {
     key: "verdict",
-    title: "Verdict",
+    title: t("Verdict"),
     first: -1,
     value: (row) => (row.verdict ? VERDICTS.indexOf(row.verdict.kind) : null),
     cell: verdictCell,
   },
   {
     key: "stage",
-    title: "Stage",
+    title: t("Stage"),
     first: 1,
     several: true,
     value: (row) => words(STAGES[row.stage]),
     cell: (row) => STAGES[row.stage] || row.stage,
   },
-  { key: "recipe", title: "Recipe", first: 1, value: (row) => words(row.recipe), cell: (row) => row.recipe || NONE },
+  { key: "recipe", title: t("Recipe"), first: 1, value: (row) => words(row.recipe), cell: (row) => row.recipe || NONE },
   {
     key: "model",
-    title: "Model",
+    title: t("Model"),
     first: 1,
     off: true,
     value: (row) => words(modelName(row.model)),
@@ -159,7 +168,7 @@ export const COLUMNS = [
   },
   {
     key: "steps",
-    title: "Steps",
+    title: t("Steps"),
     first: -1,
     value: (row) => row.step,
     cell: (row) =>
@@ -169,7 +178,7 @@ export const COLUMNS = [
   },
   {
     key: "score",
-    title: "Score",
+    title: t("Score"),
     titleOfSeveral: "Result",
     term: "objective/scores",
     tip: ENDS,
@@ -179,7 +188,7 @@ export const COLUMNS = [
   },
   {
     key: "gold",
-    title: "Gold",
+    title: t("Gold"),
     term: "gold/score",
     tip: ENDS,
     first: -1,
@@ -190,28 +199,28 @@ export const COLUMNS = [
     key: "kl",
     title: "KL",
     term: "objective/kl",
-    tip: "The mean of the last tenth of the steps.",
+    tip: t("The mean of the last tenth of the steps."),
     first: -1,
     value: (row) => known(row.kl_last),
     cell: (row) => figure(number(row.kl_last)),
   },
   {
     key: "time",
-    title: "Time",
+    title: t("Time"),
     first: -1,
     value: (row) => known(row.elapsed),
     cell: (row) => figure(duration(row.elapsed)),
   },
   {
     key: "started",
-    title: "Started",
+    title: t("Started"),
     first: -1,
     value: (row) => row.started_at || row.created_at,
     cell: startedCell,
   },
 ];
 
-export const NAME = { key: "name", title: "Run", first: 1, value: (row) => words(row.name) };
+export const NAME = { key: "name", title: t("Run"), first: 1, value: (row) => words(row.name) };
 
 /** All that the search looks through. */
 export function textOf(row) {

@@ -1,16 +1,17 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, readable } from "../shared/format.js";
+import { counted, integer, readable, stateWord } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
 import { compared, countOf, figures, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
+import { t, tn } from "../shared/language.js";
 
-const DIFFER = "Settings that differ";
-const GIVEN = "Known of some runs only";
+const DIFFER = t("Settings that differ");
+const GIVEN = t("Known of some runs only");
 const MOST = 20;
 const MOST_OFFERED = 100;
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
@@ -60,7 +61,7 @@ export class CompareView {
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.verdict = el("p", { class: "rs-compare-verdict" });
     this.notes = el("ul", { class: "rs-compare-notes" });
-    this.legend = el("ul", { class: "rs-compare-runs rs-wrap", "aria-label": "Runs" });
+    this.legend = el("ul", { class: "rs-compare-runs rs-wrap", "aria-label": t("Runs") });
     this.curves = new Curves({
       host,
       plotly,
@@ -83,11 +84,11 @@ export class CompareView {
     );
     this.another = el("select", {
       class: "rs-input",
-      "aria-label": "Compare with another run",
+      "aria-label": t("Compare with another run"),
       onchange: () => this.add(this.another.value),
     });
-    this.likely = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": "Compare with" });
-    const button = pushButton("rs-button rs-small", "\u2190 All runs", () => this.back());
+    this.likely = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": t("Compare with") });
+    const button = pushButton("rs-button rs-small", t("\u2190 All runs"), () => this.back());
     this.node = el(
       "div",
       { class: "rs-compare", hidden: true },
@@ -141,7 +142,7 @@ export class CompareView {
   async show(ids, metrics, focus) {
     this.ids = ids.slice(0, MOST);
     this.metrics = metrics;
-    setText(this.title, `Compare ${counted(this.ids.length, "run")}`);
+    setText(this.title, tn("Compare {count} run", "Compare {count} runs", this.ids.length));
     if (focus) this.title.focus();
     this.offerAnother();
     const ticket = (this.ticket = Symbol("compare"));
@@ -169,7 +170,7 @@ export class CompareView {
       this.likely,
       offers(runs, (id) => this.add(id)),
     );
-    fill(this.another, el("option", { value: "" }, "Compare with another run\u2026"), runs.map(option));
+    fill(this.another, el("option", { value: "" }, t("Compare with another run\u2026")), runs.map(option));
     show(this.another, runs.length > 0);
   }
 
@@ -188,8 +189,10 @@ export class CompareView {
 
   drawLegend({ runs, groups }) {
     const seeds = (run) =>
-      severalRuns(groups).includes(groups[run.group]) ? ` \u00b7 seed ${run.seed ?? "\u2013"}` : "";
-    const settings = (run) => (run.settings_known ? "" : " \u00b7 not all settings known");
+      severalRuns(groups).includes(groups[run.group])
+        ? ` \u00b7 ${t("seed {seed}", { seed: run.seed ?? "\u2013" })}`
+        : "";
+    const settings = (run) => (run.settings_known ? "" : ` \u00b7 ${t("not all settings known")}`);
     fill(
       this.legend,
       runs.map((run) =>
@@ -205,7 +208,11 @@ export class CompareView {
               { href: `?tab=live&run=${run.run_id}`, onclick: onPlainClick(() => this.open({ id: run.run_id })) },
               readable(run.label, 200),
             ),
-            el("span", { class: "rs-muted" }, `${run.state}, step ${integer(run.step)}${seeds(run)}${settings(run)}`),
+            el(
+              "span",
+              { class: "rs-muted" },
+              `${stateWord(run.state)}, ${t("step {step}", { step: integer(run.step) })}${seeds(run)}${settings(run)}`,
+            ),
           ),
           runs.length > 1
             ? el(
@@ -213,7 +220,7 @@ export class CompareView {
                 {
                   type: "button",
                   class: "rs-icon",
-                  "aria-label": `Take ${run.label} out`,
+                  "aria-label": t("Take {label} out", { label: run.label }),
                   onclick: () =>
                     this.go(
                       this.ids.filter((id) => id !== run.run_id),
@@ -234,10 +241,10 @@ export class CompareView {
 
   drawSettings({ runs, settings }) {
     const known = runs.every((run) => run.settings_known);
-    const same = known ? "All settings are the same." : "No setting that is known of all of them differs.";
+    const same = known ? t("All settings are the same.") : t("No setting that is known of all of them differs.");
     const rowsOf = (rows, label) =>
       compared(
-        ["Setting", ...runs.map((run) => runHead(run))],
+        [t("Setting"), ...runs.map((run) => runHead(run))],
         rows.map((row) => [
           el("th", { scope: "row" }, row.title, el("code", {}, row.setting)),
           ...row.values.map((value, run) => el("td", {}, row.known[run] ? written(value) : "\u2013")),
@@ -246,7 +253,7 @@ export class CompareView {
       );
     const differ = settings.filter((row) => row.differs);
     const given = settings.filter((row) => !row.differs);
-    const none = el("p", { class: "rs-hint" }, runs.length > 1 ? same : "One run alone has nothing to differ from.");
+    const none = el("p", { class: "rs-hint" }, runs.length > 1 ? same : t("One run alone has nothing to differ from."));
     fill(
       this.settings,
       el("h3", {}, DIFFER),
@@ -269,25 +276,28 @@ export class CompareView {
     const body = names.length
       ? compared(
           [
-            ppo ? "First step, and the mean of the last tenth" : "At the beginning, and now",
+            ppo ? t("First step, and the mean of the last tenth") : t("At the beginning, and now"),
             ...runs.map((run) => runHead(run)),
           ],
           names.map((name) => [el("th", { scope: "row" }, titles[name] || name), ...cells(name)]),
-          "Figures",
+          t("Figures"),
         )
-      : el("p", { class: "rs-hint" }, "None of these runs has recorded a step yet.");
-    fill(this.summary, el("h3", {}, "Figures"), body);
+      : el("p", { class: "rs-hint" }, t("None of these runs has recorded a step yet."));
+    fill(this.summary, el("h3", {}, t("Figures")), body);
   }
 }
 
 /** What the line with a band is the mean of. */
 function meanOf({ runs: own }, runs, groups) {
-  const which = severalRuns(groups).length > 1 ? `, as ${runs[own[0]].label}` : "";
+  const some = severalRuns(groups).length > 1;
   const seeds = new Set(own.map((run) => runs[run].seed)); // of a log there may be none
   const what = seeds.has(null)
-    ? "runs"
+    ? counted(own.length, "run")
     : seeds.size === own.length
-      ? "seeds"
-      : `runs of ${counted(seeds.size, "seed")}`;
-  return `Mean of ${own.length} ${what}${readable(which, 200)}; the band is from the lowest to the highest`;
+      ? counted(own.length, "seed")
+      : t("{runs} of {seeds}", { runs: counted(own.length, "run"), seeds: counted(seeds.size, "seed") });
+  const about = { what, label: readable(runs[own[0]].label, 200) };
+  return some
+    ? t("Mean of {what}, as {label}; the band is from the lowest to the highest", about)
+    : t("Mean of {what}; the band is from the lowest to the highest", about);
 }

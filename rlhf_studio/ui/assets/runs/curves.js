@@ -4,11 +4,12 @@ import { each, el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
 import { colourName, countOf, dashOf, figures, runHead, severalRuns } from "./values.js";
+import { t, tp } from "../shared/language.js";
 
-const AT_END = "at the end";
-const MEAN = "The mean of the last tenth of the steps.";
-const NEWEST = "The mean of the last tenth of the steps, or the newest measurement.";
-const LAST = "The value of the last step.";
+const AT_END = t("at the end");
+const MEAN = t("The mean of the last tenth of the steps.");
+const NEWEST = t("The mean of the last tenth of the steps, or the newest measurement.");
+const LAST = t("The value of the last step.");
 const MOST_CHARTS = 12;
 const MOST_WORDS = 6; // values beside the lines; of more runs they stand below the drawing alone
 
@@ -25,20 +26,20 @@ export class Curves {
     this.chosen = chosen;
     this.titles = new Map();
     this.charts = new Map();
-    this.list = el("div", { class: "rs-metric-list", role: "group", "aria-label": "Metrics" });
+    this.list = el("div", { class: "rs-metric-list", role: "group", "aria-label": t("Metrics") });
     this.find = el("input", {
       type: "search",
       class: "rs-input",
-      placeholder: "Find a metric",
-      "aria-label": "Find a metric",
+      placeholder: t("Find a metric"),
+      "aria-label": t("Find a metric"),
       oninput: () => this.filter(),
     });
     this.single = el("input", { type: "checkbox", onchange: () => this.redraw() });
-    this.lines = el("label", { class: "rs-check", hidden: true }, this.single, "Single runs too");
+    this.lines = el("label", { class: "rs-check", hidden: true }, this.single, t("Single runs too"));
     this.chooser = el(
       "details",
       { class: "rs-metrics" },
-      el("summary", { class: "rs-button rs-small" }, "Choose metrics"),
+      el("summary", { class: "rs-button rs-small" }, t("Choose metrics")),
       el("div", { class: "rs-metrics-box" }, this.find, this.list),
     );
     this.chooser.addEventListener("keydown", (event) => {
@@ -50,8 +51,8 @@ export class Curves {
     this.grid = el("div", { class: "rs-curves" });
     this.node = el(
       "section",
-      { "aria-label": "Curves" },
-      el("div", { class: "rs-curves-head rs-flow" }, el("h3", {}, "Curves"), this.chooser, this.lines, this.told),
+      { "aria-label": t("Curves") },
+      el("div", { class: "rs-curves-head rs-flow" }, el("h3", {}, t("Curves")), this.chooser, this.lines, this.told),
       this.grid,
     );
     whenThemeChanges(() => this.redraw());
@@ -83,7 +84,7 @@ export class Curves {
   async toggle(name, box) {
     if (box.checked && this.metrics.length >= MOST_CHARTS) {
       box.checked = false;
-      setText(this.told, `At most ${MOST_CHARTS} metrics are drawn at once.`);
+      setText(this.told, t("At most {MOST_CHARTS} metrics are drawn at once.", { MOST_CHARTS }));
       return;
     }
     setText(this.told, "");
@@ -108,7 +109,7 @@ export class Curves {
         chart.call(this.titles.get(name) || name, this.units.get(name) || "");
         return chart.node;
       });
-    fill(this.grid, frames.length ? frames : el("p", { class: "rs-hint" }, "Choose a metric to see its curves."));
+    fill(this.grid, frames.length ? frames : el("p", { class: "rs-hint" }, t("Choose a metric to see its curves.")));
     this.redraw();
   }
 
@@ -117,7 +118,7 @@ export class Curves {
     try {
       await loadPlotly(this.plotly);
     } catch (error) {
-      setText(this.told, "The charts could not be loaded. Reload the page.");
+      setText(this.told, t("The charts could not be loaded. Reload the page."));
       console.error(error);
       return;
     }
@@ -171,11 +172,16 @@ class Chart {
     this.groups = groups;
     const ends = curve.lines
       .filter((line) => line.values.length)
-      .map((line) => `${runs[line.run].label} ends at ${this.written(runs[line.run], this.ending(line))}`);
-    const words = `${this.title.textContent}: ${ends.join("; ") || "nothing recorded"}`;
+      .map((line) =>
+        t("{label} ends at {value}", {
+          label: runs[line.run].label,
+          value: this.written(runs[line.run], this.ending(line)),
+        }),
+      );
+    const words = `${this.title.textContent}: ${ends.join("; ") || t("nothing recorded")}`;
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
-    const look = { uirevision: "kept", names: { x: "step" }, margin: { b: 36 } };
+    const look = { uirevision: "kept", names: { x: tp("axis", "step") }, margin: { b: 36 } };
     this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
     if (step !== null && this.plot.scales) this.read(this.plot.scales, step); // what somebody reads stays
   }
@@ -216,7 +222,7 @@ class Chart {
       text: known.length <= MOST_WORDS ? this.figure(value) : "",
     }));
     this.reading.show(scales, points, scales.x(step));
-    this.tell(`step ${step}`, rows);
+    this.tell(t("step {step}", { step }), rows);
   }
 
   written(run, value) {
@@ -228,7 +234,7 @@ class Chart {
     return this.runs[run].last[this.curve.metric] ?? values.at(-1);
   }
 
-  /** What "at the end" is of. */
+  /** What t("at the end") is of. */
   get endTip() {
     const told = this.curve.lines.every(({ run }) => Object.hasOwn(this.runs[run].last, this.curve.metric));
     if (!told) return LAST;

@@ -1,6 +1,7 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
 import { el, elEach, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { input } from "../shared/dialogs.js";
+import { t } from "../shared/language.js";
 
 /** A setting's value as it is typed. */
 export const plainText = (value) => (value === null || value === undefined ? "null" : String(value));
@@ -20,18 +21,18 @@ export class Changes {
     this.fields = new Map();
     this.grid = el("div", { class: "rs-change-grid" });
     for (const field of common) this.add(field.name, field.title, field.unit);
-    this.other = input({ list: "rs-setting-names", "aria-label": "Another setting" });
+    this.other = input({ list: "rs-setting-names", "aria-label": t("Another setting") });
     this.told = el("span", { class: "rs-help", role: "status" });
     this.node = el(
       "fieldset",
       { class: "rs-changes" },
-      el("legend", { class: "rs-label" }, "Change"),
+      el("legend", { class: "rs-label" }, t("Change")),
       this.grid,
       el(
         "div",
         { class: "rs-add-setting" },
         this.other,
-        pushButton("rs-button rs-small", "Change this one too", () => this.more()),
+        pushButton("rs-button rs-small", t("Change this one too"), () => this.more()),
       ),
       this.told,
       settingNames(titles),
@@ -55,11 +56,14 @@ export class Changes {
   more() {
     const name = this.other.value.trim();
     if (this.stays.includes(name)) {
-      setText(this.told, `From a checkpoint, ${this.titles[name] || name} stays as it is.`);
+      setText(this.told, t("From a checkpoint, {titles} stays as it is.", { titles: this.titles[name] || name }));
       return;
     }
     const known = Object.hasOwn(this.titles, name) && typeof this.before[name] !== "object";
-    setText(this.told, known || this.before[name] === null ? "" : `There is no single setting called “${name}”.`);
+    setText(
+      this.told,
+      known || this.before[name] === null ? "" : t("There is no single setting called “{name}”.", { name }),
+    );
     if (this.told.textContent) return;
     const field = this.fields.get(name) || this.add(name, this.titles[name], "");
     this.other.value = "";
@@ -103,7 +107,12 @@ export class Axis {
     const now = el("span", { class: "rs-help" });
     const tell = () => {
       const own = this.name;
-      setText(now, Object.hasOwn(titles, own) ? `${titles[own]}; this run has ${plainText(values[own])}.` : "");
+      setText(
+        now,
+        Object.hasOwn(titles, own)
+          ? t("{titles}; this run has {values}.", { titles: titles[own], values: plainText(values[own]) })
+          : "",
+      );
     };
     this.field.addEventListener("input", tell);
     tell();
@@ -111,7 +120,7 @@ export class Axis {
       "div",
       { class: "rs-axis" },
       labelled(label, this.field),
-      labelled("Values, with commas between them", this.list),
+      labelled(t("Values, with commas between them"), this.list),
       now,
     );
   }

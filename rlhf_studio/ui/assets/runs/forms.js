@@ -1,15 +1,16 @@
 // What follows from a run: suggestions, a fork or variation with other settings, a sweep. The server checks each.
 import { el, labelled, setText, show } from "../shared/dom.js";
-import { counted, integer, readable } from "../shared/format.js";
+import { integer, readable } from "../shared/format.js";
 import { nextStages } from "../shared/next_stage.js";
 import { scrolling, table } from "../shared/table.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input } from "../shared/dialogs.js";
 import { Axis, Changes, plainText, settingNames } from "./fields.js";
+import { t, tn } from "../shared/language.js";
 
 const MOST_NAME = 120;
-const SOME_KNOWN = "What was recorded of its settings. The others are not known.";
-const NONE_KNOWN = "None of its settings was recorded.";
+const SOME_KNOWN = t("What was recorded of its settings. The others are not known.");
+const NONE_KNOWN = t("None of its settings was recorded.");
 
 /** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
 export class Forms {
@@ -39,8 +40,8 @@ export class Forms {
     if (!reply) return;
     const none =
       reply.state === "finished"
-        ? "There is nothing to suggest for this run. Vary its settings, or fork it from a checkpoint."
-        : "Suggestions come when the run has finished.";
+        ? t("There is nothing to suggest for this run. Vary its settings, or fork it from a checkpoint.")
+        : t("Suggestions come when the run has finished.");
     const said = el("p", { class: "rs-help", role: "status" });
     const list = reply.ideas.map((idea) => this.idea(row, idea, said));
     const toTrain = () => {
@@ -49,23 +50,26 @@ export class Forms {
     };
     const stages = nextStages(reply.next, toTrain);
     const body = [stages, list.length ? el("ul", { class: "rs-ideas" }, list) : !stages && el("p", {}, none), said];
-    await form(this.host, { title: `Suggested next for ${row.name}`, body });
+    await form(this.host, { title: t("Suggested next for {name}", { name: row.name }), body });
   }
 
   idea(row, idea, said) {
-    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, "Start");
+    const button = el("button", { type: "button", class: "rs-button rs-small rs-primary" }, t("Start"));
     button.setAttribute("aria-label", `Start: ${idea.title}`);
     button.addEventListener("click", async () => {
       button.disabled = true;
       const how = { how: idea.how, changes: idea.changes, axes: idea.sweep };
       const reply = await this.send({ run: row.id, ...how }).catch(() => null);
-      const problem = reply ? reply.problem : "The app does not answer. Look at the table before you try again.";
-      setText(said, problem || `Queued: ${reply.names.map((name) => readable(name, 120)).join("; ")}`);
+      const problem = reply ? reply.problem : t("The app does not answer. Look at the table before you try again.");
+      setText(
+        said,
+        problem || t("Queued: {names}", { names: reply.names.map((name) => readable(name, 120)).join("; ") }),
+      );
       said.classList.toggle("rs-problem", Boolean(problem));
-      setText(button, problem ? "Start" : "Queued");
+      setText(button, problem ? t("Start") : t("Queued"));
       button.disabled = !problem;
     });
-    const time = idea.takes ? ` It takes ${idea.takes}.` : "";
+    const time = idea.takes ? t(" It takes {takes}.", { takes: idea.takes }) : "";
     return el(
       "li",
       {},
@@ -82,8 +86,8 @@ export class Forms {
     const where = el(
       "select",
       { class: "rs-input" },
-      el("option", { value: "" }, "The beginning (a variation)"),
-      reply.steps.map((step) => el("option", { value: step }, `The checkpoint of step ${step}`)),
+      el("option", { value: "" }, t("The beginning (a variation)")),
+      reply.steps.map((step) => el("option", { value: step }, t("The checkpoint of step {step}", { step }))),
     );
     if (reply.steps.length) where.value = String(reply.steps.at(-1));
     const at = () => (where.value === "" ? null : Number(where.value));
@@ -95,13 +99,13 @@ export class Forms {
       reply = (await this.ask("experiment_form", { run: row.id, step: at() })) || reply;
       changes.base(reply);
     }
-    const name = input({ maxlength: MOST_NAME, placeholder: "This run's name, and what is different" });
+    const name = input({ maxlength: MOST_NAME, placeholder: t("This run's name, and what is different") });
     await form(this.host, {
-      title: `New run from ${row.name}`,
+      title: t("New run from {name}", { name: row.name }),
       wide: true,
-      confirm: "Start run",
+      confirm: t("Start run"),
       body: [
-        labelled("Begin at", where, "From a checkpoint, model, data and seed stay as they are."),
+        labelled(t("Begin at"), where, t("From a checkpoint, model, data and seed stay as they are.")),
         changes.node,
         labelled("Name (optional)", name),
       ],
@@ -119,13 +123,15 @@ export class Forms {
     const seed = reply.values["engine.seed"] + 1;
     const changes = { "engine.seed": seed };
     await form(this.host, {
-      title: `${row.name} with another seed`,
-      confirm: "Start run",
+      title: t("{name} with another seed", { name: row.name }),
+      confirm: t("Start run"),
       body: [
         el(
           "p",
           {},
-          `The same settings with seed ${integer(seed)}, from the beginning. Compare says how far luck goes.`,
+          t("The same settings with seed {seed}, from the beginning. Compare says how far luck goes.", {
+            seed: integer(seed),
+          }),
         ),
       ],
       submit: () => this.send({ run: row.id, how: "variation", step: null, changes, name: "" }),
@@ -136,23 +142,28 @@ export class Forms {
   async vary(row) {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
-    const axes = [new Axis(reply, "Setting", reply.common[0].name), new Axis(reply, "Second setting (optional)", "")];
+    const axes = [
+      new Axis(reply, t("Setting"), reply.common[0].name),
+      new Axis(reply, t("Second setting (optional)"), ""),
+    ];
     const count = el("p", { class: "rs-help", role: "status" });
     const said = () => {
       const filled = axes.filter((axis) => axis.name);
       const runs = filled.reduce((product, axis) => product * axis.values.length, filled.length ? 1 : 0);
-      const queued = runs === 1 ? "1 run would be queued." : `${counted(runs, "run")} would be queued.`;
-      setText(count, `${queued} A sweep has 2 to ${reply.most_runs}.`);
+      const queued = tn("{count} run would be queued.", "{count} runs would be queued.", runs, {
+        count: integer(runs),
+      });
+      setText(count, t("{queued} A sweep has 2 to {most_runs}.", { queued, most_runs: reply.most_runs }));
     };
     for (const axis of axes) axis.node.addEventListener("input", said);
     said();
     const name = input({ maxlength: MOST_NAME, placeholder: row.name });
     await form(this.host, {
-      title: `Vary settings of ${row.name}`,
+      title: t("Vary settings of {name}", { name: row.name }),
       wide: true,
-      confirm: "Queue runs",
+      confirm: t("Queue runs"),
       body: [
-        el("p", { class: "rs-help" }, "Each run begins at the beginning, with this run's settings but for these."),
+        el("p", { class: "rs-help" }, t("Each run begins at the beginning, with this run's settings but for these.")),
         ...axes.map((axis) => axis.node),
         count,
         labelled("Name (optional)", name),
@@ -161,7 +172,7 @@ export class Forms {
       submit: async () => {
         const filled = axes.filter((axis) => axis.name);
         if (new Set(filled.map((axis) => axis.name)).size < filled.length)
-          return { problem: "Choose two different settings." };
+          return { problem: t("Choose two different settings.") };
         const given = Object.fromEntries(filled.map((axis) => [axis.name, axis.values]));
         return this.send({ run: row.id, how: "sweep", axes: given, name: name.value });
       },
@@ -172,7 +183,7 @@ export class Forms {
   async settings(row) {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
-    const find = input({ type: "search", placeholder: "Find a setting", "aria-label": "Find a setting" });
+    const find = input({ type: "search", placeholder: t("Find a setting"), "aria-label": t("Find a setting") });
     const some = reply.known && Object.keys(reply.known).length > 0;
     const about = reply.known && el("p", {}, some ? SOME_KNOWN : NONE_KNOWN);
     const rows = Object.entries(reply.known || reply.values).map(([key, value]) => {
@@ -187,7 +198,7 @@ export class Forms {
     });
     const box = scrolling(
       "rs-scroll",
-      "Settings",
+      t("Settings"),
       table(
         [],
         rows.map(({ node }) => node),
@@ -195,7 +206,7 @@ export class Forms {
       ),
     );
     const body = [about, ...(rows.length ? [find, box] : [])];
-    await form(this.host, { title: `Settings of ${row.name}`, wide: true, body });
+    await form(this.host, { title: t("Settings of {name}", { name: row.name }), wide: true, body });
   }
 }
 
@@ -205,16 +216,16 @@ export async function askMarks(host, row) {
   const note = el("textarea", { class: "rs-input rs-note", maxlength: 4000, rows: 5 });
   note.value = row.remark;
   return form(host, {
-    title: `Tags and note of ${row.name}`,
-    confirm: "Save",
-    body: [labelled("Tags, with commas between them", tags), labelled("Note", note)],
+    title: t("Tags and note of {name}", { name: row.name }),
+    confirm: t("Save"),
+    body: [labelled(t("Tags, with commas between them"), tags), labelled(t("Note"), note)],
     submit: async () => {
       const given = tags.value
         .split(",")
         .map((tag) => tag.trim())
         .filter(Boolean);
-      if (given.length > 20) return { problem: "A run has at most 20 tags." };
-      if (given.some((tag) => tag.length > 40)) return { problem: "A tag has at most 40 characters." };
+      if (given.length > 20) return { problem: t("A run has at most 20 tags.") };
+      if (given.some((tag) => tag.length > 40)) return { problem: t("A tag has at most 40 characters.") };
       return { tags: given, note: note.value };
     },
   });

@@ -4,12 +4,14 @@ import { pageLink } from "../shared/links.js";
 import { bytes, counted, readable } from "../shared/format.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { form, input } from "../shared/dialogs.js";
+import { t } from "../shared/language.js";
 
 const once = new Once();
 const MOST_BYTES = 950_000; // of a request's body as JSON, less than the door lets an operator send
-const FILES =
-  `JSON Lines of up to about ${bytes(MOST_BYTES)}, or Parquet of ${bytes((3 * MOST_BYTES) / 4)}; ` +
-  "give the path of a larger one.";
+const FILES = t("JSON Lines of up to about {lines}, or Parquet of {parquet}; give the path of a larger one.", {
+  lines: bytes(MOST_BYTES),
+  parquet: bytes((3 * MOST_BYTES) / 4),
+});
 const PARQUET = ".parquet"; // no text
 
 const inBase64 = (file) =>
@@ -26,32 +28,38 @@ export async function openLog(host, server) {
   const path = input({ placeholder: "/data/rollouts" });
   const follow = el("input", { type: "checkbox" });
   const tokenizer = input({ placeholder: "Qwen/Qwen3-0.6B" });
-  const name = input({ maxlength: 120, placeholder: "The file's name" });
+  const name = input({ maxlength: 120, placeholder: t("The file's name") });
   const said = el("p", { class: "rs-help", role: "status" });
   const opened = await form(host, {
-    title: "Open a log",
+    title: t("Open a log"),
     wide: true,
     confirm: "Open",
     body: [
       el(
         "p",
         {},
-        "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or your " +
-          "own, become a run to look at, to diagnose and to compare.",
+        t(
+          "The rollouts of another trainer (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF, RL Logging Board), or " +
+            "your own, become a run to look at, to diagnose and to compare.",
+        ),
       ),
-      labelled("File", file, FILES),
-      labelled("Or the path of a file or folder on the app's machine", path),
-      el("label", { class: "rs-check" }, follow, " Follow it while it grows, until the run is stopped"),
-      labelled("Tokenizer of its model (optional)", tokenizer, "Texts without tokens are cut at words otherwise."),
-      labelled("Name (optional)", name),
+      labelled(t("File"), file, FILES),
+      labelled(t("Or the path of a file or folder on the app's machine"), path),
+      el("label", { class: "rs-check" }, follow, " ", t("Follow it while it grows, until the run is stopped")),
+      labelled(
+        t("Tokenizer of its model (optional)"),
+        tokenizer,
+        t("Texts without tokens are cut at words otherwise."),
+      ),
+      labelled(t("Name (optional)"), name),
       said,
     ],
     submit: async () => {
       const data = { name: name.value, tokenizer: tokenizer.value, follow: follow.checked, view: onlyWatches() };
       const [chosen] = file.files;
-      if (!chosen && !path.value.trim()) return { problem: "Choose a file, or give a path." };
-      if (chosen && path.value.trim()) return { problem: "Choose a file or give a path, not both." };
-      if (chosen && follow.checked) return { problem: "Give a path: a file that the browser sends does not grow." };
+      if (!chosen && !path.value.trim()) return { problem: t("Choose a file, or give a path.") };
+      if (chosen && path.value.trim()) return { problem: t("Choose a file or give a path, not both.") };
+      if (chosen && follow.checked) return { problem: t("Give a path: a file that the browser sends does not grow.") };
       if (chosen) {
         if (chosen.size > MOST_BYTES) return { problem: tooLarge(chosen.size) };
         const content = chosen.name.toLowerCase().endsWith(PARQUET)
@@ -61,7 +69,7 @@ export async function openLog(host, server) {
         if (sent > MOST_BYTES) return { problem: tooLarge(chosen.size) };
         Object.assign(data, { ...content, file_name: chosen.name });
       } else data.path = path.value.trim();
-      setText(said, "Reading the log");
+      setText(said, t("Reading the log"));
       const reply = await once.ask(data, (named) => server.open_log(named)).finally(() => setText(said, ""));
       return reply.problem ? { problem: readable(reply.problem, 1000) } : reply;
     },
@@ -70,13 +78,22 @@ export async function openLog(host, server) {
 }
 
 const tooLarge = (size) =>
-  `This file is too large to send (${bytes(size)}). Put it on the app's machine and give its path, or use ` +
-  "“python -m rlhf_studio open-log FILE”.";
+  t(
+    "This file is too large to send ({size}). Put it on the app's machine and give its path, or use " +
+      "“python -m rlhf_studio open-log FILE”.",
+    { size: bytes(size) },
+  );
 
 /** What is said of a log that was opened, with the way to its run. */
 export function openedLine({ run, steps, rollouts, notes, following }) {
   const told = notes.map((note) => readable(note, 400)).join(" ");
-  const link = run && pageLink("Look at the run", "live", { run }, "rs-link rs-opened");
-  if (following) return run ? ["The log is followed: its run grows with it. ", link, ". ", told] : [told];
-  return [`Opened: ${counted(steps, "step")}, ${counted(rollouts, "response")}. `, link, ". ", told];
+  const link = run && pageLink(t("Look at the run"), "live", { run }, "rs-link rs-opened");
+  if (following) return run ? [t("The log is followed: its run grows with it."), " ", link, ". ", told] : [told];
+  return [
+    t("Opened: {steps}, {responses}.", { steps: counted(steps, "step"), responses: counted(rollouts, "response") }),
+    " ",
+    link,
+    ". ",
+    told,
+  ];
 }

@@ -4,6 +4,7 @@ import { el, fill, setText, show } from "../shared/dom.js";
 import { lower, readable } from "../shared/format.js";
 import { Legend, answerText, scaleOf, valuesOf } from "../shared/tokens.js";
 import { runHead } from "./values.js";
+import { t } from "../shared/language.js";
 
 export class Prompts {
   /** @param ask  asks for the answers to the prompt of this place */
@@ -15,18 +16,18 @@ export class Prompts {
     this.body = el("div", { class: "rs-sides" });
     this.legend = new Legend();
     const onchoice = () => this.drawAnswers();
-    this.choice = new ColourChoice({ key: "compare.quantity", first: "kl", label: "Colour answers by", onchoice });
+    this.choice = new ColourChoice({ key: "compare.quantity", first: "kl", label: t("Colour answers by"), onchoice });
     this.foot = el("div", { class: "rs-answers-foot rs-flow" }, this.choice.node, this.legend.node);
     this.first = el("input", { type: "checkbox", onchange: () => this.drawAnswers() });
     this.node = el(
       "section",
-      { class: "rs-panel rs-box", "aria-label": "The same prompts", hidden: true },
+      { class: "rs-panel rs-box", "aria-label": t("The same prompts"), hidden: true },
       el(
         "div",
         { class: "rs-panel-head rs-wrap" },
-        el("h3", {}, "The same prompts"),
+        el("h3", {}, t("The same prompts")),
         this.said,
-        el("label", { class: "rs-check" }, this.first, "First answers too"),
+        el("label", { class: "rs-check" }, this.first, t("First answers too")),
         promptTurns((by) => this.turn(by)),
       ),
       this.prompt,
@@ -52,7 +53,7 @@ export class Prompts {
 
   async load() {
     const ticket = (this.ticket = Symbol("prompt"));
-    setText(this.said, `${this.place + 1} of ${this.prompts.length}`);
+    setText(this.said, `${this.place + 1}/${this.prompts.length}`);
     setText(this.prompt, readable(this.prompts[this.place], 600));
     const reply = await this.ask(this.place);
     if (ticket !== this.ticket) return;
@@ -72,7 +73,13 @@ export class Prompts {
     const scale = scaleOf(values, quantity);
     const some = values.length > 0;
     show(this.foot, some);
-    if (some) this.legend.update(quantity, values, `${lower(quantity.label)} per token`, scale);
+    if (some)
+      this.legend.update(
+        quantity,
+        values,
+        t("{label} per {token}", { label: lower(quantity.label), token: t("token") }),
+        scale,
+      );
     fill(
       this.body,
       this.answers.map(({ first, newest }, run) =>
@@ -80,7 +87,7 @@ export class Prompts {
           "article",
           { class: "rs-compare-answer" },
           runHead(this.runs[run]),
-          newest ? null : el("p", { class: "rs-hint" }, "This run does not watch this prompt."),
+          newest ? null : el("p", { class: "rs-hint" }, t("This run does not watch this prompt.")),
           this.first.checked && first && first.step !== newest.step ? this.answer(first, scale) : null,
           newest ? this.answer(newest, scale) : null,
         ),
@@ -95,7 +102,12 @@ export class Prompts {
       {},
       el(
         "p",
-        { class: "rs-answer-text", tabindex: "0", role: "group", "aria-label": `Answer at step ${answer.step}` },
+        {
+          class: "rs-answer-text",
+          tabindex: "0",
+          role: "group",
+          "aria-label": t("Answer at step {step}", { step: answer.step }),
+        },
         answerText(said, this.choice.quantity, scale),
       ),
       answerNumbers([`step ${answer.step}`, ["score", answer.score], ["gold", answer.gold], ["KL", answer.kl]]),

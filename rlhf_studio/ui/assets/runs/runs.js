@@ -13,6 +13,7 @@ import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
 import { RunTable } from "./table.js";
+import { t, tn } from "../shared/language.js";
 
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
@@ -74,8 +75,8 @@ class RunsPage {
     this.search = el("input", {
       type: "search",
       class: "rs-input rs-search",
-      placeholder: "Search name, tag, model, state",
-      "aria-label": "Search runs",
+      placeholder: t("Search name, tag, model, state"),
+      "aria-label": t("Search runs"),
       oninput: debounce(80, () => this.redraw()),
     });
     this.count = el("span", { class: "rs-help", role: "status" });
@@ -83,33 +84,33 @@ class RunsPage {
     this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
-    this.archivedBox = el("label", { class: "rs-check" }, this.archived, "Archived too");
+    this.archivedBox = el("label", { class: "rs-check" }, this.archived, t("Archived too"));
     const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
-    this.log = button("Open a log", () => this.openLog());
-    this.compareButton = button("Compare", () => this.compare(), "rs-button rs-small rs-primary");
+    this.log = button(t("Open a log"), () => this.openLog());
+    this.compareButton = button(t("Compare"), () => this.compare(), "rs-button rs-small rs-primary");
     this.tickedText = el("span", { role: "status" });
-    this.offers = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": "Compare it with" });
+    this.offers = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": t("Compare it with") });
     this.bar = el(
       "div",
       { class: "rs-compare-bar rs-flow rs-box", hidden: true },
       this.tickedText,
       this.offers,
       this.compareButton,
-      button("Clear", () => this.table.setTicks([])),
+      button(t("Clear"), () => this.table.setTicks([])),
     );
-    this.none = el("p", { class: "rs-nothing", hidden: true }, "No run matches.");
-    this.emptyLog = button("Open a log", () => this.openLog());
-    this.emptyMore = el("p", {}, "The recordings below came with the program, and open like runs of your own.");
+    this.none = el("p", { class: "rs-nothing", hidden: true }, t("No run matches."));
+    this.emptyLog = button(t("Open a log"), () => this.openLog());
+    this.emptyMore = el("p", {}, t("The recordings below came with the program, and open like runs of your own."));
     this.empty = el(
       "div",
       { class: "rs-no-runs", hidden: true },
-      el("h2", {}, "No runs of your own yet"),
-      el("p", {}, "Press Start run on the Train page. The first recipe needs no download and takes about a minute."),
+      el("h2", {}, t("No runs of your own yet")),
+      el("p", {}, t("Press Start run on the Train page. The first recipe needs no download and takes about a minute.")),
       this.emptyMore,
       el(
         "div",
         { class: "rs-buttons-row rs-flow" },
-        button("Go to Train", () => this.trigger("go_train", {}), "rs-button rs-primary"),
+        button(t("Go to Train"), () => this.trigger("go_train", {}), "rs-button rs-primary"),
         this.emptyLog,
       ),
     );
@@ -195,9 +196,15 @@ class RunsPage {
   ticked(ids, told) {
     show(this.bar, ids.length > 0);
     const found = ids.length === 1 ? partners(this.table.rows, ids) : [];
-    const more = found.length ? "; tick another, or compare it with" : "";
-    setText(this.tickedText, told || `${counted(ids.length, "run")} ticked${more}`);
-    setText(this.compareButton, ids.length < 2 ? "Look at it alone" : `Compare ${ids.length} runs`);
+    const count = counted(ids.length, "run");
+    const words = found.length
+      ? t("{count} ticked; tick another, or compare it with", { count })
+      : t("{count} ticked", { count });
+    setText(this.tickedText, told || words);
+    setText(
+      this.compareButton,
+      ids.length < 2 ? t("Look at it alone") : tn("Compare {count} run", "Compare {count} runs", ids.length),
+    );
     if (!ids.length) return;
     fill(
       this.offers,
@@ -264,45 +271,49 @@ class RunsPage {
     const item = (label, act, action = "") => ((action ? may(action) : true) ? { label, act } : false);
     const groups = [
       [
-        item("Open", () => this.trigger("open_run", { run: row.id })),
-        item("Settings", () => this.forms.settings(row)),
-        item("Copy settings to Train", () => this.copySettings(row), "copy"),
+        item(t("Open"), () => this.trigger("open_run", { run: row.id })),
+        item(t("Settings"), () => this.forms.settings(row)),
+        item(t("Copy settings to Train"), () => this.copySettings(row), "copy"),
         this.operator &&
           row.stage === "reward_model" &&
           row.state === "finished" &&
-          item("Try it", () => location.assign(rewardAddress(row.id))),
+          item(t("Try it"), () => location.assign(rewardAddress(row.id))),
         (this.operator || !row.recording) &&
-          item("Take home", () => this.takeHome.open({ run: row.id, name: row.name })),
+          item(t("Take home"), () => this.takeHome.open({ run: row.id, name: row.name })),
       ],
       [
-        this.operator && row.only_read && { label: "Fork or variation", why: `This run ${row.only_read}` },
-        item("Suggested next", () => this.forms.ideas(row), "follow"),
-        item("Fork or variation", () => this.forms.fork(row), "follow"),
-        item("Another seed", () => this.forms.seed(row), "follow"),
-        item("Vary settings", () => this.forms.vary(row), "follow"),
-        item("Resume", () => this.resume(row), "resume"),
-        item("Go on with more steps", () => this.goOn(row), "go_on"),
-        row.queue_position > 1 && item("Move up", () => this.move(row, row.queue_position - 1), "move"),
-        item("Move down", () => this.move(row, row.queue_position + 1), "move"),
-        item("Cancel", () => this.act("cancel", row), "cancel"),
-        own && !this.operator && row.state === "queued" && item("Take out of the queue", stop),
+        this.operator &&
+          row.only_read && {
+            label: t("Fork or variation"),
+            why: t("This run {why}", { why: row.only_read }),
+          },
+        item(t("Suggested next"), () => this.forms.ideas(row), "follow"),
+        item(t("Fork or variation"), () => this.forms.fork(row), "follow"),
+        item(t("Another seed"), () => this.forms.seed(row), "follow"),
+        item(t("Vary settings"), () => this.forms.vary(row), "follow"),
+        item(t("Resume"), () => this.resume(row), "resume"),
+        item(t("Go on with more steps"), () => this.goOn(row), "go_on"),
+        row.queue_position > 1 && item(t("Move up"), () => this.move(row, row.queue_position - 1), "move"),
+        item(t("Move down"), () => this.move(row, row.queue_position + 1), "move"),
+        item(t("Cancel"), () => this.act("cancel", row), "cancel"),
+        own && !this.operator && row.state === "queued" && item(t("Take out of the queue"), stop),
         own &&
           row.alive &&
           row.may_stop &&
-          item(["watched", "log"].includes(row.kind) ? "Stop" : "Stop and save", stop),
-        item("Force stop", () => this.forceStop(row), "force_stop"),
+          item(["watched", "log"].includes(row.kind) ? t("Stop") : t("Stop and save"), stop),
+        item(t("Force stop"), () => this.forceStop(row), "force_stop"),
       ],
       [
-        item("Rename", () => this.rename(row), "rename"),
-        item("Tags and note", () => this.mark(row), "mark"),
-        item("Archive", () => this.act("archive", row), "archive"),
-        item("Take out of the archive", () => this.act("unarchive", row), "unarchive"),
+        item(t("Rename"), () => this.rename(row), "rename"),
+        item(t("Tags and note"), () => this.mark(row), "mark"),
+        item(t("Archive"), () => this.act("archive", row), "archive"),
+        item(t("Take out of the archive"), () => this.act("unarchive", row), "unarchive"),
       ],
-      [may("delete") && { label: "Delete", act: () => this.delete(row), danger: true }],
+      [may("delete") && { label: t("Delete"), act: () => this.delete(row), danger: true }],
     ];
     const filled = groups.map((group) => group.filter(Boolean)).filter((group) => group.length);
     const items = filled.flatMap((group, index) => (index ? [null, ...group] : group));
-    this.rowMenu.open(button, `Actions for ${row.name}`, items);
+    this.rowMenu.open(button, t("Actions for {name}", { name: row.name }), items);
   }
 
   act(action, row, more) {
@@ -326,10 +337,12 @@ class RunsPage {
 
   async goOn(row) {
     const steps = await ask(this.host, {
-      title: "How many more steps?",
-      text: `The run has ${row.total}. It goes on from its last checkpoint, with the same settings.`,
-      confirm: "Go on",
-      input: { label: "Steps to add", value: String(row.total), maxlength: 7 },
+      title: t("How many more steps?"),
+      text: t("The run has {total}. It goes on from its last checkpoint, with the same settings.", {
+        total: row.total,
+      }),
+      confirm: t("Go on"),
+      input: { label: t("Steps to add"), value: String(row.total), maxlength: 7 },
     });
     if (steps === null) return;
     const wanted = /^\d+$/.test(steps.trim()) ? row.total + Number(steps) : steps;
@@ -341,9 +354,9 @@ class RunsPage {
 
   async rename(row) {
     const name = await ask(this.host, {
-      title: "Rename this run",
-      confirm: "Rename",
-      input: { label: "Name", value: row.name, maxlength: 120 },
+      title: t("Rename this run"),
+      confirm: t("Rename"),
+      input: { label: t("Name"), value: row.name, maxlength: 120 },
     });
     if (name !== null) this.act("rename", row, { name });
   }
@@ -358,9 +371,9 @@ class RunsPage {
     if (
       answer &&
       (await ask(this.host, {
-        title: `Delete \u201c${row.name}\u201d?`,
+        title: t("Delete \u201c{name}\u201d?", { name: row.name }),
         text: answer.text,
-        confirm: "Delete run",
+        confirm: t("Delete run"),
         danger: true,
       }))
     )
@@ -376,7 +389,7 @@ class RunsPage {
 
   /** Runs were queued. */
   started({ names }) {
-    this.tell(`Queued: ${names.map((name) => readable(name, 120)).join("; ")}`);
+    this.tell(t("Queued: {names}", { names: names.map((name) => readable(name, 120)).join("; ") }));
     this.refresh();
   }
 

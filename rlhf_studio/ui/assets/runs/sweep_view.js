@@ -2,9 +2,13 @@
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { compared, written } from "./values.js";
+import { t, tn } from "../shared/language.js";
 
 /** "a", "a and b", "a, b and c". */
-const listed = (words) => [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+const listed = (words) =>
+  words.length > 1
+    ? t("{most} and {last}", { most: words.slice(0, -1).join(", "), last: words.at(-1) })
+    : words.join("");
 
 const FIRST = ["gold/score", "objective/scores", "objective/kl"];
 
@@ -14,15 +18,15 @@ export class SweepView {
     this.ask = ask;
     this.metric = el("select", {
       class: "rs-input rs-sorting",
-      "aria-label": "Metric of the sweep",
+      "aria-label": t("Metric of the sweep"),
       onchange: () => this.load(),
     });
     this.said = el("span", { class: "rs-muted" });
     this.body = el("div");
     this.node = el(
       "section",
-      { class: "rs-panel rs-box", "aria-label": "Sweep", hidden: true },
-      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, "Sweep"), this.metric, this.said),
+      { class: "rs-panel rs-box", "aria-label": t("Sweep"), hidden: true },
+      el("div", { class: "rs-panel-head rs-wrap" }, el("h3", {}, t("Sweep")), this.metric, this.said),
       this.body,
     );
   }
@@ -51,7 +55,7 @@ export class SweepView {
     if (ticket !== this.ticket) return;
     setText(
       this.said,
-      reply.problem ? "" : "mean of the last tenth, or newest measurement; a stronger colour is higher",
+      reply.problem ? "" : t("mean of the last tenth, or newest measurement; a stronger colour is higher"),
     );
     if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
     else fill(this.body, this.table(reply), this.leftOut(reply));
@@ -61,8 +65,13 @@ export class SweepView {
   leftOut({ left_out: runs, titles }) {
     if (!runs.length) return null;
     const names = listed(runs.map((run) => `\u201c${readable(this.runs[run].label, 80)}\u201d`));
-    const known = `${listed(titles)} ${titles.length > 1 ? "are" : "is"} not known`;
-    return el("p", { class: "rs-hint" }, `Not in the table: ${names}, of which ${known}.`);
+    const missing = tn(
+      "Not in the table: {runs}, of which {titles} is not known.",
+      "Not in the table: {runs}, of which {titles} are not known.",
+      titles.length,
+      { runs: names, titles: listed(titles) },
+    );
+    return el("p", { class: "rs-hint" }, missing);
   }
 
   table({ titles, rows, columns, cells }) {
@@ -75,8 +84,9 @@ export class SweepView {
     const two = titles.length === 2;
     const heads = two
       ? [`${titles[0]} \u2193  ${titles[1]} \u2192`, ...columns.map(written)]
-      : [titles[0], "Mean", "Lowest to highest"];
-    const range = ({ low, high }) => (low === null ? "\u2013" : `${number(low)} to ${number(high)}`);
+      : [titles[0], t("Mean"), t("Lowest to highest")];
+    const range = ({ low, high }) =>
+      low === null ? "\u2013" : t("{low} to {high}", { low: number(low), high: number(high) });
     const heat = (cell) =>
       cell === null || cell.mean === null
         ? el("td", { class: "rs-heat" }, cell && two ? range(cell) : "\u2013")
@@ -86,7 +96,8 @@ export class SweepView {
             number(cell.mean, 3),
             two && cell.runs.length > 1 ? el("small", {}, ` ${range(cell)}`) : null,
           );
-    const spread = (cell) => el("td", { class: "rs-figure" }, cell && cell.runs.length > 1 ? range(cell) : "one run");
+    const spread = (cell) =>
+      el("td", { class: "rs-figure" }, cell && cell.runs.length > 1 ? range(cell) : t("one run"));
     return compared(
       heads,
       rows.map((value, row) => [
@@ -94,7 +105,7 @@ export class SweepView {
         ...cells[row].map(heat),
         ...(two ? [] : [spread(cells[row][0])]),
       ]),
-      "Table of the sweep",
+      t("Table of the sweep"),
     );
   }
 }

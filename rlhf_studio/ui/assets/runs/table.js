@@ -4,6 +4,7 @@ import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";
+import { t, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;
 const MOST_TICKED = 20;
@@ -36,17 +37,21 @@ export class RunTable {
     this.stage = ""; // the one that is shown; empty for all
     this.stageChoice = el("select", {
       class: "rs-input rs-stage-choice",
-      "aria-label": "Stage",
+      "aria-label": t("Stage"),
       hidden: true,
       onchange: () => this.only(this.stageChoice.value),
     });
     this.head = el("tr");
     this.body = el("tbody");
     this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
-    this.sorting = el("select", { class: "rs-input rs-sorting", "aria-label": "Sort by", onchange: () => this.pick() });
+    this.sorting = el("select", {
+      class: "rs-input rs-sorting",
+      "aria-label": t("Sort by"),
+      onchange: () => this.pick(),
+    });
     this.chooser = this.buildChooser();
     this.withRecordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
-    this.recordingsBox = el("label", { class: "rs-check", hidden: true }, this.withRecordings, "Show recordings");
+    this.recordingsBox = el("label", { class: "rs-check", hidden: true }, this.withRecordings, t("Show recordings"));
     this.drawHead();
   }
 
@@ -72,7 +77,7 @@ export class RunTable {
     if (stages.join() === this.stages.join()) return;
     this.stages = stages;
     if (!there.has(this.stage)) this.stage = "";
-    const options = [["", "All stages"], ...stages.map((stage) => [stage, STAGES[stage]])];
+    const options = [["", t("All stages")], ...stages.map((stage) => [stage, STAGES[stage]])];
     each(this.stageChoice, options, ([value, label]) => el("option", { value }, label));
     this.stageChoice.value = this.stage;
     show(this.stageChoice, stages.length > 1);
@@ -92,8 +97,8 @@ export class RunTable {
     const node = el(
       "details",
       { class: "rs-column-choice" },
-      el("summary", { class: "rs-button rs-small" }, "Columns"),
-      el("div", { class: "rs-columns-list", role: "group", "aria-label": "Columns" }, boxes),
+      el("summary", { class: "rs-button rs-small" }, t("Columns")),
+      el("div", { class: "rs-columns-list", role: "group", "aria-label": t("Columns") }, boxes),
     );
     node.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || !node.open) return;
@@ -137,7 +142,7 @@ export class RunTable {
       );
     });
     const hidden = (text) => el("th", { scope: "col" }, el("span", { class: "rs-hidden" }, text));
-    fill(this.head, hidden("Compare"), heads, hidden("Actions"));
+    fill(this.head, hidden(t("Compare")), heads, hidden(t("Actions")));
     const options = [NAME, ...COLUMNS].flatMap(({ key, title }) => [
       el("option", { value: `${key} 1` }, `${title} \u2191`),
       el("option", { value: `${key} -1` }, `${title} \u2193`),
@@ -205,7 +210,10 @@ export class RunTable {
   toldApart({ name, started_at, created_at }) {
     if (!(this.names.get(name) > 1)) return name;
     const then = new Date(1000 * (started_at || created_at));
-    return `${name}, started ${then.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" })}`;
+    return t("{name}, started {time}", {
+      name,
+      time: then.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }),
+    });
   }
 
   drop(id) {
@@ -308,7 +316,7 @@ export class RunTable {
     const tick = el("input", {
       type: "checkbox",
       "data-action": "tick",
-      "aria-label": `Compare ${this.toldApart(row)}`,
+      "aria-label": t("Compare {row}", { row: this.toldApart(row) }),
       onchange: (event) => this.tick(row.id, event.target),
     });
     tick.checked = this.ticks.includes(row.id);
@@ -325,10 +333,10 @@ export class RunTable {
         "data-action": "menu",
         "aria-haspopup": "menu",
         "aria-expanded": "false",
-        "aria-label": `Actions for ${this.toldApart(row)}`,
+        "aria-label": t("Actions for {row}", { row: this.toldApart(row) }),
         onclick: (event) => this.menu(event.currentTarget, row),
       },
-      "Actions \u25be",
+      t("Actions \u25be"),
     );
     const node = el(
       "tr",
@@ -347,18 +355,27 @@ export class RunTable {
     const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
     const parent = this.rows.get(row.parent);
     if (row.parent) {
-      const at = row.parent_step === null ? "" : `, step ${row.parent_step}`;
+      const at = row.parent_step === null ? "" : `, ${t("step {step}", { step: row.parent_step })}`;
       const link = parent
         ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
-        : "a run that is gone";
+        : t("a run that is gone");
       parts.push(el("span", { class: "rs-lineage" }, `${row.made} `, link, at));
     }
-    if (row.sweep) parts.push(pushButton("rs-link", "sweep", () => this.tickSweep(row.sweep)));
+    if (row.sweep) parts.push(pushButton("rs-link", t("sweep"), () => this.tickSweep(row.sweep)));
     if (row.starter)
-      parts.push(el("span", { class: "rs-lineage" }, `started by ${this.mine.has(row.id) ? "you" : row.starter}`));
+      parts.push(
+        el(
+          "span",
+          { class: "rs-lineage" },
+          this.mine.has(row.id) ? t("started by you") : t("started by {who}", { who: row.starter }),
+        ),
+      );
     if (row.recording)
-      parts.push(el("span", { class: "rs-chip" }, "Recording"), el("span", { class: "rs-recorded" }, row.recording));
-    if (row.archived) parts.push(el("span", { class: "rs-chip" }, "archived"));
+      parts.push(
+        el("span", { class: "rs-chip" }, tp("chip", "Recording")),
+        el("span", { class: "rs-recorded" }, row.recording),
+      );
+    if (row.archived) parts.push(el("span", { class: "rs-chip" }, t("archived")));
     for (const tag of row.tags.slice(0, MOST_TAGS)) parts.push(pushButton("rs-run-tag", tag, () => this.find(tag)));
     if (row.tags.length > MOST_TAGS) parts.push(el("span", {}, `+${row.tags.length - MOST_TAGS}`));
     if (row.remark) parts.push(el("span", { class: "rs-remark rs-cut", title: row.remark }, row.remark));
@@ -368,7 +385,7 @@ export class RunTable {
   tick(id, box) {
     if (box.checked && this.ticks.length >= MOST_TICKED) {
       box.checked = false;
-      this.ticked(this.ticks, `At most ${MOST_TICKED} runs can be compared.`);
+      this.ticked(this.ticks, t("At most {MOST_TICKED} runs can be compared.", { MOST_TICKED }));
       return;
     }
     this.setTicks(box.checked ? [...this.ticks, id] : this.ticks.filter((own) => own !== id));
@@ -394,8 +411,9 @@ export class RunTable {
   said(node) {
     const wanted = [...this.rows.values()].filter((row) => this.isWanted(row));
     const some = wanted.length;
-    const all = counted(some, some && wanted.every((row) => row.recording) ? "recording" : "run");
-    setText(node, this.shown === some ? all : `${this.shown} of ${all}`);
+    const recorded = some && wanted.every((row) => row.recording);
+    const all = recorded ? counted(some, "recording") : counted(some, "run");
+    setText(node, this.shown === some ? all : t("{shown} of {all}", { shown: this.shown, all }));
   }
 }
 

@@ -1,13 +1,14 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
 import { el } from "../shared/dom.js";
 import { decimals, number, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { scrolling, table } from "../shared/table.js";
 
 /** A setting's value as people read it. */
 export function written(value) {
-  if (value === null || value === undefined || value === "") return "nothing";
-  if (value === true) return "on";
-  if (value === false) return "off";
+  if (value === null || value === undefined || value === "") return t("nothing");
+  if (value === true) return t("on");
+  if (value === false) return t("off");
   if (typeof value === "number") return String(Number(value.toPrecision(6)));
   return readable(typeof value === "object" ? JSON.stringify(value) : String(value), 400);
 }
@@ -23,7 +24,7 @@ export function figures(metric, runs, others = []) {
 }
 
 /** What the lengths of a run count, behind them: those of another run may count something else. */
-export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${run.unit}` : "");
+export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${t(run.unit)}` : "");
 
 const COLOURS = 10;
 const DASHES = ["solid", "dash", "dot"];

@@ -44,7 +44,7 @@ function numberOf(name, value, term = null, base = null) {
   return el(
     "span",
     { "data-term": term },
-    `${name} `,
+    `${t(name)} `,
     el("b", {}, number(value)),
     change === null ? null : el("em", { class: look }, ` ${signed(change)}`),
   );

@@ -158,7 +158,12 @@ export function readable(text, limit = 4000) {
 
 /** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
 export const policyName = (name) =>
-  readable(name.replace(/@(\d+)$/, ", step $1").replace(/@start$/, ", at its start"), 60);
+  readable(
+    name
+      .replace(/@(\d+)$/, (at, step) => `, ${t("step {step}", { step })}`)
+      .replace(/@start$/, `, ${t("at its start")}`),
+    60,
+  );
 
 /** A token as one line of plain text, for labels read aloud. */
 export function spoken(text) {

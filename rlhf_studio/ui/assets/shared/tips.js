@@ -34,7 +34,7 @@ export function setInWords(entries) {
 export const word = (name, ...words) => el("span", { class: "rs-word", tabindex: "0", "data-term": name }, words);
 
 /** A unit; nats are explained where they stand. */
-export const unitWords = (unit) => (/\bnats?\b/.test(unit) ? word("nats", unit) : unit);
+export const unitWords = (unit) => (/\bnats?\b/.test(unit) ? word("nats", t(unit)) : t(unit));
 
 /** Show tips on every page from now on; `ask` gives the glossary, for pages that do not bring their own. */
 export function mountTips(ask = null) {
@@ -103,7 +103,7 @@ function entryOf(node) {
   const entry = counted || term(node.dataset.term);
   const range = rangeOf(entry);
   return [
-    el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, entry.unit) : null),
+    el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, t(entry.unit)) : null),
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
     /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,

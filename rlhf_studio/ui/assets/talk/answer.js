@@ -1,7 +1,8 @@
 // One policy's answer: tokens that arrive one by one, in the inspector's colours, its figures, and the card of a token.
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, chance, integer, number, readable } from "../shared/format.js";
+import { counted, NONE, chance, number, readable } from "../shared/format.js";
 import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
+import { t } from "../shared/language.js";
 
 const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards", "chances", "ref_chances"];
 const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
@@ -39,8 +40,8 @@ class GrowingTokens extends TokenView {
 
   ending() {
     const { stopped, complete } = this.sample;
-    const tip = "The response reached the response length before its stop token.";
-    return complete && !stopped ? [el("span", { class: "rs-chip", "data-tip": tip }, "cut at the limit")] : [];
+    const tip = t("The response reached the response length before its stop token.");
+    return complete && !stopped ? [el("span", { class: "rs-chip", "data-tip": tip }, t("cut at the limit"))] : [];
   }
 
   /** Colour by a quantity, on a scale that both answers share. */
@@ -77,7 +78,7 @@ export class Answer {
     this.tops = [];
     this.end = null;
     this.view = new GrowingTokens((index, focus) => this.pick(index, focus), name);
-    this.status = el("p", { class: "rs-answer-status" }, "Waiting");
+    this.status = el("p", { class: "rs-answer-status" }, t("Waiting"));
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
     this.notes = el("div", { class: "rs-answer-notes" });
     this.figures = el("dl", { class: "rs-answer-figures rs-wrap", hidden: true });
@@ -85,7 +86,7 @@ export class Answer {
     show(this.view.node, false);
     this.node = el(
       "section",
-      { class: "rs-answer", "aria-label": `Answer of ${name}` },
+      { class: "rs-answer", "aria-label": t("Answer of {name}", { name }) },
       el("h3", {}, name),
       this.status,
       this.view.node,
@@ -109,7 +110,7 @@ export class Answer {
 
   begin(event) {
     this.estimator = event.kl_estimator;
-    this.say("Writing");
+    this.say(t("Writing"));
     each(this.notes, event.notes, (note) => el("p", {}, note));
   }
 
@@ -139,7 +140,7 @@ export class Answer {
 
   stop() {
     if (this.end || !this.problem.hidden) return;
-    this.say(this.tokens.response_ids.length ? "Stopped here" : "Stopped");
+    this.say(this.tokens.response_ids.length ? t("Stopped here") : t("Stopped"));
   }
 
   say(text) {
@@ -151,10 +152,10 @@ export class Answer {
     const names = Object.entries(parts);
     const made = names.length > 1 ? names.map(([name, value]) => `${name} ${number(value)}`).join(", ") : "";
     const rows = [
-      ["Score", score === null ? NONE : number(score), made || this.words.score?.meaning],
-      gold === null ? null : ["Gold", number(gold), this.words.gold?.meaning],
-      ["KL", `${number(kl)} nats`, "Log-probability less the reference's, added up over the response."],
-      ["Length", `${integer(length)} ${length === 1 ? "token" : "tokens"}`, ""],
+      [t("Score"), score === null ? NONE : number(score), made || this.words.score?.meaning],
+      gold === null ? null : [t("Gold"), number(gold), this.words.gold?.meaning],
+      ["KL", `${number(kl)} ${t("nats")}`, t("Log-probability less the reference's, added up over the response.")],
+      [t("Length"), counted(length, "token"), ""],
     ].filter(Boolean);
     each(this.figures, rows, ([name, value, tip]) =>
       el("div", {}, el("dt", { "data-tip": tip || null }, name), el("dd", { "data-figure": name }, value)),
@@ -195,16 +196,20 @@ export class Answer {
       el(
         "div",
         { class: "rs-card-head rs-wrap" },
-        el("span", { class: "rs-card-title" }, `Token ${index + 1} of ${ids.length}`),
+        el(
+          "span",
+          { class: "rs-card-title" },
+          t("{unit} {index} of {length}", { unit: t("Token"), index: index + 1, length: ids.length }),
+        ),
         el("span", { class: "rs-card-token" }, tokenContent(pieces[index])),
         el("span", { class: "rs-muted" }, `id ${ids[index]}`),
-        pushButton("rs-quiet rs-card-close", "Close", () => this.unpick()),
+        pushButton("rs-quiet rs-card-close", t("Close"), () => this.unpick()),
       ),
       el("section", { class: "rs-card-block rs-numbers" }, el("dl", {}, cells)),
       el(
         "section",
         { class: "rs-card-block" },
-        el("h4", {}, "The five likeliest"),
+        el("h4", {}, t("The five likeliest")),
         el(
           "div",
           { class: "rs-alternatives-pair" },

@@ -1,6 +1,7 @@
 // Which policy answers on one side: a run, and its start or one of its checkpoints.
 import { each, el, fill } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
+import { t, tp } from "../shared/language.js";
 
 const START = "start";
 
@@ -21,7 +22,7 @@ export class Chooser {
     this.run = el("select", { class: "rs-input", id, onchange: () => this.open(this.run.value, null, true) });
     this.step = el("select", {
       class: "rs-input",
-      "aria-label": `${title}: step`,
+      "aria-label": t("{title}: step", { title }),
       onchange: () => onchange(),
     });
     this.node = el(
@@ -66,10 +67,10 @@ export class Chooser {
     const stays = !wanted && this.shown === run && steps.includes(Number(chosen));
     this.known = known;
     this.shown = run;
-    const label = (step) => `Step ${step}${step === steps.at(-1) ? " (newest)" : ""}`;
+    const label = (step) => (step === steps.at(-1) ? t("Step {step} (newest)", { step }) : t("Step {step}", { step }));
     fill(
       this.step,
-      el("option", { value: START }, "Start (step 0)"),
+      el("option", { value: START }, t("Start (step 0)")),
       steps.map((step) => el("option", { value: String(step) }, label(step))),
     );
     if (start || !steps.length) this.step.value = START;
@@ -84,7 +85,7 @@ export class Chooser {
 
   /** What the policy is called above its answer. */
   name(alone) {
-    const step = this.step.value === START ? "Start" : `Step ${this.step.value}`;
+    const step = this.step.value === START ? tp("step", "Start") : t("Step {step}", { step: this.step.value });
     return alone ? step : `${step} · ${this.run.selectedOptions[0]?.textContent ?? ""}`;
   }
 }

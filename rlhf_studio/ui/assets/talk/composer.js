@@ -1,16 +1,17 @@
 // The prompt, examples, and how the answers are sampled.
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { pieces, readable } from "../shared/format.js";
+import { t } from "../shared/language.js";
 
 const EXAMPLES = 6;
 const EXAMPLE_LENGTH = 70;
 /** @type {[string, string, object][]} */
 const FIELDS = [
-  ["temperature", "Temperature", { step: "0.1", min: "0.01", max: "10" }],
-  ["top_k", "Top-k (0: all)", { step: "1", min: "0" }],
+  ["temperature", t("Temperature"), { step: "0.1", min: "0.01", max: "10" }],
+  ["top_k", t("Top-k (0: all)"), { step: "1", min: "0" }],
   ["top_p", "Top-p", { step: "0.05", min: "0.01", max: "1" }],
-  ["response_length", "Response length", { step: "1", min: "1" }],
-  ["seed", "Seed", { step: "1", min: "0" }],
+  ["response_length", t("Response length"), { step: "1", min: "1" }],
+  ["seed", t("Seed"), { step: "1", min: "0" }],
 ];
 
 export class Composer {
@@ -23,7 +24,7 @@ export class Composer {
       class: "rs-input rs-talk-prompt",
       rows: 3,
       spellcheck: "false",
-      placeholder: "Type a prompt",
+      placeholder: t("Type a prompt"),
       onfocus: () => on.warm(),
       oninput: () => this.plain(),
       onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && on.ask(),
@@ -31,16 +32,20 @@ export class Composer {
     this.button = el(
       "button",
       { type: "submit", class: "rs-button rs-primary", title: "Ctrl + Enter", "aria-keyshortcuts": "Control+Enter" },
-      "Ask both",
+      t("Ask both"),
     );
-    this.cancel = el("button", { type: "button", class: "rs-button", hidden: true, onclick: () => on.stop() }, "Stop");
+    this.cancel = el(
+      "button",
+      { type: "button", class: "rs-button", hidden: true, onclick: () => on.stop() },
+      t("Stop"),
+    );
     this.status = el("p", { class: "rs-help rs-talk-status", role: "status" });
     this.problem = el("p", { class: "rs-problem", id: "rs-talk-problem", role: "alert", hidden: true });
     this.examples = el("div", { class: "rs-talk-examples rs-flow" });
     this.node = el(
       "form",
       { class: "rs-talk-composer rs-column", novalidate: true, onsubmit: (event) => this.submit(event) },
-      el("label", { class: "rs-label", for: "rs-talk-prompt" }, "Your prompt"),
+      el("label", { class: "rs-label", for: "rs-talk-prompt" }, t("Your prompt")),
       this.text,
       this.examples,
       (this.more = this.settings()),
@@ -58,14 +63,14 @@ export class Composer {
       "label",
       { class: "rs-check", hidden: true },
       this.asRead,
-      "The prompt is in its chat template or form already",
+      t("The prompt is in its chat template or form already"),
     );
     this.line = el("span", { class: "rs-talk-line" });
-    const again = pushButton("rs-button rs-small", "New seed", () => this.newSeed());
+    const again = pushButton("rs-button rs-small", t("New seed"), () => this.newSeed());
     return el(
       "details",
       { class: "rs-talk-settings" },
-      el("summary", {}, el("b", {}, "Sampling"), this.line),
+      el("summary", {}, el("b", {}, t("Sampling")), this.line),
       el(
         "div",
         { class: "rs-talk-fields" },
@@ -75,7 +80,7 @@ export class Composer {
       el(
         "div",
         { class: "rs-talk-checks rs-wrap" },
-        el("label", { class: "rs-check" }, this.same, "Same seed for both"),
+        el("label", { class: "rs-check" }, this.same, t("Same seed for both")),
         this.chat,
       ),
     );
@@ -116,7 +121,7 @@ export class Composer {
       );
     fill(
       this.examples,
-      examples.length ? el("span", { class: "rs-help" }, "Watched prompts of the run:") : null,
+      examples.length ? el("span", { class: "rs-help" }, t("Watched prompts of the run:")) : null,
       examples.slice(0, EXAMPLES).map(button),
     );
     this.summarise();
@@ -149,8 +154,16 @@ export class Composer {
       Number(at("top_k")) ? `top-k ${at("top_k")}` : "",
       Number(at("top_p")) < 1 ? `top-p ${at("top_p")}` : "",
     ];
-    const seeds = this.same.checked ? `seed ${at("seed")}` : `seeds ${at("seed")} and ${Number(at("seed")) + 1}`;
-    return [`temperature ${at("temperature")}`, ...cuts, `up to ${at("response_length")} tokens`, seeds]
+    const seed = at("seed");
+    const seeds = this.same.checked
+      ? t("seed {seed}", { seed })
+      : t("seeds {first} and {second}", { first: seed, second: Number(seed) + 1 });
+    return [
+      t("temperature {temperature}", { temperature: at("temperature") }),
+      ...cuts,
+      t("up to {count} tokens", { count: at("response_length") }),
+      seeds,
+    ]
       .filter(Boolean)
       .join(", ");
   }

@@ -4,9 +4,11 @@ import { el, fill } from "../shared/dom.js";
 import { onlyWatches } from "../shared/visit.js";
 import { recorded } from "../pictures/recorded.js";
 import { ReplayAnswer } from "../replay/answer.js";
+import { t } from "../shared/language.js";
 
-const ABOUT =
-  "One prompt, answered before training and after it. The run had no KL coefficient: it learned to please its judge.";
+const ABOUT = t(
+  "One prompt, answered before training and after it. The run had no KL coefficient: it learned to please its judge.",
+);
 
 /** @param ask  the server's function for replays; the example stays away where it fails */
 export async function showExample(host, ask, run) {

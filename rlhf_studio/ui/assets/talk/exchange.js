@@ -1,12 +1,13 @@
 // One prompt and the answers of both policies: follows the server's events until the last.
 import { sideBySide } from "../shared/answers.js";
 import { el, fill, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
+import { readable } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, onlyWatches } from "../shared/visit.js";
 import { copyButton } from "../shared/take.js";
 import { Legend } from "../shared/tokens.js";
 import { Answer, sharedLimit } from "./answer.js";
+import { t, tn } from "../shared/language.js";
 
 const QUICK = 150; // milliseconds between two questions while something comes
 const SHOWN = 500; // characters of the prompt
@@ -49,15 +50,15 @@ export class Exchange {
     this.status = el("p", { class: "rs-exchange-status", role: "status" });
     this.copy = copyButton(() => this.text());
     show(this.copy, false);
-    this.prompt = el("p", { class: "rs-exchange-prompt" }, readable(asked.prompt, SHOWN) || "(an empty prompt)");
+    this.prompt = el("p", { class: "rs-exchange-prompt" }, readable(asked.prompt, SHOWN) || t("(an empty prompt)"));
     this.legendRow = el("div", { class: "rs-exchange-legend", hidden: true }, this.legend.node);
     this.node = el(
       "article",
-      { class: "rs-exchange rs-column", "aria-label": "Prompt and answers" },
+      { class: "rs-exchange rs-column", "aria-label": t("Prompt and answers") },
       el(
         "header",
         { class: "rs-exchange-head rs-wrap" },
-        el("div", {}, el("span", { class: "rs-exchange-who" }, "Prompt"), this.prompt),
+        el("div", {}, el("span", { class: "rs-exchange-who" }, t("Prompt")), this.prompt),
         el("div", { class: "rs-exchange-tools rs-flow" }, el("span", { class: "rs-help" }, asked.line), this.copy),
       ),
       this.status,
@@ -76,8 +77,12 @@ export class Exchange {
   receive({ events, state, place, ...line }) {
     if (state === "waiting" && line.first !== undefined) setText(this.status, inLine(place, line));
     else if (state === "waiting") {
-      const before = `${counted(place, "answer")} ${place === 1 ? "comes" : "come"} before yours`;
-      setText(this.status, place ? `Someone else is being answered: ${before}.` : "The policies are being loaded.");
+      const before = tn(
+        "Someone else is being answered: {count} answer comes before yours.",
+        "Someone else is being answered: {count} answers come before yours.",
+        place,
+      );
+      setText(this.status, place ? before : t("The policies are being loaded."));
     }
     let said = state === "working" ? "" : null;
     for (const event of events) {
@@ -100,7 +105,7 @@ export class Exchange {
   /** Read aloud when both are done. */
   summary() {
     const ended = this.answers.filter((answer) => answer.end);
-    return ended.length === this.answers.length ? "" : ended.length ? "One policy has answered." : "";
+    return ended.length === this.answers.length ? "" : ended.length ? t("One policy has answered.") : "";
   }
 
   colour(quantity) {
@@ -114,17 +119,29 @@ export class Exchange {
 
   text() {
     const answers = this.answers.map((answer) => answer.text());
-    return [`Prompt: ${this.asked.prompt}`, this.asked.line, ...answers].join("\n\n");
+    return [t("Prompt: {prompt}", { prompt: this.asked.prompt }), this.asked.line, ...answers].join("\n\n");
   }
 }
 
-const PLACES = ["", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"];
-const BEFORE = { teacher: "Your teacher asks and goes first.", training: "A run is training and goes first." };
+const PLACES = [
+  "",
+  t("You are first in line"),
+  t("You are second in line"),
+  t("You are third in line"),
+  t("You are fourth in line"),
+  t("You are fifth in line"),
+];
+const BEFORE = { teacher: t("Your teacher asks and goes first."), training: t("A run is training and goes first.") };
 
 /** "You are third in line, about 6 s." */
 function inLine(place, /** @type {any} */ { seconds, first }) {
-  const where = PLACES[place] ? `You are ${PLACES[place]} in line` : `You are number ${place} in line`;
-  const time = seconds === null ? "." : `, about ${seconds < 60 ? `${seconds} s` : `${Math.ceil(seconds / 60)} min`}.`;
+  const where = PLACES[place] || t("You are number {place} in line", { place });
+  const time =
+    seconds === null
+      ? "."
+      : seconds < 60
+        ? t(", about {seconds} s.", { seconds })
+        : t(", about {minutes} min.", { minutes: Math.ceil(seconds / 60) });
   return [BEFORE[first], where + time].filter(Boolean).join(" ");
 }
 
@@ -134,5 +151,9 @@ const UNITS = { kl: "nats", rewards: "points", logprobs: "nats", entropy: "nats"
 export const invitation = () =>
   fill(
     el("div", { class: "rs-talk-invitation" }),
-    el("p", {}, "Both policies get the same prompt and the same random numbers, so what differs is what training did."),
+    el(
+      "p",
+      {},
+      t("Both policies get the same prompt and the same random numbers, so what differs is what training did."),
+    ),
   );

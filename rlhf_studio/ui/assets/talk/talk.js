@@ -10,10 +10,11 @@ import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
 import { Exchange, followJob, invitation } from "./exchange.js";
+import { t, tp } from "../shared/language.js";
 
 const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
 const MOST_KEPT = 10;
-const NOT_YET = "The run you asked for has no checkpoint yet. It is shown here as soon as it has one.";
+const NOT_YET = t("The run you asked for has no checkpoint yet. It is shown here as soon as it has one.");
 
 class TalkPage {
   constructor({ host, server, trigger, props }) {
@@ -36,15 +37,15 @@ class TalkPage {
       "div",
       {},
       firstOne(
-        pushButton("rs-button rs-primary", "Train a first run", () => trigger("talk_train", {})),
-        "A run can answer you once it has written a checkpoint. The tiny world trains in about a minute.",
+        pushButton("rs-button rs-primary", t("Train a first run"), () => trigger("talk_train", {})),
+        t("A run can answer you once it has written a checkpoint. The tiny world trains in about a minute."),
       ),
     );
-    this.example = el("section", { class: "rs-talk-example-of rs-column", "aria-label": "Recorded example" });
+    this.example = el("section", { class: "rs-talk-example-of rs-column", "aria-label": t("Recorded example") });
     this.empty = el(
       "div",
       { class: "rs-talk-empty rs-column", hidden: true },
-      el("h2", {}, "No policy to talk to yet"),
+      el("h2", {}, t("No policy to talk to yet")),
       this.toTrain,
       this.noTalk,
       this.example,
@@ -70,18 +71,18 @@ class TalkPage {
       this.say("");
       this.changed();
     };
-    this.left = new Chooser("Left", policies, chosen);
-    this.right = new Chooser("Right", policies, chosen);
+    this.left = new Chooser(t("Left"), policies, chosen);
+    this.right = new Chooser(t("Right"), policies, chosen);
     this.composer = new Composer({ ask: () => this.ask(), stop: () => this.stop(), warm: () => this.warm() });
     const onchoice = (quantity) => this.exchanges.forEach((exchange) => exchange.colour(quantity));
-    this.colour = new ColourChoice({ key: "talk-colour", first: "kl", label: "Colour tokens by", onchoice });
+    this.colour = new ColourChoice({ key: "talk-colour", first: "kl", label: t("Colour tokens by"), onchoice });
     const words = el("span", { class: "rs-help" }, this.colour.label);
     this.colours = el("div", { class: "rs-talk-colours rs-flow", hidden: true }, words, this.colour.node);
     this.log = el("div", { class: "rs-talk-log rs-column" }, invitation());
     this.body = el(
       "div",
       { class: "rs-talk-body rs-column", hidden: true },
-      el("h2", { class: "rs-hidden" }, "Talk to policies"),
+      el("h2", { class: "rs-hidden" }, t("Talk to policies")),
       this.classNote,
       el("div", { class: "rs-talk-sides" }, this.left.node, this.right.node),
       this.colours,
@@ -93,13 +94,13 @@ class TalkPage {
   /** The two parts of the page: policies that answer, and a reward model that scores. */
   views() {
     const options = [
-      { value: "policies", label: "Policies" },
-      { value: "reward", label: "Reward model" },
+      { value: "policies", label: t("Policies") },
+      { value: "reward", label: t("Reward model") },
     ];
     // a link leads to the policies of a run
     const chosen = this.wanted() ? "policies" : memory.get("talk-view", "policies");
     this.turn(chosen);
-    return new Segments({ class: "rs-segments rs-talk-views", "aria-label": "Talk to" }, options, chosen, (view) => {
+    return new Segments({ class: "rs-segments rs-talk-views", "aria-label": t("Talk to") }, options, chosen, (view) => {
       memory.set("talk-view", view);
       this.turn(view);
       this.tellAddress();
@@ -184,9 +185,11 @@ class TalkPage {
     this.student = told?.run ? told : null;
     for (const chooser of [this.left, this.right]) chooser.fix(this.student !== null);
     this.composer.brief(this.student);
-    const on =
+    const on = t(
       "Your teacher lets you ask a model. Left answers as it was before training, right as it is now, each with at " +
-      `most ${told?.tokens} tokens. One question at a time.`;
+        "most {tokens} tokens. One question at a time.",
+      { tokens: told?.tokens },
+    );
     show(this.classNote, Boolean(told));
     setText(this.classNote, told?.why || on);
     if (!this.student) return;
@@ -275,13 +278,13 @@ class TalkPage {
     await followJob(this.poll, this.server.news, reply.key, ({ events, state }) => {
       const last = events.at(-1);
       if (state === "done") status("");
-      else status(last?.event === "progress" ? last.text : this.composer.status.textContent || "Getting ready");
+      else status(last?.event === "progress" ? last.text : this.composer.status.textContent || t("Getting ready"));
     });
   }
 
   /** The reply to a prompt, which may come before the policies are known; null when they cannot be read. */
   async send(request) {
-    if (!this.isReady) setText(this.composer.status, "Waiting for the policies");
+    if (!this.isReady) setText(this.composer.status, t("Waiting for the policies"));
     await Promise.all([this.left.opening, this.right.opening]);
     setText(this.composer.status, "");
     if (!this.isReady) return null;
@@ -298,8 +301,12 @@ class TalkPage {
     if (reply) this.composer.fail(reply.error || "", reply.field);
     if (!reply?.key) return;
     const alone = this.left.run.value === this.right.run.value;
-    const names = this.student ? ["Start", `Step ${reply.step}`] : [this.left.name(alone), this.right.name(alone)];
-    const line = this.student ? `up to ${reply.tokens} tokens, seed ${reply.seed}` : this.composer.sentence();
+    const names = this.student
+      ? [tp("step", "Start"), t("Step {step}", { step: reply.step })]
+      : [this.left.name(alone), this.right.name(alone)];
+    const line = this.student
+      ? [t("up to {count} tokens", { count: reply.tokens }), t("seed {seed}", { seed: reply.seed })].join(", ")
+      : this.composer.sentence();
     const exchange = new Exchange({ prompt: request.prompt, names, line }, this);
     this.add(exchange);
     this.running = { exchange, key: reply.key };

@@ -2,8 +2,9 @@
 // person's own model.
 import { address } from "../shared/address.js";
 import { el, elEach, pushButton, setText } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 
-const OWN_TAGS = ["settings follow from the model", "so does the time"];
+const OWN_TAGS = [t("settings follow from the model"), t("so does the time")];
 
 /** Recorded runs: each a button that opens one, a quiet one unless `looks`. Nothing where none are offered. */
 export function recordedRuns({ recordings, looks }) {
@@ -15,7 +16,7 @@ export function recordedRuns({ recordings, looks }) {
   const node = el(
     "div",
     { class: "rs-watch-first rs-wrap" },
-    el("span", {}, "Watch a recorded run:"),
+    el("span", {}, t("Watch a recorded run:")),
     recordings.map(button),
   );
   node.classList.toggle("rs-help", !looks);
@@ -24,11 +25,11 @@ export function recordedRuns({ recordings, looks }) {
 
 /** What the recipes of a stage teach. */
 const TEACHES = {
-  ppo: "Learn from a judge\u2019s scores: PPO",
-  sft: "Learn from examples: supervised fine-tuning",
-  reward_model: "Learn what people prefer: a reward model",
-  dpo: "Learn from preferences without a judge: DPO",
-  evaluation: "Compare models: evaluation",
+  ppo: t("Learn from a judge\u2019s scores: PPO"),
+  sft: t("Learn from examples: supervised fine-tuning"),
+  reward_model: t("Learn what people prefer: a reward model"),
+  dpo: t("Learn from preferences without a judge: DPO"),
+  evaluation: t("Compare models: evaluation"),
 };
 
 export class Cards {
@@ -51,7 +52,7 @@ export class Cards {
     this.node = el(
       "details",
       { class: "rs-more-recipes" },
-      el("summary", { class: "rs-bare" }, this.title, el("span", {}, "More recipes")),
+      el("summary", { class: "rs-bare" }, this.title, el("span", {}, t("More recipes"))),
       this.cards,
     );
   }

@@ -1,6 +1,7 @@
 // The reward composer: a list of scoring components that are added, weighted and removed.
 import { each, el, fill } from "../shared/dom.js";
 import { Field, formatValue, same } from "./form.js";
+import { t } from "../shared/language.js";
 
 const PREFIX = "reward.components";
 
@@ -20,10 +21,10 @@ export class Composer {
     this.dot = el("button", {
       type: "button",
       class: "rs-reset",
-      title: "Changed; click to go back to the recipe's components",
+      title: t("Changed; click to go back to the recipe's components"),
       onclick: () => this.reset(),
     });
-    this.dot.setAttribute("aria-label", "Reset the components to the recipe's");
+    this.dot.setAttribute("aria-label", t("Reset the components to the recipe's"));
     const groups = [...new Set(kinds.map((kind) => kind.group))].map((group) => {
       const own = kinds.filter((kind) => kind.group === group);
       const adders = own.map((kind) =>
@@ -31,7 +32,7 @@ export class Composer {
       );
       return el(
         "div",
-        { class: "rs-adders rs-flow", role: "group", "aria-label": `Add a component: ${group}` },
+        { class: "rs-adders rs-flow", role: "group", "aria-label": t("Add a component: {group}", { group }) },
         el("span", {}, group),
         el("div", {}, adders),
       );
@@ -43,7 +44,7 @@ export class Composer {
       el("p", { class: "rs-help" }, spec.help),
       this.problem,
       this.cards,
-      el("div", { class: "rs-add-groups" }, el("span", { class: "rs-label" }, "Add a component"), groups),
+      el("div", { class: "rs-add-groups" }, el("span", { class: "rs-label" }, t("Add a component")), groups),
     );
     this.load(value, basis);
   }
@@ -101,9 +102,9 @@ export class Composer {
         type: "button",
         class: "rs-quiet",
         onclick: () => this.remove(index),
-        "aria-label": `Remove component ${index + 1}`,
+        "aria-label": t("Remove component {index}", { index: index + 1 }),
       },
-      "Remove",
+      t("Remove"),
     );
     const head = el(
       "div",

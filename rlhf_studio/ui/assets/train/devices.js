@@ -1,6 +1,7 @@
 // The device picker: what the computer has, as one choice that sets three settings together.
 import { each, el, setText, show } from "../shared/dom.js";
 import { Field, formatValue, same } from "./form.js";
+import { t } from "../shared/language.js";
 
 const [DEVICE, PROCESSES, FILE] = ["engine.device", "engine.processes", "engine.accelerate_config"];
 
@@ -16,22 +17,22 @@ function choiceOf(value) {
 /** The same in a few words, for the closed section. */
 export function deviceWords(value) {
   const [device, processes] = [value(DEVICE), value(PROCESSES)];
-  const together = processes > 1 ? `, ${formatValue(processes)} processes` : "";
+  const together = processes > 1 ? t(", {processes} processes", { processes: formatValue(processes) }) : "";
   switch (choiceOf(value)) {
     case "file":
-      return "accelerate configuration file";
+      return t("accelerate configuration file");
     case "auto":
-      return `automatic device${together}`;
+      return t("automatic device{together}", { together });
     case "cpu":
       return `CPU${together}`;
     case "gpu":
-      return device === "cuda" ? "one GPU" : `GPU ${device.slice("cuda:".length)}`;
+      return device === "cuda" ? t("one GPU") : t("GPU {length}", { length: device.slice("cuda:".length) });
     case "gpus":
-      return "all GPUs";
+      return t("all GPUs");
     case "several":
-      return `${formatValue(processes)} GPUs`;
+      return t("{processes} GPUs", { processes: formatValue(processes) });
     default:
-      return `device ${device}`;
+      return t("device {device}", { device });
   }
 }
 
@@ -47,7 +48,7 @@ export class DevicePicker extends Field {
     const several = {
       name: "several",
       title: "",
-      detail: "One process on each.",
+      detail: t("One process on each."),
       sets: null,
       unavailable: "",
       gpus: [],
@@ -108,7 +109,7 @@ export class DevicePicker extends Field {
       "select",
       {
         class: "rs-input",
-        "aria-label": "Which GPU",
+        "aria-label": t("Which GPU"),
         onchange: () => this.send({ ...choice.sets, [DEVICE]: select.value }),
       },
       options,
@@ -169,10 +170,15 @@ export class DevicePicker extends Field {
     const unnamed = this.chosen === "file" && !value(FILE);
     setText(
       detail,
-      unnamed ? `${choice.detail} Until one is named, the run takes: ${deviceWords(value)}.` : choice.detail,
+      unnamed
+        ? t("{detail} Until one is named, the run takes: {value}.", {
+            detail: choice.detail,
+            value: deviceWords(value),
+          })
+        : choice.detail,
     );
     const several = this.rows.get("several");
-    setText(several.title, `${formatValue(value(PROCESSES))} GPUs`);
+    setText(several.title, t("{processes} GPUs", { processes: formatValue(value(PROCESSES)) }));
     show(several.node, this.chosen === "several");
     const { select } = this.rows.get("gpu");
     if (select && this.chosen === "gpu") this.showGpu(select);
@@ -186,7 +192,11 @@ export class DevicePicker extends Field {
     select.querySelector("[data-missing]")?.remove();
     if (![...select.options].some((option) => option.value === wanted)) {
       select.append(
-        el("option", { value: wanted, data: { missing: "" } }, `${wanted.slice("cuda:".length)}: not on this computer`),
+        el(
+          "option",
+          { value: wanted, data: { missing: "" } },
+          t("{length}: not on this computer", { length: wanted.slice("cuda:".length) }),
+        ),
       );
     }
     select.value = wanted;
@@ -196,8 +206,8 @@ export class DevicePicker extends Field {
     super.refresh();
     if (!this.changed) return;
     const words = deviceWords((name) => this.state.basis(name));
-    this.dot.title = `Changed; the recipe has: ${words}. Click to go back.`;
-    this.dot.setAttribute("aria-label", `Reset ${this.spec.title} to ${words}`);
+    this.dot.title = t("Changed; the recipe has: {words}. Click to go back.", { words });
+    this.dot.setAttribute("aria-label", t("Reset {title} to {words}", { title: this.spec.title, words }));
   }
 
   get changed() {

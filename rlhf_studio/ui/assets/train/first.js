@@ -1,5 +1,6 @@
 // The first screen: a recorded run that plays, and the ways on. It knows no form: that is loaded when it is wanted.
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { REST } from "../shared/poll.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { RecordedReplay } from "../replay/recorded.js";
@@ -7,9 +8,9 @@ import { Cards, recordedRuns } from "./cards.js";
 
 const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
-const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
-const STARTS = "Train a language model by a judge\u2019s scores, and watch every word change.";
-const LOOKS = "How a small language model learns from a judge\u2019s scores, word by word.";
+const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
+const STARTS = t("Train a language model by a judge\u2019s scores, and watch every word change.");
+const LOOKS = t("How a small language model learns from a judge\u2019s scores, word by word.");
 
 export class FirstScreen {
   /**
@@ -24,9 +25,9 @@ export class FirstScreen {
     this.once = new Once();
     this.recipe = first.recipes[0];
     const ask = (question) => server.replay(question);
-    this.replay = new RecordedReplay({ ask, run: first.replay, words: "Recorded", hero: true });
+    this.replay = new RecordedReplay({ ask, run: first.replay, words: t("Recorded"), hero: true });
     this.cards = new Cards(first, (name) => onform(name));
-    this.start = pushButton("rs-start", "Start run", () => this.begin());
+    this.start = pushButton("rs-start", t("Start run"), () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });
     this.said = el("div", { class: "rs-first-said", role: "status" });
     this.node = fill(
@@ -49,7 +50,7 @@ export class FirstScreen {
     const { starts, operator, own, why_not: whyNot } = this.first;
     const mine = own.find(({ stage }) => stage === this.recipe.stage);
     const tags = [this.recipe.title, ...this.recipe.tags].join(" \u00b7 ");
-    const ownModel = operator && mine ? pushButton("rs-button", "My own model", () => this.onform(mine.name)) : null;
+    const ownModel = operator && mine ? pushButton("rs-button", t("My own model"), () => this.onform(mine.name)) : null;
     return el(
       "div",
       { class: "rs-first-ways rs-flow" },
@@ -57,7 +58,7 @@ export class FirstScreen {
         ? el("div", { class: "rs-startbar" }, this.start, ownModel)
         : whyNot && el("p", { class: "rs-message" }, whyNot),
       el("span", { class: "rs-help" }, tags),
-      pushButton("rs-quiet", starts ? "Change settings" : "See the settings", () => this.onform("")),
+      pushButton("rs-quiet", starts ? t("Change settings") : t("See the settings"), () => this.onform("")),
     );
   }
 
@@ -72,7 +73,14 @@ export class FirstScreen {
       ...problems.map(({ message }) => ({ level: "alarm", text: message })),
       ...risks.map(({ level, title }) => ({ level, text: `${SIGNS[level]}: ${title}` })),
       ...(waiting
-        ? [{ level: "note", text: `Starts by itself after ${waiting === 1 ? "one run" : `${waiting} runs`}.` }]
+        ? [
+            {
+              level: "note",
+              text: t("Starts by itself after {waiting}.", {
+                waiting: waiting === 1 ? t("one run") : t("{waiting} runs", { waiting }),
+              }),
+            },
+          ]
         : []),
     ];
     fill(
@@ -80,7 +88,7 @@ export class FirstScreen {
       elEach("ul", {}, lines, ({ level, text }) => el("li", { data: { level } }, text)),
     );
     show(this.said, lines.length > 0);
-    this.label = waiting ? "Add to queue" : "Start run";
+    this.label = waiting ? t("Add to queue") : t("Start run");
     if (!this.busy) setText(this.start, this.label);
     return waiting ? LOOK_AGAIN : REST;
   }
@@ -98,7 +106,7 @@ export class FirstScreen {
   starting(busy) {
     this.busy = busy;
     this.start.setAttribute("aria-disabled", String(busy));
-    setText(this.start, busy ? "Starting" : this.label || "Start run");
+    setText(this.start, busy ? t("Starting") : this.label || t("Start run"));
   }
 
   /** The server's answer to Start. */

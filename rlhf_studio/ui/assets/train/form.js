@@ -1,5 +1,6 @@
 // One setting of the form: label, control, help, what is wrong with it, and the way back to the recipe's value.
 import { el, elEach, fill, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { Segments } from "../shared/segments.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$/;
@@ -49,7 +50,7 @@ export class Field {
       { class: `rs-field rs-kind-${spec.kind}`, data: { setting: spec.name, level: spec.level } },
       el("div", { class: "rs-label-row" }, label, this.dot),
       spec.unit
-        ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, spec.unit))
+        ? el("div", { class: "rs-with-unit rs-middle" }, this.control, el("span", { class: "rs-unit" }, t(spec.unit)))
         : this.control,
       this.problem,
       this.why,
@@ -187,17 +188,17 @@ export class Field {
     show(this.why, this.fits && !this.changed);
     if (this.changed) {
       const old = this.basis === "" ? "empty" : formatValue(this.basis);
-      const whose = this.fits ? "what fits is" : "the recipe has";
-      this.dot.title = `Changed; ${whose} ${old}. Click to go back.`;
-      this.dot.setAttribute("aria-label", `Reset ${this.spec.title} to ${old}`);
+      const whose = this.fits ? t("what fits is") : t("the recipe has");
+      this.dot.title = t("Changed; {whose} {old}. Click to go back.", { whose, old });
+      this.dot.setAttribute("aria-label", t("Reset {title} to {old}", { title: this.spec.title, old }));
     }
   }
 
   /** Say why the value fits: {why, guess}; nothing for one that does not follow from the model. */
   sayWhy(fitted) {
     this.fits = Boolean(fitted);
-    const guess = fitted?.guess ? " It is a guess: no model of about this size is known." : "";
-    setText(this.why, fitted ? `Fits: ${fitted.why}.${guess}` : "");
+    const guess = fitted?.guess ? t(" It is a guess: no model of about this size is known.") : "";
+    setText(this.why, fitted ? t("Fits: {why}.{guess}", { why: fitted.why, guess }) : "");
     this.refresh();
   }
 

@@ -1,5 +1,6 @@
 // Settings handed over: loaded from a YAML file, asked for by a link, or sent by another page.
 import { el, fill, memory, pushButton } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 import { isOnScreen } from "../shared/visit.js";
 import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
@@ -7,7 +8,9 @@ const LARGEST = 64e3; // bytes; also in train_page.py
 
 /** What is wrong with a chosen file before it is read; empty for nothing. */
 export const tooLarge = (file) =>
-  file.size > LARGEST ? `${file.name} is larger than 64 kB; a settings file has a few kilobytes.` : "";
+  file.size > LARGEST
+    ? t("{name} is larger than 64 kB; a settings file has a few kilobytes.", { name: file.name })
+    : "";
 
 /** Problems as one text. */
 export const inOne = (problems) =>
@@ -23,7 +26,12 @@ export function fileButtons({ operator, onload, onsave }) {
   const input = el("input", { type: "file", accept: ".yaml,.yml", hidden: true, onchange: chosen });
   const button = (label, act) => pushButton("rs-quiet", label, act);
   const node = el("span", { class: "rs-files rs-wrap" });
-  return fill(node, operator && button("Load settings", () => input.click()), button("Save settings", onsave), input);
+  return fill(
+    node,
+    operator && button(t("Load settings"), () => input.click()),
+    button(t("Save settings"), onsave),
+    input,
+  );
 }
 
 /** The form as a link, or another page, asks for it: a recipe with some values of its settings. */
@@ -31,19 +39,23 @@ export function takeRecipe(page) {
   const asked = askedFor();
   if (!asked) return;
   const { state } = page;
-  if (!state.has(asked.recipe)) return void page.say("The link names a recipe that there is not.", true);
+  if (!state.has(asked.recipe)) return void page.say(t("The link names a recipe that there is not."), true);
   const { values, unknown } = state.withTexts(asked.recipe, asked.texts, kindsOf(page.boot));
   page.choose(asked.recipe, values);
   for (const [name] of asked.texts) page.sections.openAt(name);
   const { title } = state.own.get(asked.recipe) || state.recipe;
-  const left = unknown.length ? ` There is no such setting: ${unknown.join(", ")}.` : "";
-  page.say(`Filled in for you: ${title}. Look it over, then press Start run.${left}`, unknown.length > 0);
+  const left = unknown.length ? t(" There is no such setting: {join}.", { join: unknown.join(", ") }) : "";
+  page.say(
+    t("Filled in for you: {title}. Look it over, then press Start run.{left}", { title, left }),
+    unknown.length > 0,
+  );
 }
 
 /** Settings of another run, handed over by another page. */
 export function take(page, { basis, values, name, cause, origin, stage = "ppo" }) {
   const own = page.boot.recipes.filter((recipe) => recipe.stage === stage);
-  if (!own.length) return void page.say(`The settings of ${name} cannot be shown here. ${NO_FORM}`, true);
+  if (!own.length)
+    return void page.say(t("The settings of {name} cannot be shown here. {no_form}", { name, no_form: NO_FORM }), true);
   page.choose((own.find((recipe) => recipe.name === basis) || own[0]).name, values, origin);
   page.say(whose(name, cause));
   showWanted(page);
@@ -57,7 +69,8 @@ export function showWanted(page) {
   if (!wanted.name) return void seek(page, wanted.field);
   page.say(whose(wanted.name, wanted.cause));
   if (page.sections.mark(wanted.field, wanted.cause)) page.sections.reveal(wanted.field);
-  else if (wanted.cause) page.say(`These are the settings of ${wanted.name}, which failed: ${wanted.cause}`);
+  else if (wanted.cause)
+    page.say(t("These are the settings of {name}, which failed: {cause}", { name: wanted.name, cause: wanted.cause }));
 }
 
 /** Show a setting that somebody searched for; in place of one that has no use now, the one that gives it a use. */
@@ -65,7 +78,7 @@ function seek(page, name) {
   const { sections } = page;
   const field = sections.find(name);
   if (field && !sections.used(field.spec)) {
-    page.say(`${sections.title(name)} has no use yet; this setting gives it one.`);
+    page.say(t("{name} has no use yet; this setting gives it one.", { name: sections.title(name) }));
     return seek(page, field.spec.used_when.name);
   }
   sections.unmark();
@@ -74,4 +87,5 @@ function seek(page, name) {
   return page.reveal(name);
 }
 
-const whose = (name, cause) => `These are the settings of ${name}${cause ? ", which failed" : ""}.`;
+const whose = (name, cause) =>
+  t("These are the settings of {name}{cause}.", { name, cause: cause ? t(", which failed") : "" });

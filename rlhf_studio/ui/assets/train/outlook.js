@@ -1,4 +1,5 @@
 // The column that stays in view: what will happen, what is in the way, the command, and Start.
+import { t } from "../shared/language.js";
 import { pageLink } from "../shared/links.js";
 import { copyButton } from "../shared/take.js";
 import { each, el, elEach, fill, newTab, pushButton, setText, show } from "../shared/dom.js";
@@ -10,7 +11,7 @@ const LEAST = 280;
 const RISKS = 3; // as many are read; the others are folded
 /** The answer of a check as it is before the first one. */
 export const NOTHING_SAID = { problems: [], notes: [], risks: [], sentence: "", figures: [], command: "", waiting: 0 };
-const SIGNS = { alarm: "Alarm", warning: "Warning", note: "Note" };
+const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
 
 /** Settings that are likely to spoil the run, each with the value that would not. The run may start all the same. */
 class Risks {
@@ -28,7 +29,7 @@ class Risks {
     this.count = el("summary");
     this.folded = el("details", {}, this.count, this.others);
     this.said = el("p", { class: "rs-hidden", role: "status" });
-    this.node = el("section", { class: "rs-risks", "aria-label": "Risky settings" }, this.list, this.folded);
+    this.node = el("section", { class: "rs-risks", "aria-label": t("Risky settings") }, this.list, this.folded);
   }
 
   show(risks) {
@@ -37,7 +38,7 @@ class Risks {
     this.told = told;
     each(this.list, risks.slice(0, RISKS), (risk) => this.item(risk));
     each(this.others, risks.slice(RISKS), (risk) => this.item(risk));
-    setText(this.count, `${risks.length - RISKS} more`);
+    setText(this.count, t("{length} more", { length: risks.length - RISKS }));
     show(this.folded, risks.length > RISKS);
     show(this.node, risks.length > 0);
   }
@@ -64,7 +65,7 @@ class Risks {
   take(changes) {
     this.onuse(changes);
     const next = this.node.querySelector(".rs-risk-foot > button");
-    setText(this.said, "Changed.");
+    setText(this.said, t("Changed."));
     if (next) next.focus();
     else this.onnone();
   }
@@ -80,25 +81,30 @@ class Origin {
       "div",
       { class: "rs-origin rs-help", role: "status", hidden: true },
       el("p", {}, this.text),
-      el("div", {}, this.resume, button("Make it a run of its own", onforget, "rs-quiet")),
+      el("div", {}, this.resume, button(t("Make it a run of its own"), onforget, "rs-quiet")),
     );
   }
 
   show(origin, blocked) {
     show(this.node, Boolean(origin));
     if (!origin) return;
-    const usual = `A variation of ${origin.name}: a new run that begins at step 1.`;
+    const usual = t("A variation of {name}: a new run that begins at step 1.", { name: origin.name });
     setText(this.text, readable(origin.text || usual, 600));
-    setText(this.resume, `Resume from step ${origin.step} with these settings`);
+    setText(this.resume, t("Resume from step {step} with these settings", { step: origin.step }));
     show(this.resume, Number.isInteger(origin.step) && !blocked);
   }
 }
 
 const fold = (rule, advice) =>
-  el("details", {}, el("summary", {}, "Rule"), el("p", { class: "rs-help" }, `Said when: ${rule}. ${advice}`));
+  el(
+    "details",
+    {},
+    el("summary", {}, t("Rule")),
+    el("p", { class: "rs-help" }, t("Said when: {rule}. {advice}", { rule, advice })),
+  );
 
 /** The way to the run for which another one was refused. */
-const ownRun = (run) => pageLink("Open your run", "live", { run });
+const ownRun = (run) => pageLink(t("Open your run"), "live", { run });
 
 export class Outlook {
   /**
@@ -153,23 +159,23 @@ export class Outlook {
     this.problems = el("div", { class: "rs-problems", role: "status", hidden: true });
     this.command = el("code", { tabindex: 0 });
     const copy = copyButton(() => this.last.command, this.command);
-    this.button = pushButton("rs-start", "Start run", onstart);
+    this.button = pushButton("rs-start", t("Start run"), onstart);
     // on a phone Start stays in view while the form is scrolled: its worst risk stays with it
     this.alarm = el("p", { class: "rs-startbar-alarm", "aria-hidden": "true", hidden: true });
     this.queue = el("p", { class: "rs-help", hidden: true });
     this.commandBox = el(
       "div",
       { class: "rs-command" },
-      el("div", { class: "rs-label-row" }, el("h3", {}, "The same from a terminal"), copy),
+      el("div", { class: "rs-label-row" }, el("h3", {}, t("The same from a terminal")), copy),
       el("pre", {}, this.command),
     );
     this.node = el(
       "aside",
-      { class: "rs-outlook rs-column rs-box", "aria-label": "What will happen" },
+      { class: "rs-outlook rs-column rs-box", "aria-label": t("What will happen") },
       el(
         "div",
         { class: "rs-outlook-body rs-column" },
-        el("div", { class: "rs-label-row" }, el("h2", {}, "What will happen"), this.checking),
+        el("div", { class: "rs-label-row" }, el("h2", {}, t("What will happen")), this.checking),
         trial?.node,
         this.sentence,
         this.watch,
@@ -215,7 +221,7 @@ export class Outlook {
   /** Settings changed and the answer is on its way. */
   waiting() {
     this.node.setAttribute("aria-busy", "true");
-    setText(this.checking, "Checking");
+    setText(this.checking, t("Checking"));
   }
 
   /** The answer is here. */
@@ -226,7 +232,7 @@ export class Outlook {
 
   lost() {
     this.settled();
-    setText(this.sentence, "The app does not answer. What you see may be out of date.");
+    setText(this.sentence, t("The app does not answer. What you see may be out of date."));
   }
 
   show(answer) {
@@ -234,12 +240,12 @@ export class Outlook {
     const wrong = answer.problems.length;
     const missing = answer.missing || [];
     const waits = missing.length
-      ? "Fill in what is missing, and this says what will happen."
-      : "Checking these settings.";
-    setText(this.sentence, answer.sentence || (wrong ? "These settings cannot run yet." : waits));
+      ? t("Fill in what is missing, and this says what will happen.")
+      : t("Checking these settings.");
+    setText(this.sentence, answer.sentence || (wrong ? t("These settings cannot run yet.") : waits));
     setText(this.watch, answer.watch || "");
     show(this.watch, Boolean(answer.watch));
-    fill(this.missing, missing.length ? ["Still to fill in: ", ...this.links(missing), "."] : null);
+    fill(this.missing, missing.length ? [t("Still to fill in: "), ...this.links(missing), "."] : null);
     show(this.missing, missing.length > 0);
     each(this.figures, answer.figures, (row) =>
       el("div", { title: row.help }, el("dt", {}, row.label), el("dd", {}, row.value)),
@@ -249,7 +255,7 @@ export class Outlook {
     this.measure.disabled = Boolean(answer.measure?.running);
     setText(
       this.measure,
-      answer.measure?.running ? "Measuring this machine" : "Estimate the time: measure this machine (2 seconds)",
+      answer.measure?.running ? t("Measuring this machine") : t("Estimate the time: measure this machine (2 seconds)"),
     );
     each(this.notes, answer.notes, (note) => el("li", {}, note));
     show(this.notes, answer.notes.length > 0);
@@ -261,20 +267,21 @@ export class Outlook {
     show(this.problems, wrong > 0);
     fill(
       this.problems,
-      el("strong", {}, `${counted(wrong, "problem")} to solve first`),
+      el("strong", {}, t("{wrong} to solve first", { wrong: counted(wrong, "problem") })),
       elEach("ul", {}, answer.problems, (problem) => el("li", {}, this.problem(problem))),
       answer.run ? el("p", {}, ownRun(answer.run)) : null,
       answer.duplicate
-        ? el("p", {}, newTab(answer.duplicate, "Duplicate this Space"), " to have a copy without limits.")
+        ? el("p", {}, newTab(answer.duplicate, t("Duplicate this Space")), t(" to have a copy without limits."))
         : null,
     );
     setText(this.command, answer.command);
     show(this.commandBox, Boolean(answer.command));
-    setText(this.button, answer.waiting ? "Add to queue" : "Start run");
+    setText(this.button, answer.waiting ? t("Add to queue") : t("Start run"));
     for (const button of [this.button, this.trial?.button])
       button?.classList.toggle("rs-blocked", wrong + missing.length > 0);
-    const others = answer.waiting === 1 ? "One run comes first" : `${answer.waiting} runs come first`;
-    setText(this.queue, `${others}; this one starts by itself after.`);
+    const others =
+      answer.waiting === 1 ? t("One run comes first") : t("{waiting} runs come first", { waiting: answer.waiting });
+    setText(this.queue, t("{others}; this one starts by itself after.", { others }));
     show(this.queue, answer.waiting > 0 && !wrong);
   }
 
@@ -302,7 +309,7 @@ export class Outlook {
         " ",
         message,
       ),
-      mend ? pushButton("rs-button rs-small", `Use ${mend.text}`, use) : null,
+      mend ? pushButton("rs-button rs-small", t("Use {text}", { text: mend.text }), use) : null,
     ];
   }
 
@@ -315,7 +322,7 @@ export class Outlook {
   starting(busy) {
     this.busy = busy;
     this.button.setAttribute("aria-disabled", String(busy)); // not disabled: that would lose the focus
-    if (busy) setText(this.button, "Starting");
+    if (busy) setText(this.button, t("Starting"));
     else this.show(this.last);
   }
 }

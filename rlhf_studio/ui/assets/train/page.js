@@ -1,6 +1,7 @@
 // The form of the Train page, and what will happen. It is loaded when somebody chooses or changes something (train.js).
 import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
+import { t, tn } from "../shared/language.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { saveText } from "../shared/take.js";
@@ -133,7 +134,7 @@ export class TrainPage {
   }
 
   nameField() {
-    const spec = { ...this.boot.forms[this.state.stage].name, help: "Shown in the list of runs." };
+    const spec = { ...this.boot.forms[this.state.stage].name, help: t("Shown in the list of runs.") };
     this.nameInput = new Field(spec, this.state.value("name"), undefined, (value) => this.state.set("name", value));
     return this.nameInput.node;
   }
@@ -213,8 +214,10 @@ export class TrainPage {
   /** The name of a run that is given none. */
   sayName() {
     const { origin, card, recipe } = this.state;
-    const free = this.state.own.has(card) ? "the model's name" : recipe.title;
-    this.nameInput.focusable.placeholder = origin ? this.answer.origin?.name || `${origin.name}, again` : free;
+    const free = this.state.own.has(card) ? t("the model's name") : recipe.title;
+    this.nameInput.focusable.placeholder = origin
+      ? this.answer.origin?.name || t("{name}, again", { name: origin.name })
+      : free;
   }
 
   toggled(name, open) {
@@ -230,12 +233,12 @@ export class TrainPage {
     const dropped = this.state.own.has(before.card) ? 0 : this.changes.length;
     this.choose(card, this.state.ownValues(card));
     if (dropped)
-      this.say(`${counted(dropped, "change")} ${dropped === 1 ? "was" : "were"} dropped.`, false, this.back(before));
+      this.say(tn("{count} change was dropped.", "{count} changes were dropped.", dropped), false, this.back(before));
   }
 
   /** The button that brings settings back. */
   back({ card, values, origin, brought }) {
-    return ["Bring back", () => this.choose(card, values, origin, brought)];
+    return [t("Bring back"), () => this.choose(card, values, origin, brought)];
   }
 
   /** The settings that Undo takes back: not the name, and of one's own card not the model, the data and the rewards. */
@@ -248,8 +251,12 @@ export class TrainPage {
     const before = { ...this.state };
     const undone = this.changes.map((name) => this.sections.title(name));
     this.choose(this.state.card, this.state.keptValues);
-    const more = undone.length > MOST_NAMED ? ` and ${undone.length - MOST_NAMED} more` : "";
-    this.say(`Undone: ${undone.slice(0, MOST_NAMED).join(", ")}${more}.`, false, this.back(before));
+    const more = undone.length > MOST_NAMED ? t(" and {length} more", { length: undone.length - MOST_NAMED }) : "";
+    this.say(
+      t("Undone: {join}{more}.", { join: undone.slice(0, MOST_NAMED).join(", "), more }),
+      false,
+      this.back(before),
+    );
   }
 
   choose(card, values, origin = null, brought = []) {
@@ -289,7 +296,7 @@ export class TrainPage {
     this.refused = null;
     this.withdraw();
     this.picker.follow();
-    setText(this.reset, `Undo ${counted(count, "change")}`);
+    setText(this.reset, t("Undo {count}", { count: counted(count, "change") }));
     show(this.reset, count > 0);
     this.tryIt.consider();
     this.trial?.consider();
@@ -423,7 +430,7 @@ export class TrainPage {
 
   /** Start was pressed before it is known what fits the model: nothing starts with settings that nobody has seen. */
   fitFirst() {
-    this.say("The settings are still being fitted to your model and data. Press Start run again in a moment.");
+    this.say(t("The settings are still being fitted to your model and data. Press Start run again in a moment."));
     this.checkSoon();
   }
 
@@ -464,8 +471,9 @@ export class TrainPage {
     if (answer.problems) return this.show({ ...this.answer, problems: answer.problems });
     saveText(answer.text, answer.file_name, "text/yaml");
     return this.say(
-      `Saved as ${answer.file_name}. The same file works with: ` +
-        `python -m rlhf_studio train --config ${answer.file_name}`,
+      t("Saved as {file_name}. The same file works with: python -m rlhf_studio train --config " + "{file_name}", {
+        file_name: answer.file_name,
+      }),
     );
   }
 
@@ -473,11 +481,16 @@ export class TrainPage {
     if (tooLarge(chosen)) return void this.say(tooLarge(chosen), true);
     const answer = await this.wanted(this.server.from_yaml({ text: await chosen.text(), view: onlyWatches() }));
     if (!answer) return;
-    if (answer.problems) return void this.say(`${chosen.name} was not loaded. ${inOne(answer.problems)}`, true);
-    if (!answer.basis) return void this.say(`${chosen.name} was not loaded. ${NO_FORM}`, true);
+    if (answer.problems)
+      return void this.say(
+        t("{name} was not loaded. {problems}", { name: chosen.name, problems: inOne(answer.problems) }),
+        true,
+      );
+    if (!answer.basis)
+      return void this.say(t("{name} was not loaded. {no_form}", { name: chosen.name, no_form: NO_FORM }), true);
     const brought = answer.basis === this.state.card ? this.state.keptValues : {}; // what the file does not name stays
     this.choose(answer.basis, { ...brought, ...answer.values }, null, answer.chosen);
-    this.say(`Loaded ${chosen.name}.`);
+    this.say(t("Loaded {name}.", { name: chosen.name }));
   }
 
   say(text, wrong = false, action = null) {

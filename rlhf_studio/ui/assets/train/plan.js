@@ -1,7 +1,8 @@
 // The memory plan: one line for the total against what is free, and the parts on demand.
 import { el, fill, memory, setText, show } from "../shared/dom.js";
+import { t } from "../shared/language.js";
 
-const STATES = { fits: "fits", tight: "may not fit", too_large: "does not fit", unknown: "" };
+const STATES = { fits: "fits", tight: t("may not fit"), too_large: t("does not fit"), unknown: "" };
 
 export class MemoryPlan {
   constructor() {
@@ -12,9 +13,9 @@ export class MemoryPlan {
     const head = el(
       "tr",
       {},
-      el("th", { scope: "col" }, "Part"),
-      el("th", { scope: "col" }, "Weights"),
-      el("th", { scope: "col" }, "Memory"),
+      el("th", { scope: "col" }, t("Part")),
+      el("th", { scope: "col" }, t("Weights")),
+      el("th", { scope: "col" }, t("Memory")),
     );
     const table = el("table", {}, el("thead", {}, head), this.body);
     this.details = el(
@@ -23,19 +24,19 @@ export class MemoryPlan {
       el(
         "summary",
         { class: "rs-bare" },
-        el("h3", {}, "Memory", el("i", { "aria-hidden": "true" })),
+        el("h3", {}, t("Memory"), el("i", { "aria-hidden": "true" })),
         el("div", {}, this.total, this.state),
       ),
       table,
     );
     this.details.addEventListener("toggle", () => memory.set("train.plan", this.details.open));
-    this.node = el("section", { class: "rs-plan", "aria-label": "Memory", hidden: true }, this.details, this.advice);
+    this.node = el("section", { class: "rs-plan", "aria-label": t("Memory"), hidden: true }, this.details, this.advice);
   }
 
   show(plan) {
     show(this.node, Boolean(plan));
     if (!plan) return;
-    setText(this.total, plan.free ? `${plan.total} of ${plan.free}` : plan.total);
+    setText(this.total, plan.free ? t("{total} of {free}", { total: plan.total, free: plan.free }) : plan.total);
     setText(this.state, STATES[plan.state] || "");
     this.node.dataset.state = plan.state;
     const row = (part) =>

@@ -1,6 +1,7 @@
 // The form's sections: a closed section shows one line that sums up its settings.
 import { el, elEach, memory, setText, show } from "../shared/dom.js";
 import { counted, shortName } from "../shared/format.js";
+import { t } from "../shared/language.js";
 import { Segments } from "../shared/segments.js";
 import { Composer } from "./composer.js";
 import { DevicePicker, deviceWords } from "./devices.js";
@@ -11,38 +12,45 @@ function amount(value, section) {
   const [epochs, steps, batch, rate] = ["epochs", "max_steps", "batch_size", "learning_rate"].map((name) =>
     formatValue(value(`${section}.${name}`)),
   );
-  const much = steps === "0" ? (epochs === "1" ? "1 pass" : `${epochs} passes`) : `${steps} steps`;
-  return `${much}, batch ${batch}, learning rate ${rate}`;
+  const much =
+    steps === "0" ? (epochs === "1" ? t("1 pass") : t("{epochs} passes", { epochs })) : t("{steps} steps", { steps });
+  return t("{much}, batch {batch}, learning rate {rate}", { much, batch, rate });
 }
 
 /** What a closed section says, from the values. */
 const SUMMARIES = {
   model: (value) => shortName(value("model.policy"), "none"),
   lora: (value) =>
-    value("lora.enabled") ? `rank ${formatValue(value("lora.r"))}, alpha ${formatValue(value("lora.alpha"))}` : "off",
+    value("lora.enabled")
+      ? t("rank {value}, alpha {value2}", {
+          value: formatValue(value("lora.r")),
+          value2: formatValue(value("lora.alpha")),
+        })
+      : "off",
   critic: (value) =>
     value("ppo.advantage") !== "gae"
-      ? "none: responses are compared with each other"
+      ? t("none: responses are compared with each other")
       : value("critic.kind") === "separate"
-        ? "a model of its own"
-        : "shared with the policy",
+        ? t("a model of its own")
+        : t("shared with the policy"),
   data: (value) => shortName(value("data.prompts") ?? value("data.source"), "none"),
   sft: (value) => amount(value, "sft"),
   reward_model: (value) => amount(value, "reward_model"),
   dpo: (value) => `${amount(value, "dpo")}, \u03b2 ${formatValue(value("dpo.beta"))}`,
-  evaluation: (value) => `${formatValue(value("evaluation.prompts"))} prompts`,
+  evaluation: (value) => t("{value} prompts", { value: formatValue(value("evaluation.prompts")) }),
   ppo: (value) => {
     const shown = (name) => formatValue(value(`ppo.${name}`));
     const [steps, batch, rate, beta] = ["steps", "batch_size", "learning_rate", "kl_coef"].map(shown);
-    return `${steps} steps, batch ${batch}, learning rate ${rate}, \u03b2 ${beta}`;
+    return t("{steps} steps, batch {batch}, learning rate {rate}, \u03b2 {beta}", { steps, batch, rate, beta });
   },
   generation: (value) => {
     const [length, temperature] = ["response_length", "temperature"].map((name) =>
       formatValue(value(`generation.${name}`)),
     );
-    return `up to ${length} tokens, temperature ${temperature}`;
+    return t("up to {length} tokens, temperature {temperature}", { length, temperature });
   },
-  engine: (value) => `seed ${formatValue(value("engine.seed"))}, ${deviceWords(value)}`,
+  engine: (value) =>
+    t("seed {value}, {value2}", { value: formatValue(value("engine.seed")), value2: deviceWords(value) }),
 };
 
 /** How many settings are shown, said to the `root` of the page. */
@@ -52,12 +60,12 @@ export function levelSwitch(root) {
     memory.set("train.level", level);
   };
   const options = [
-    { value: "basic", label: "Basic settings" },
-    { value: "all", label: "All settings" },
+    { value: "basic", label: t("Basic settings") },
+    { value: "all", label: t("All settings") },
   ];
   const level = memory.get("train.level", "basic");
   set(level);
-  return new Segments({ "aria-label": "How many settings are shown" }, options, level, set, { framed: true }).node;
+  return new Segments({ "aria-label": t("How many settings are shown") }, options, level, set, { framed: true }).node;
 }
 
 /**
@@ -140,7 +148,7 @@ export class Sections {
     const note = el(
       "p",
       { class: "rs-mark", id: "rs-mark" },
-      why ? `The run failed here: ${why}` : "Change one thing, then start",
+      why ? t("The run failed here: {why}", { why }) : t("Change one thing, then start"),
     );
     if (why) field.node.append(note);
     else field.node.prepend(note);
@@ -197,7 +205,7 @@ export class Sections {
         composer ? composer.summary() : (SUMMARIES[section.spec.name] || (() => ""))((name) => this.state.value(name)),
       );
       const changed = section.fields.filter((field) => field.own ?? field.changed).length;
-      setText(section.changed, `${changed} changed`);
+      setText(section.changed, t("{changed} changed", { changed }));
       show(section.changed, changed > 0);
       let hidden = 0;
       for (const field of section.fields) {
@@ -212,7 +220,7 @@ export class Sections {
         field.node.classList.toggle("rs-shown", kept);
         if (used && !kept) hidden += 1;
       }
-      setText(section.more, hidden ? `Show ${hidden} more` : "");
+      setText(section.more, hidden ? t("Show {hidden} more", { hidden }) : "");
     }
   }
 

@@ -2,13 +2,14 @@
 import { memory } from "../shared/dom.js";
 import { shortName } from "../shared/format.js";
 import { parseNumber, same } from "./form.js";
+import { t } from "../shared/language.js";
 
 /** What belongs to a model of one's own: the card of the next stage begins with it. */
 const OF_THE_MODEL = ["model.policy", "model.revision", "data.chat_template"];
 const NO_NAMES = new Set(["model", "policy"]); // as in outlook.py
 const MOST_TEXT = 5000; // characters of a value in an address
 
-export const NO_FORM = "There is no form for this stage; the command line takes its settings as a file.";
+export const NO_FORM = t("There is no form for this stage; the command line takes its settings as a file.");
 
 /** The kinds of reward component that there are: those of the form that has components. */
 export const kindsOf = ({ forms }) => Object.values(forms).find((form) => form.components.length).components;

@@ -1,5 +1,6 @@
 // "Try for two minutes": a short run with these settings, what will come of the night, and settings that would go
 // better, each with a click to take it. The server measures and judges; this only shows it.
+import { t } from "../shared/language.js";
 import { pageLink } from "../shared/links.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { REST } from "../shared/poll.js";
@@ -8,8 +9,8 @@ import { same } from "./form.js";
 
 const ASK_AGAIN = 1000;
 const MORNING = "07:00";
-const OTHER_SETTINGS = "The settings have changed since this trial began: what it says is of those that it had.";
-const LABEL = "Try for two minutes";
+const OTHER_SETTINGS = t("The settings have changed since this trial began: what it says is of those that it had.");
+const LABEL = t("Try for two minutes");
 
 /** Seconds from now to the next time that a clock shows `until`, such as "07:00". */
 function secondsUntil(until, now = new Date()) {
@@ -39,8 +40,8 @@ export class Trial {
     this.onuse = onuse;
     this.button = pushButton("rs-button rs-trial-button", LABEL, () => this.start());
     this.status = el("span", { role: "status" });
-    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": "The trial", max: 1 });
-    this.stop = pushButton("rs-quiet", "Stop", () => this.end("stop"));
+    this.bar = el("progress", { class: "rs-progress-bar", "aria-label": t("The trial"), max: 1 });
+    this.stop = pushButton("rs-quiet", t("Stop"), () => this.end("stop"));
     this.working = el("div", { class: "rs-trial-working", hidden: true }, this.status, this.bar, this.stop);
     this.until = el("input", {
       type: "time",
@@ -53,8 +54,8 @@ export class Trial {
     this.other = el("p", { class: "rs-problem", role: "status", hidden: true }, OTHER_SETTINGS);
     this.node = el(
       "section",
-      { class: "rs-trial rs-column", "aria-label": "The trial", hidden: true },
-      el("h3", {}, "The trial"),
+      { class: "rs-trial rs-column", "aria-label": t("The trial"), hidden: true },
+      el("h3", {}, t("The trial")),
       this.working,
       this.other,
       this.said,
@@ -78,7 +79,7 @@ export class Trial {
     this.used = {};
     this.had = structuredClone(this.values());
     this.judged = null;
-    this.begin("Starting");
+    this.begin(t("Starting"));
     this.consider();
     this.node.scrollIntoView({ block: "nearest" }); // on a phone the button is in a bar, far from here
     const answer = await this.ask({ op: "start" });
@@ -105,7 +106,7 @@ export class Trial {
 
   /** Ask how far the trial is until it has ended. */
   async follow() {
-    this.begin(this.status.textContent || "Looking at the trial");
+    this.begin(this.status.textContent || t("Looking at the trial"));
     const ask = () => this.asking(this.question("look"));
     const seen = await this.poll.until({ ask, receive: (answer) => this.receive(answer) });
     if (!seen) this.receive({ state: "failed", error: NO_ANSWER });
@@ -113,7 +114,7 @@ export class Trial {
 
   question(op) {
     const { run, until } = this;
-    return { op, run, seconds: secondsUntil(until.value), until: `until ${until.value}` };
+    return { op, run, seconds: secondsUntil(until.value), until: t("until {value}", { value: until.value }) };
   }
 
   async ask(question) {
@@ -136,7 +137,7 @@ export class Trial {
   async end(op) {
     const answer = await this.ask(this.question(op));
     if (op === "delete" && answer.state === "deleted") return this.forget();
-    return answer.state === "failed" ? this.receive(answer) : setText(this.status, "Stopping");
+    return answer.state === "failed" ? this.receive(answer) : setText(this.status, t("Stopping"));
   }
 
   /** The trial is no longer shown; in the list of runs it stays. */
@@ -204,9 +205,9 @@ export class Trial {
       this.said,
       el("p", { class: "rs-trial-headline", tabindex: -1 }, headline),
       corrections.length ? elEach("ul", { class: "rs-trial-rows" }, corrections, (row) => this.row(row)) : null,
-      open.length > 1 ? pushButton("rs-button rs-small", `Take all ${open.length}`, all) : null,
+      open.length > 1 ? pushButton("rs-button rs-small", t("Take all {length}", { length: open.length }), all) : null,
       lines(night),
-      el("details", {}, el("summary", {}, "What it measured"), lines(seen)),
+      el("details", {}, el("summary", {}, t("What it measured")), lines(seen)),
       this.foot(),
     );
   }
@@ -220,13 +221,13 @@ export class Trial {
       " \u2192 ",
       el("b", {}, taken && !same(value, row.new) ? String(value) : reads[1]),
     ];
-    const button = pushButton("rs-button rs-small", "Use", () => this.take({ [setting]: row.new }));
-    button.setAttribute("aria-label", `Use ${reads[1]} for ${title}`);
+    const button = pushButton("rs-button rs-small", t("Use"), () => this.take({ [setting]: row.new }));
+    button.setAttribute("aria-label", t("Use {reads} for {title}", { reads: reads[1], title }));
     return el(
       "li",
       {},
       el("div", {}, el("p", {}, words), el("p", { class: "rs-help" }, `${why}.`)),
-      taken ? el("span", { class: "rs-help" }, "Taken") : button,
+      taken ? el("span", { class: "rs-help" }, t("Taken")) : button,
     );
   }
 
@@ -255,10 +256,10 @@ export class Trial {
     return el(
       "div",
       { class: "rs-trial-foot rs-flow" },
-      this.judged ? el("label", { class: "rs-middle" }, "Until", this.until) : null,
-      pageLink("Open it", "live", { run: this.run }, "rs-quiet"),
-      pushButton("rs-quiet", "Keep it", () => this.forget()),
-      pushButton("rs-quiet", "Delete it", () => this.end("delete")),
+      this.judged ? el("label", { class: "rs-middle" }, t("Until"), this.until) : null,
+      pageLink(t("Open it"), "live", { run: this.run }, "rs-quiet"),
+      pushButton("rs-quiet", t("Keep it"), () => this.forget()),
+      pushButton("rs-quiet", t("Delete it"), () => this.end("delete")),
     );
   }
 }

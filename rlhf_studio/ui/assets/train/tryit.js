@@ -1,5 +1,6 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
+import { t } from "../shared/language.js";
 import { figure, numberHead, rowHead, table, tableRow } from "../shared/table.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
@@ -26,10 +27,10 @@ export class TryIt {
     this.comparing = kinds.filter((kind) => kind.takes_reference).map((kind) => kind.kind);
     this.node = el("section", { class: "rs-try", "aria-labelledby": "rs-try-title", hidden: !operator });
     const kept = memory.get("train.try", {});
-    const another = pushButton("rs-quiet", "Take one of the data", () => this.another());
-    this.prompt = this.text("prompt", "Prompt", kept.prompt, another);
-    this.response = this.text("response", "Response", kept.response);
-    this.reference = this.text("reference", "Reference", kept.reference);
+    const another = pushButton("rs-quiet", t("Take one of the data"), () => this.another());
+    this.prompt = this.text("prompt", t("Prompt"), kept.prompt, another);
+    this.response = this.text("response", t("Response"), kept.response);
+    this.reference = this.text("reference", t("Reference"), kept.reference);
     this.stopped = el("input", {
       id: "rs-try-stopped",
       type: "checkbox",
@@ -38,22 +39,24 @@ export class TryIt {
       onchange: () => this.consider(),
     });
     this.stopped.checked = kept.stopped !== false;
-    this.button = pushButton("rs-button", "Score it", () => this.start());
+    this.button = pushButton("rs-button", t("Score it"), () => this.start());
     this.cancel = el(
       "button",
       { type: "button", class: "rs-quiet", hidden: true, onclick: () => this.stop() },
-      "Cancel",
+      t("Cancel"),
     );
     this.status = el("p", { class: "rs-try-status", role: "status" });
     this.results = el("div", { class: "rs-try-results" });
     fill(
       this.node,
-      el("h3", { id: "rs-try-title" }, "Try it"),
+      el("h3", { id: "rs-try-title" }, t("Try it")),
       el(
         "p",
         { class: "rs-help" },
-        "Score a text with these rewards, before any run. The prompt is written as the Data section says, and the " +
-          "response follows as it is: a space between them belongs to one of the two.",
+        t(
+          "Score a text with these rewards, before any run. The prompt is written as the Data section " +
+            "says, and the response follows as it is: a space between them belongs to one of the two.",
+        ),
       ),
       el("div", { class: "rs-try-texts" }, this.prompt.node, this.response.node, this.reference.node),
       el(
@@ -61,7 +64,7 @@ export class TryIt {
         { class: "rs-try-tools rs-flow" },
         this.button,
         this.cancel,
-        el("label", { for: "rs-try-stopped" }, this.stopped, "The response ended by itself"),
+        el("label", { for: "rs-try-stopped" }, this.stopped, t("The response ended by itself")),
         this.status,
       ),
       this.results,
@@ -97,7 +100,7 @@ export class TryIt {
       console.error("the prompts could not be read:", error);
       return [];
     });
-    if (!known.length) return this.say("No prompt can be read; the Data section says why.", true);
+    if (!known.length) return this.say(t("No prompt can be read; the Data section says why."), true);
     this.prompt.control.value = known[(known.indexOf(this.prompt.control.value) + 1) % known.length];
     this.say("");
     return this.consider();
@@ -113,7 +116,7 @@ export class TryIt {
     show(this.reference.node, compared || Boolean(this.value("data.reference_column")));
     const stale = Boolean(this.scored) && this.scored !== this.key();
     this.results.classList.toggle("rs-stale", stale);
-    if (stale && !this.working) this.say("The settings or texts have changed since.");
+    if (stale && !this.working) this.say(t("The settings or texts have changed since."));
     else if (this.scored && !this.working) this.say("");
   }
 
@@ -151,7 +154,7 @@ export class TryIt {
     memory.set("train.try", { ...this.texts(), reference: this.reference.control.value });
     const key = this.key();
     this.busy(true);
-    this.say("Starting");
+    this.say(t("Starting"));
     const answer = await this.scoring.run(this.texts());
     this.busy(false);
     if (answer) this.finish(answer, key);
@@ -210,19 +213,20 @@ export class TryIt {
           part([rowHead(member), figure(number(score, DIGITS)), figure(), figure()]),
         ),
         ...row.texts.map((text) =>
-          part([rowHead("It reads"), el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000))]),
+          part([rowHead(t("It reads")), el("td", { colspan: 3, class: "rs-try-read" }, readable(text, 60000))]),
         ),
       ];
     });
     const total = (title, value) => [rowHead(title, { colspan: 3 }), figure(number(value, DIGITS))];
-    const heads = ["Component", ...["Raw score", "Weight", "Weighted"].map((title) => numberHead(title))];
-    const foot = [total("Sum", sum), total("Final score, as PPO would see it", final)];
+    const heads = [t("Component"), ...[t("Raw score"), t("Weight"), t("Weighted")].map((title) => numberHead(title))];
+    const foot = [total(t("Sum"), sum), total(t("Final score, as PPO would see it"), final)];
     fill(
       this.results,
       table(heads, rows, { foot }),
-      [...(tokens === null ? [] : [`The response has ${counted(tokens, "token")}.`]), ...notes].map((note) =>
-        el("p", { class: "rs-help" }, note),
-      ),
+      [
+        ...(tokens === null ? [] : [t("The response has {tokens}.", { tokens: counted(tokens, "token") })]),
+        ...notes,
+      ].map((note) => el("p", { class: "rs-help" }, note)),
     );
   }
 }

@@ -2,10 +2,11 @@
 // a file's: they reach the page as text nodes.
 import { each, el, elEach, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { readable } from "../../shared/format.js";
+import { t } from "../../shared/language.js";
 import { same } from "../form.js";
 
 const AT_FIRST = 5; // of a group; the others are one click away
-const ROOM = { fits: "fits", tight: "may not fit", too_large: "does not fit" };
+const ROOM = { fits: "fits", tight: t("may not fit"), too_large: t("does not fit") };
 let lists = 0;
 
 /** Whether a choice is what the form holds now. */
@@ -101,13 +102,13 @@ export class Choices {
       for (const row of rows)
         show(row.node, fitting.includes(row) && (all || row.input.checked || rows.indexOf(row) < AT_FIRST));
       const left = rows.filter((row) => row.node.hidden).length;
-      setText(more, `Show ${left} more`);
+      setText(more, t("Show {left} more", { left }));
       show(more, !parts.length && left > 0);
       show(more.parentNode, fitting.length > 0 || (!parts.length && Boolean(group.note)));
       count += fitting.length;
     }
     this.fitting = count;
-    fill(this.none, parts.length ? "Nothing here has these words." : "There is nothing to choose from yet.");
+    fill(this.none, parts.length ? t("Nothing here has these words.") : t("There is nothing to choose from yet."));
     show(this.none, count === 0);
   }
 

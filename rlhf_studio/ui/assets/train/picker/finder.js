@@ -2,6 +2,7 @@
 import { each, el, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { bytes, readable } from "../../shared/format.js";
 import { Choices } from "./choices.js";
+import { t } from "../../shared/language.js";
 
 const PART = 450_000; // bytes; the server takes 600,000
 const LARGEST = 100_000_000;
@@ -45,13 +46,13 @@ export class Finder {
 
   /** @param browse  whether folders may be looked into */
   offer(browse) {
-    const folders = this.what === "reward" || !browse ? null : this.opener("Browse folders", () => this.browse(""));
+    const folders = this.what === "reward" || !browse ? null : this.opener(t("Browse folders"), () => this.browse(""));
     const file = this.what === "data" ? this.upload() : null;
     fill(
       this.buttons,
       folders,
       file,
-      this.opener("Search the hub", () => this.search()),
+      this.opener(t("Search the hub"), () => this.search()),
     );
   }
 
@@ -89,14 +90,14 @@ export class Finder {
   // --- folders ---------------------------------------------------------------
 
   async browse(path) {
-    this.say("Looking into the folder");
+    this.say(t("Looking into the folder"));
     const answer = await this.answer("pick_folder", { path });
     if (!answer) return;
     const up =
-      answer.path && !answer.top ? pushButton("rs-button rs-small", "Up", () => this.browse(answer.parent)) : null;
+      answer.path && !answer.top ? pushButton("rs-button rs-small", t("Up"), () => this.browse(answer.parent)) : null;
     const whole =
       this.what === "data" && answer.path && answer.files.length > 1
-        ? pushButton("rs-button rs-small", "Use the whole folder", () => this.take(answer.path))
+        ? pushButton("rs-button rs-small", t("Use the whole folder"), () => this.take(answer.path))
         : null;
     const list = el("ul", { class: "rs-folder" });
     each(
@@ -104,30 +105,32 @@ export class Finder {
       [...answer.folders.map((row) => this.folder(row)), ...answer.files.map((row) => this.file(row))],
       (row) => row,
     );
-    const empty = this.what === "data" ? "No folder, and no file that can be read as data." : "No folder is in here.";
+    const empty =
+      this.what === "data" ? t("No folder, and no file that can be read as data.") : t("No folder is in here.");
     fill(
       this.panel,
       el(
         "p",
         { class: "rs-folder-path" },
-        answer.path ? readable(answer.path, 600) : "Folders that may be looked into",
+        answer.path ? readable(answer.path, 600) : t("Folders that may be looked into"),
       ),
       el("div", { class: "rs-finder rs-wrap" }, up, whole),
       list.children.length ? list : el("p", { class: "rs-help" }, empty),
-      answer.left ? el("p", { class: "rs-help" }, `${answer.left} more are not listed.`) : null,
+      answer.left ? el("p", { class: "rs-help" }, t("{left} more are not listed.", { left: answer.left })) : null,
     );
     show(this.panel, true);
     (list.querySelector("button") || up)?.focus({ preventScroll: true });
   }
 
   folder({ name, path, model }) {
-    const use = model && this.what === "model" ? pushButton("rs-button rs-small", "Use", () => this.take(path)) : null;
-    use?.setAttribute("aria-label", `Use the model ${name}`);
+    const use =
+      model && this.what === "model" ? pushButton("rs-button rs-small", t("Use"), () => this.take(path)) : null;
+    use?.setAttribute("aria-label", t("Use the model {name}", { name }));
     return el(
       "li",
       { class: "rs-middle" },
       pushButton("rs-link", `${readable(name, 200)}/`, () => this.browse(path)),
-      model && this.what === "model" ? el("span", { class: "rs-help" }, "a model") : null,
+      model && this.what === "model" ? el("span", { class: "rs-help" }, t("a model")) : null,
       use,
     );
   }
@@ -157,7 +160,7 @@ export class Finder {
         if (file) this.send(file);
       },
     });
-    const button = pushButton("rs-button rs-small", "Upload a file", () => input.click());
+    const button = pushButton("rs-button rs-small", t("Upload a file"), () => input.click());
     return el("span", {}, button, input);
   }
 
@@ -165,22 +168,25 @@ export class Finder {
     this.close();
     if (file.size > LARGEST)
       return this.say(
-        `${file.name} is larger than ${bytes(LARGEST)}: copy it to the app's machine, and type its path.`,
+        t("{name} is larger than {largest}: copy it to the app's machine, and type its path.", {
+          name: file.name,
+          largest: bytes(LARGEST),
+        }),
         true,
       );
-    if (!file.size) return this.say(`${file.name} is empty.`, true);
+    if (!file.size) return this.say(t("{name} is empty.", { name: file.name }), true);
     const key = newKey();
     for (let offset = 0; offset < file.size; offset += PART) {
       const last = offset + PART >= file.size;
       const part = await inBase64(file.slice(offset, offset + PART)).catch(() => null);
-      if (part === null) return this.say(`${file.name} cannot be read.`, true);
+      if (part === null) return this.say(t("{name} cannot be read.", { name: file.name }), true);
       const answer = await this.answer("pick_upload", { key, name: file.name, offset, part, last });
       if (!answer) return undefined;
       if (last) {
         this.onupload(answer.settings);
-        return this.say(`${file.name} is on the app's machine now.`);
+        return this.say(t("{name} is on the app's machine now.", { name: file.name }));
       }
-      this.say(`Uploading ${file.name}: ${Math.round((100 * answer.next) / file.size)} %`);
+      this.say(t("Uploading {name}: {next} %", { name: file.name, next: Math.round((100 * answer.next) / file.size) }));
     }
     return undefined;
   }
@@ -193,10 +199,10 @@ export class Finder {
       type: "search",
       maxlength: 100,
       placeholder: this.what === "data" ? "gsm8k" : "smollm2 instruct",
-      "aria-label": "Words to search the Hugging Face hub for",
+      "aria-label": t("Words to search the Hugging Face hub for"),
     });
-    const choices = new Choices({ label: "From the hub", value: this.value, onchoose: this.onchoose });
-    const go = el("button", { type: "submit", class: "rs-button rs-small" }, "Search");
+    const choices = new Choices({ label: t("From the hub"), value: this.value, onchoose: this.onchoose });
+    const go = el("button", { type: "submit", class: "rs-button rs-small" }, t("Search"));
     const form = el(
       "form",
       {
@@ -205,10 +211,10 @@ export class Finder {
           event.preventDefault();
           if (go.disabled) return;
           go.disabled = true;
-          this.say("Asking the hub");
+          this.say(t("Asking the hub"));
           const answer = await this.answer("pick_search", { words: input.value });
           go.disabled = false;
-          if (answer) choices.draw([{ title: "From the hub", choices: answer.choices, note: "" }]);
+          if (answer) choices.draw([{ title: t("From the hub"), choices: answer.choices, note: "" }]);
           show(choices.node, Boolean(answer));
         },
       },

@@ -1,5 +1,6 @@
 // The way from a model of one's own to a run in steps. It fills the form, which stays one click away ("All settings").
 import { each, el, fill, memory, pushButton, setText, show } from "../../shared/dom.js";
+import { t } from "../../shared/language.js";
 import { NO_ANSWER, isOnScreen, onlyWatches } from "../../shared/visit.js";
 import { Borrowed } from "./borrowed.js";
 import { NOTHING, stepsOf } from "./steps.js";
@@ -16,21 +17,21 @@ export class Picker {
     this.went = false; // whether a person has gone to a step
     this.bar = el("ol", { class: "rs-way" });
     this.body = el("div", { class: "rs-way-body rs-box" });
-    this.back = pushButton("rs-button", "Back", () => this.move(-1));
+    this.back = pushButton("rs-button", t("Back"), () => this.move(-1));
     this.next = pushButton("rs-button rs-primary", "", () => {
       this.step.next();
       this.move(1);
     });
-    this.toForm = pushButton("rs-quiet", "All settings", () => this.prefer(false));
+    this.toForm = pushButton("rs-quiet", t("All settings"), () => this.prefer(false));
     this.foot = el("div", { class: "rs-way-foot rs-flow" }, this.back, this.next, this.toForm);
     this.node = el(
       "div",
       { class: "rs-own-way" },
-      el("nav", { "aria-label": "Steps to a run" }, this.bar),
+      el("nav", { "aria-label": t("Steps to a run") }, this.bar),
       this.body,
       this.foot,
     );
-    this.toSteps = pushButton("rs-button rs-small rs-to-steps", "Step by step", () => this.prefer(true));
+    this.toSteps = pushButton("rs-button rs-small rs-to-steps", t("Step by step"), () => this.prefer(true));
   }
 
   /** Whether the steps are shown: on the card of a model of one's own, to who may choose what is on this machine. */
@@ -100,7 +101,7 @@ export class Picker {
     const at = this.steps.indexOf(step);
     show(this.back, at > 0);
     show(this.next, at < this.steps.length - 1);
-    setText(this.next, `Next: ${this.steps[at + 1]?.title.toLowerCase()}`);
+    setText(this.next, t("Next: {toLowerCase}", { toLowerCase: this.steps[at + 1]?.title.toLowerCase() }));
     step.enter();
     this.follow();
   }
@@ -159,7 +160,7 @@ export class Picker {
         "span",
         { class: "rs-way-name" },
         el("strong", {}, step.title),
-        el("span", { class: "rs-way-line" }, wrong ? "needs a look" : step.line),
+        el("span", { class: "rs-way-line" }, wrong ? t("needs a look") : step.line),
       ),
     );
     return el("li", {}, button);

@@ -1,21 +1,22 @@
 // The four steps: model, data, reward, start. Each says in one line what is chosen, and fills the form's own settings.
 import { debounce, each, el, elEach, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { counted, integer, readable, shortName } from "../../shared/format.js";
+import { t } from "../../shared/language.js";
 import { formatValue } from "../form.js";
 import { Choices } from "./choices.js";
 import { Finder } from "./finder.js";
 import { RewardTexts } from "./texts.js";
 
-export const NOTHING = "not chosen yet";
+export const NOTHING = t("not chosen yet");
 const LOOK_AFTER = 400;
 const sentence = (text) => (text && !text.endsWith(".") ? `${text}.` : text);
 
 /** What a stage learns from, as people call it. */
 const DATA = {
-  ppo: { title: "Prompts", question: "Which prompts shall it answer?", noun: "prompt" },
-  sft: { title: "Examples", question: "Which texts or answers shall it learn from?", noun: "example" },
-  reward_model: { title: "Pairs", question: "Which pairs shall it learn from?", noun: "example" },
-  dpo: { title: "Pairs", question: "Which pairs shall it learn from?", noun: "example" },
+  ppo: { title: t("Prompts"), question: t("Which prompts shall it answer?"), noun: "prompt" },
+  sft: { title: t("Examples"), question: t("Which texts or answers shall it learn from?"), noun: "example" },
+  reward_model: { title: t("Pairs"), question: t("Which pairs shall it learn from?"), noun: "example" },
+  dpo: { title: t("Pairs"), question: t("Which pairs shall it learn from?"), noun: "example" },
 };
 
 /** A step. `prefixes` are how the names of its settings begin. */
@@ -74,7 +75,7 @@ class ChoosingStep extends Step {
       oninput: () => this.filter(),
       onkeydown: (event) => event.key === "Enter" && this.use(),
     });
-    this.useIt = pushButton("rs-button rs-small", "Use this name", () => this.use());
+    this.useIt = pushButton("rs-button rs-small", t("Use this name"), () => this.use());
     show(this.useIt, false);
     const ask = (name, question) => this.picker.ask(name, question);
     this.finder = new Finder({
@@ -100,7 +101,7 @@ class ChoosingStep extends Step {
   async load() {
     if (this.loaded) return;
     this.loaded = true;
-    setText(this.note, "Looking at what there is");
+    setText(this.note, t("Looking at what there is"));
     const { groups = [], note, browse, problem } = await this.picker.ask("pick_choices", { what: this.key });
     this.loaded = !problem; // else the next visit asks again
     this.list.draw(this.completed(groups));
@@ -175,7 +176,7 @@ class ChoosingStep extends Step {
     this.list.follow();
     this.finder.follow();
     const name = this.named && !this.list.chosen ? this.named : "";
-    fill(this.own, "Chosen: ", el("b", {}, readable(name, 600)));
+    fill(this.own, t("Chosen: "), el("b", {}, readable(name, 600)));
     show(this.own, Boolean(name));
   }
 }
@@ -184,9 +185,9 @@ class ModelStep extends ChoosingStep {
   constructor(picker) {
     super(picker, {
       key: "model",
-      title: "Model",
-      question: "Which model shall learn?",
-      hint: "Filter, or type a folder or hub id",
+      title: t("Model"),
+      question: t("Which model shall learn?"),
+      hint: t("Filter, or type a folder or hub id"),
       prefixes: ["model."],
     });
     this.facts = el("p", { class: "rs-way-facts", role: "status" });
@@ -240,7 +241,7 @@ class DataStep extends ChoosingStep {
       key: "data",
       title,
       question,
-      hint: "Filter, or type a file or hub id",
+      hint: t("Filter, or type a file or hub id"),
       prefixes: ["data."],
     });
     this.noun = noun;
@@ -248,9 +249,9 @@ class DataStep extends ChoosingStep {
     this.rows = el(
       "details",
       { class: "rs-way-part", open: true },
-      el("summary", {}, "First rows, and lengths in tokens of the model"),
+      el("summary", {}, t("First rows, and lengths in tokens of the model")),
     );
-    this.columns = el("details", { class: "rs-way-part" }, el("summary", {}, "Where the texts are in a row"));
+    this.columns = el("details", { class: "rs-way-part" }, el("summary", {}, t("Where the texts are in a row")));
     this.note.after(this.rows, this.columns);
   }
 
@@ -279,7 +280,12 @@ class DataStep extends ChoosingStep {
     const source = this.value(this.source);
     if (!source) return NOTHING;
     const { total, whole, message } = this.page.preview.last || {};
-    const count = total && !message ? `, ${whole ? "" : "more than "}${counted(total, this.noun)}` : "";
+    const count =
+      total && !message
+        ? whole
+          ? t(", {count}", { count: counted(total, this.noun) })
+          : t(", more than {count}", { count: counted(total, this.noun) })
+        : "";
     return readable(shortName(source, source), 80) + count;
   }
 
@@ -301,13 +307,13 @@ class RewardStep extends ChoosingStep {
   constructor(picker) {
     super(picker, {
       key: "reward",
-      title: "Reward",
-      question: "What makes an answer a good one?",
-      hint: "Filter the rewards",
+      title: t("Reward"),
+      question: t("What makes an answer a good one?"),
+      hint: t("Filter the rewards"),
       prefixes: ["reward."],
     });
     this.kinds = picker.page.boot.forms.ppo.components;
-    this.settings = el("details", { class: "rs-way-part" }, el("summary", {}, "Its settings, and more components"));
+    this.settings = el("details", { class: "rs-way-part" }, el("summary", {}, t("Its settings, and more components")));
     this.texts = new RewardTexts({
       poll: this.page.poll,
       ask: (question) => this.page.ask("try_reward", question),
@@ -370,9 +376,9 @@ class RewardStep extends ChoosingStep {
 
 class StartStep extends Step {
   constructor(picker) {
-    super(picker, { key: "start", title: "Start", question: "Is this what you want?", prefixes: [] });
+    super(picker, { key: "start", title: t("Start"), question: t("Is this what you want?"), prefixes: [] });
     this.chosen = el("ul", { class: "rs-way-chosen" });
-    this.fits = el("details", { class: "rs-way-part" }, el("summary", {}, "Settings that follow from your choice"));
+    this.fits = el("details", { class: "rs-way-part" }, el("summary", {}, t("Settings that follow from your choice")));
     this.table = el("dl", { class: "rs-way-fits" });
     this.fits.append(this.table);
     this.words = el("p", { class: "rs-help" });
@@ -381,17 +387,17 @@ class StartStep extends Step {
 
   get line() {
     const { problems, missing } = this.picker.said;
-    if (missing.length) return "something is missing";
+    if (missing.length) return t("something is missing");
     if (problems.length) return counted(problems.length, "problem");
     const time = this.page.answer.figures.find(({ label }) => label === "Time");
-    return time ? time.value : "not checked yet";
+    return time ? time.value : t("not checked yet");
   }
 
   follow() {
     const before = this.picker.steps.filter((step) => step !== this);
     each(this.chosen, before, (step) => {
-      const change = pushButton("rs-quiet", "Change", () => this.picker.go(step.key));
-      change.setAttribute("aria-label", `Change: ${step.title}`);
+      const change = pushButton("rs-quiet", t("Change"), () => this.picker.go(step.key));
+      change.setAttribute("aria-label", t("Change: {title}", { title: step.title }));
       const said = el("span", { class: "rs-way-value" }, step.line);
       return el("li", {}, el("span", { class: "rs-way-key" }, step.title), said, change);
     });
@@ -399,8 +405,10 @@ class StartStep extends Step {
     setText(
       this.words,
       missing.length || problems.length
-        ? "What is still in the way stands under “What will happen”."
-        : "Time, memory, disk and every warning stand under “What will happen”, with the button that starts the run.",
+        ? t("What is still in the way stands under “What will happen”.")
+        : t(
+            "Time, memory, disk and every warning stand under “What will happen”, with the button that starts the run.",
+          ),
     );
     const { state, sections } = this.page;
     const fitted = Object.entries(state.fitted.get(state.card) || {}).filter(([name]) => !state.chosen.includes(name));
@@ -409,7 +417,7 @@ class StartStep extends Step {
         "div",
         {},
         el("dt", {}, sections.title(name)),
-        el("dd", {}, `${shown(value)}: ${sentence(readable(why, 300))}${guess ? " A guess." : ""}`),
+        el("dd", {}, `${shown(value)}: ${sentence(readable(why, 300))}${guess ? t(" A guess.") : ""}`),
       ),
     );
     show(this.fits, fitted.length > 0);

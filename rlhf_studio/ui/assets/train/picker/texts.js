@@ -1,11 +1,12 @@
 // A reward before any run: the scores of three texts, and its scale and spread over the model's own answers.
 import { each, el, elEach, fill, labelled, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { number, readable } from "../../shared/format.js";
+import { t } from "../../shared/language.js";
 import { NO_ANSWER } from "../../shared/visit.js";
 import { figure, numberHead, table } from "../../shared/table.js";
 import { Scoring } from "../scoring.js";
 
-const TEXTS = ["Text 1", "Text 2", "Text 3"];
+const TEXTS = [t("Text 1"), t("Text 2"), t("Text 3")];
 const SHOWN = 3; // answers with the lowest and the highest scores
 
 const line = (words, value) =>
@@ -25,23 +26,23 @@ export class RewardTexts {
     this.prompts = prompts;
     this.scoring = new Scoring({ poll, ask, say: (text) => this.say(text) });
     const kept = memory.get("train.texts", {});
-    this.prompt = line("Prompt", kept.prompt);
+    this.prompt = line(t("Prompt"), kept.prompt);
     this.texts = TEXTS.map((words, place) => line(words, kept.texts?.[place]));
     this.scores = TEXTS.map(() => el("output", { class: "rs-text-score" }));
-    this.three = pushButton("rs-button", "Score the three", () => this.score());
-    this.measure = pushButton("rs-button", "Measure its scale and spread", () => this.spread());
+    this.three = pushButton("rs-button", t("Score the three"), () => this.score());
+    this.measure = pushButton("rs-button", t("Measure its scale and spread"), () => this.spread());
     this.status = el("p", { class: "rs-help", role: "status" });
     this.result = el("div", { class: "rs-spread" });
     this.node = el(
       "section",
       { class: "rs-texts", "aria-labelledby": "rs-texts-title" },
-      el("h3", { id: "rs-texts-title" }, "Try it on three texts"),
+      el("h3", { id: "rs-texts-title" }, t("Try it on three texts")),
       el(
         "p",
         { class: "rs-help" },
-        "A good answer, a poor one and a strange one to the same prompt: does the reward tell them apart?",
+        t("A good answer, a poor one and a strange one to the same prompt: does the reward tell them apart?"),
       ),
-      labelled("Prompt", this.prompt),
+      labelled(t("Prompt"), this.prompt),
       TEXTS.map((words, place) =>
         labelled(words, el("div", { class: "rs-text" }, this.texts[place], this.scores[place])),
       ),
@@ -92,7 +93,7 @@ export class RewardTexts {
     return this.alone(async () => {
       const texts = this.texts.map((text) => text.value);
       memory.set("train.texts", { prompt: this.prompt.value, texts });
-      if (!texts.some(Boolean)) return void this.say("Type a text first.", true);
+      if (!texts.some(Boolean)) return void this.say(t("Type a text first."), true);
       for (const score of this.scores) setText(score, "");
       for (const [place, response] of texts.entries()) {
         if (!response) continue;
@@ -103,14 +104,14 @@ export class RewardTexts {
         if (wrong) return void this.say(`${wrong.name}: ${wrong.error}`, true);
         setText(this.scores[place], number(result.final, 2));
       }
-      this.say("Higher is better, as PPO would see it.");
+      this.say(t("Higher is better, as PPO would see it."));
     });
   }
 
   spread() {
     return this.alone(async () => {
       fill(this.result);
-      this.say("Starting");
+      this.say(t("Starting"));
       const result = await this.ask({ spread: true });
       if (!result) return;
       this.say("");
@@ -120,10 +121,10 @@ export class RewardTexts {
 
   draw({ sentence, verdict, mean, std, least, most, rows, notes }) {
     const figures = [
-      ["Mean", mean],
-      ["Spread (standard deviation)", std],
-      ["Lowest", least],
-      ["Highest", most],
+      [t("Mean"), mean],
+      [t("Spread (standard deviation)"), std],
+      [t("Lowest"), least],
+      [t("Highest"), most],
     ].map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, number(value, 2))));
     const ordered = [...rows].sort((one, other) => other.score - one.score);
     const shown = ordered.length > 2 * SHOWN ? [...ordered.slice(0, SHOWN), ...ordered.slice(-SHOWN)] : ordered;
@@ -140,7 +141,11 @@ export class RewardTexts {
     const dots = el("div", {
       class: "rs-spread-dots",
       role: "img",
-      "aria-label": `${rows.length} scores from ${number(least)} to ${number(most)}`,
+      "aria-label": t("{length} scores from {least} to {most}", {
+        length: rows.length,
+        least: number(least),
+        most: number(most),
+      }),
     });
     each(dots, rows, ({ score }) =>
       el("i", { style: { left: `${most > least ? (100 * (score - least)) / (most - least) : 50}%` } }),
@@ -151,7 +156,7 @@ export class RewardTexts {
       el("dl", { class: "rs-lengths" }, figures),
       dots,
       el("p", { class: "rs-spread-verdict" }, verdict),
-      table(["Text", numberHead("Score")], lines, {}),
+      table([t("Text"), numberHead(t("Score"))], lines, {}),
       notes.length ? elEach("ul", { class: "rs-preview-notes" }, notes, (note) => el("li", {}, note)) : null,
     );
     show(this.result, true);

@@ -1,0 +1,65 @@
+"""The command ``compare-updates``: one recorded batch, learned from by all algorithms."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlhf_studio.cli.completions import REPLACE_HELP, check_target
+from rlhf_studio.cli.options import Subcommands, folder_of_run, permissions_of
+from rlhf_studio.config import add_permission_flags
+from rlhf_studio.config.io import ConfigError, Problem
+
+
+def add_commands(commands: Subcommands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "compare-updates",
+        help="what PPO, REINFORCE, RLOO, GRPO, Dr. GRPO, DAPO and GSPO each make of one batch of a run",
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "target",
+        nargs="?",
+        metavar="RUN@STEP",
+        help="the batch that this step of a run sampled, a folder or an id in the workspace; without it the tiny world is trained for ten "
+        "steps, with four responses to each prompt, and its next batch is taken",
+    )
+    command.add_argument("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
+    command.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    command.add_argument("--json", action="store_true", help="print the figures instead of tables")
+    command.add_argument("--fresh", type=int, default=256, metavar="N", help="responses sampled with each policy (default: 256)")
+    command.add_argument("--seed", type=int, default=0, help="of these responses, the same for each policy (default: 0)")
+    add_permission_flags(command)
+    command.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from rlhf_studio.cli.engine import before_torch
+
+    run_dir, step = _target(options.target)
+    if options.fresh < 1:
+        raise ConfigError([Problem("--fresh", f"at least 1 response, not {options.fresh}")])
+    out = None if options.out is None else options.out.absolute()
+    if out is not None:
+        check_target(out, "--out", replace=options.replace)
+    permissions = permissions_of(options)
+    before_torch()
+    from rlhf_studio.engine.rewards.errors import RewardError  # torch and transformers load here, after the cheap checks
+    from rlhf_studio.engine.types import NonFiniteError
+    from rlhf_studio.inputs.prompts import PromptsError
+    from rlhf_studio.jobs.updates.command import Request, compare_updates
+
+    try:
+        return compare_updates(Request(run_dir, step, options.fresh, options.seed, out, options.json), permissions)
+    except (PromptsError, RewardError, NonFiniteError) as error:
+        raise ConfigError([Problem("", str(error))]) from error
+
+
+def _target(target: str | None) -> tuple[Path | None, int]:
+    if target is None:
+        return None, 0
+    name, _, step = target.rpartition("@")
+    if not name or not step.isascii() or not step.isdecimal() or len(step) > 9:
+        raise ConfigError([Problem("", f"name a run and one of its steps, as RUN@STEP, not {target[:60]!r}")])
+    return folder_of_run(Path(name)).resolve(), int(step)
