@@ -24,7 +24,8 @@ def test_bundled_names_lead_into_the_assets_and_others_stay() -> None:
     assert resolve("gpt2") == "gpt2"
     assert resolve("bundled/other") == "bundled/other"
     world = {"bundled/world-policy", "bundled/world-reward", "bundled/world-prompts", "bundled/world-prompts-heldout"}
-    assert set(BUNDLED) == world | {"bundled/sums-policy", "bundled/sums-prompts", "bundled/sums-prompts-heldout"}
+    sums = {"bundled/sums-policy", "bundled/sums-prompts", "bundled/sums-prompts-heldout"}
+    assert set(BUNDLED) == world | sums | {"bundled/unsafe-prompts", "bundled/harmless-prompts", "bundled/swap-pairs"}
 
 
 def test_facts_of_a_causal_model(make_model: Any) -> None:
