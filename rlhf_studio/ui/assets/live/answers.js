@@ -98,7 +98,8 @@ export class Answers {
       changed ? t("after step {step}", { step: pair.now.step }) : t("the next answers come during training"),
     );
     setText(this.prompt, readable(pair.prompt, 400));
-    setText(this.place, `${this.samples.indexOf(pair.sample) + 1}/${this.samples.length}`);
+    const at = this.samples.indexOf(pair.sample) + 1;
+    setText(this.place, t("{at} of {all}", { at, all: this.samples.length }));
     const given = pair.scales[this.quantity.name];
     const coloured = Boolean(pair.now.tokens);
     show(this.choice.node, coloured);

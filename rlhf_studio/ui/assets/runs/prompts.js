@@ -53,7 +53,7 @@ export class Prompts {
 
   async load() {
     const ticket = (this.ticket = Symbol("prompt"));
-    setText(this.said, `${this.place + 1}/${this.prompts.length}`);
+    setText(this.said, t("{at} of {all}", { at: this.place + 1, all: this.prompts.length }));
     setText(this.prompt, readable(this.prompts[this.place], 600));
     const reply = await this.ask(this.place);
     if (ticket !== this.ticket) return;
