@@ -126,8 +126,8 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
         page.keyboard.press("ArrowLeft")
     expect(curves).to_have_attribute("aria-valuenow", "5")
     stored = RunReader(run.folder).columns(["objective/kl", "objective/kl_coef"])[1].values()
-    beside = [float(text) for text in curves.locator("b").all_inner_texts()]  # another estimator of the KL is drawn when asked for
-    assert beside == [pytest.approx(values[4], abs=0.006) for values in stored]
+    read = [pytest.approx(values[4], abs=0.006) for values in stored]  # another estimator of the KL is drawn when asked for
+    wait_until(lambda: [float(text) for text in curves.locator("b").all_inner_texts()] == read)
     colours = """(which) => [...document.querySelectorAll(`.rs-answers .rs-answer${which} .rs-tinted`)]
       .filter((node) => node.style.getPropertyValue('--v') !== '0.0%').map((node) => node.dataset.sign)"""
     for quantity in ("KL", "Value"):  # the start has a KL and values of 0: neither says anything of its text
