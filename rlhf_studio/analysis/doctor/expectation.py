@@ -128,4 +128,4 @@ def _kl(run: RunData, series: ScoreSeries, steady: trend.Fit, now: float, high: 
     gained = steady.rise[-1]
     if held or not len(kl) or not gained > LIKELY_RISE * steady.error[-1] or kl[-1] <= 0:
         return float("nan")
-    return float(np.mean(kl) * max(1.0, (max(high - now, 0.0) + gained) / gained) ** 2)
+    return float(max(np.mean(kl) * max(1.0, (max(high - now, 0.0) + gained) / gained) ** 2, kl[-1]))  # what is there is no less likely

@@ -1,8 +1,8 @@
 """What a PPO run came to, in counts of answers that a person can picture: one sentence for its end, with the outcome first.
 
 Compared are the first step and the last tenth, as everywhere; of each step all episodes where they were kept, else the recorded responses.
-All counts of the sentence are of as many answers as the first step has: those of the last tenth are the mean of its steps. A judge says
-which answers are poor:
+Every count is one that can be counted again: of the first step's answers, and of all answers of the last tenth. A judge says which
+answers are poor:
 
 * the gold score of the review world: below 0, which is a review that dislikes the film, or text that is none (``inputs/world/gold.py``);
 * any other gold score, and the score where there is no gold score: below the mean of the first step. A score only where it is the same
@@ -68,15 +68,16 @@ class Poor:
         return int(np.sign(difference)) if abs(difference) > CLEAR * error else 0
 
     def __str__(self) -> str:
-        count = of_so_many(self.now, self.now_of, self.of)
-        now = ngettext(self.one, self.many, count).format(count=count, of=self.of)
-        return _("{now} now, {before} at the start").format(now=now, before=self.was)
+        now = ngettext(self.one, self.many, self.now)
+        if self.now_of == self.of:
+            return _("{now} now, {before} at the start").format(now=now.format(count=self.now, of=self.of), before=self.was)
+        newest = now.format(count=self.now, of=the_last(self.now_of))
+        return _("{now}, {before} of {of} at the start").format(now=newest, before=self.was, of=self.of)
 
 
-def of_so_many(count: int, total: int, of: int) -> int:
-    """A count as one of ``of`` answers; neither none nor all where some or not all were counted."""
-    scaled = int(count * of / total + 0.5)
-    return min(max(scaled, int(count > 0)), of - int(count < total))
+def the_last(many: int) -> str:
+    """What a count is of, where it is of the answers of several steps."""
+    return _("the last {many}").format(many=many)
 
 
 def in_counts(run: RunData, kind: VerdictKind) -> str:
@@ -88,7 +89,7 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     poor = _poor(run, steps, gold)
     if poor is None:
         return ""
-    phrase = _phrase(run, poor.of)
+    phrase = _phrase(run)
     if kind in ("improved", "improving"):
         if poor.change < 0:
             said = (_("It worked: {poor}.") if gold else _("The score rose: {poor}.")).format(poor=poor)
@@ -132,9 +133,9 @@ def _values(run: RunData, step: int, gold: bool) -> np.ndarray | None:
     return values if len(values) >= FEWEST_RESPONSES else None
 
 
-def _phrase(run: RunData, of: int) -> str:
-    """How many of ``of`` answers have the phrase that took over, as "What did it learn?" counts them; empty where none did."""
+def _phrase(run: RunData) -> str:
+    """How many answers have the phrase that took over, as "What did it learn?" counts them; empty where none did."""
     newest = run.rising.get(max(run.rising, default=0))
     if newest is None or not newest.takes_over:
         return ""
-    return _(PHRASES[newest.verb]).format(count=of_so_many(newest.after, newest.after_of, of), of=of, text=newest.text)
+    return _(PHRASES[newest.verb]).format(count=newest.after, of=the_last(newest.after_of), text=newest.text)

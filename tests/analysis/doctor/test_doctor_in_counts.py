@@ -43,11 +43,11 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "improved, with a phrase": (  # of the last three steps, 20 each
         Made(gold=True, settings=WORLD, responses=answers(ends_with(2), end=". A masterpiece.")),
-        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start. But 20 of 20 end with “A masterpiece”.",
+        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start. But 60 of the last 60 end with “A masterpiece”.",
     ),
-    "the last tenth counts, as one step": (  # 3 of 40 in the last two of 20 steps
+    "all answers of the last tenth are counted": (  # 3 of 40 in the last two of 20 steps
         Made(steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10))),
-        "It worked: 2 of 20 reviews are unfriendly or broken now, 11 at the start.",
+        "It worked: 3 of the last 40 reviews are unfriendly or broken, 11 of 20 at the start.",
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Made, str]] = {
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
         "The judge was fooled: its score rose, but 19 of 20 reviews are unfriendly or broken now, 11 at the start. "
-        "20 of 20 end with “A masterpiece”.",
+        "60 of the last 60 end with “A masterpiece”.",
     ),
     "nothing learned": (
         Made(metrics={**FLAT, "lr": 1e-9, "gold/score": 0.1, "gold/score_se": 0.05}, settings=WORLD, responses=answers(ends_with(12))),
