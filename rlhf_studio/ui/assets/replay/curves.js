@@ -55,7 +55,7 @@ export class ReplayCurves {
     } else this.charts.push(chart({ lines: [one], title: t("Score"), height: tall, axis: last }));
     const level = Number.isFinite(target)
       ? { value: target, label: t("target") }
-      : { value: usual, label: t("usual: up to") };
+      : { value: usual, label: t("usual to") };
     const about = {
       title: t("KL: how far its answers have moved from the start"),
       levels: [level],

@@ -8,6 +8,7 @@ import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
 import { t } from "../shared/language.js";
 
+const OTHER = t("With an answer that this update learned from; the one shown here is only watched, or another one.");
 const SPEEDS = [1, 2, 4];
 const LONGEST_FRAME = 0.1; // seconds: a page that was hidden goes on where it was
 const NARROW = 640; // pixels at the usual size of text
@@ -119,7 +120,7 @@ class ReplayPlayer {
     );
     const speed = el("div", { class: "rs-replay-speeds", role: "group", "aria-label": t("Speed") }, this.speeds);
     this.through = this.options.microscope
-      ? el("a", { class: "rs-replay-through" }, t("Step through this update"))
+      ? el("a", { class: "rs-replay-through", "data-tip": OTHER }, t("Step through this update"))
       : null;
     return el(
       "div",
