@@ -72,18 +72,13 @@ def pgettext(context: str, sentence: str) -> str:
 
 
 def together(*sentences: str) -> str:
-    """Sentences one after the other; Chinese has no space between them."""
+    """Sentences one after the other, without the empty ones; Chinese has no space between them."""
     return ("" if _language.get() == "zh" else " ").join(sentence for sentence in sentences if sentence)
 
 
 def N_(sentence: str) -> str:
     """The sentence as it is, marked for the translation that :func:`_` gives where it is shown."""
     return sentence
-
-
-def sentences(*parts: str) -> str:
-    """Sentences one after the other, without the empty ones. Chinese ones follow each other without a space."""
-    return ("" if _language.get() == "zh" else " ").join(part for part in parts if part)
 
 
 def shown(table: Any, names: Collection[str]) -> Any:
@@ -132,7 +127,7 @@ def read_po(text: str) -> Iterator[Message]:
             elif line.startswith('"'):
                 parts[keyword] += json.loads(line)
             elif line and not line.startswith("#"):
-                keyword, _, first = line.partition(" ")
+                keyword, first = line.split(" ", 1)
                 parts[keyword] = json.loads(first)
         translated = parts.get("msgstr") or parts.get("msgstr[0]")
         if sure and translated and parts.get("msgid"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlhf_studio.inputs.estimate.device import Device
-from rlhf_studio.language import N_, _, ngettext, sentences
+from rlhf_studio.language import N_, _, ngettext, together
 from rlhf_studio.runs.gpus import Gpu
 from rlhf_studio.units import format_bytes
 
@@ -27,9 +27,9 @@ def device_choices(gpus: tuple[Gpu, ...] | None, cpu: Device | None, cores: int 
     first = _("the CPU") if not gpus else _of(gpus[0])
     on_this_computer = _("Here that is {first}.").format(first=first) if gpus is not None and cpu else ""
     return {
-        "help": sentences(_(HELP), _(LISTED)) if cpu else _(HELP),
+        "help": together(_(HELP), _(LISTED)) if cpu else _(HELP),
         "choices": [
-            _choice("auto", _("Automatic"), sentences(_("The first GPU when there is one, else the CPU."), on_this_computer), "auto"),
+            _choice("auto", _("Automatic"), together(_("The first GPU when there is one, else the CPU."), on_this_computer), "auto"),
             _choice("cpu", _("This computer's CPU"), _processor(cpu, cores), "cpu"),
             _one_gpu(gpus, cpu is not None),
             _all_gpus(gpus, cpu is not None),
@@ -49,7 +49,7 @@ def _choice(name: str, title: str, detail: str, device: str, *, processes: int =
 
 def _one_gpu(gpus: tuple[Gpu, ...] | None, known: bool) -> Json:
     if gpus is None:
-        return _choice("gpu", _("One GPU"), sentences(_("The first that PyTorch finds."), _(UNLISTED) if known else ""), "cuda")
+        return _choice("gpu", _("One GPU"), together(_("The first that PyTorch finds."), _(UNLISTED) if known else ""), "cuda")
     if not gpus:
         return _choice("gpu", _("One GPU"), "", "cuda", unavailable=_(NO_GPU))
     if len(gpus) == 1:
@@ -60,7 +60,7 @@ def _one_gpu(gpus: tuple[Gpu, ...] | None, known: bool) -> Json:
 
 def _all_gpus(gpus: tuple[Gpu, ...] | None, known: bool) -> Json:
     if gpus is None:
-        return _choice("gpus", _("All GPUs"), sentences(_(SHARED), _(UNLISTED) if known else ""), "cuda", processes=0)
+        return _choice("gpus", _("All GPUs"), together(_(SHARED), _(UNLISTED) if known else ""), "cuda", processes=0)
     if len(gpus) < 2:
         return _choice("gpus", _("All GPUs"), "", "cuda", processes=0, unavailable=_("There is only one GPU.") if gpus else _(NO_GPU))
     detail = _("{gpus}. {shared} Batch and mini-batch size must be multiples of {gpus_2}.").format(

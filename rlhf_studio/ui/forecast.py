@@ -16,7 +16,7 @@ from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
-from rlhf_studio.language import N_, _, sentences
+from rlhf_studio.language import N_, _, together
 from rlhf_studio.runs.pace import known_pace, slowness
 from rlhf_studio.ui.outlook import recipe_minutes, unknown_time
 from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count, span
@@ -52,12 +52,12 @@ def _advice(state: str, change: MemorySaving | None) -> str:
         return ""
     start = _("This may not fit.") if state == "tight" else _("This does not fit.")
     if change is None:
-        return sentences(start, _("No single change is enough: use a smaller model, or several changes together."))
+        return together(start, _("No single change is enough: use a smaller model, or several changes together."))
     titles = {name: field.title or name for name, field in walk_fields()}
     value = {"true": _("on"), "false": _("off")}.get(change.value, change.value)
     cheapest = _("Cheapest change that fits: {title} {value} saves {saves} ({price}).")
     saves = format_bytes(change.saves)
-    return sentences(start, cheapest.format(title=_(titles[change.setting]), value=value, saves=saves, price=_(change.price)))
+    return together(start, cheapest.format(title=_(titles[change.setting]), value=value, saves=saves, price=_(change.price)))
 
 
 def _count(part: MemoryPart) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.language import _, ngettext, sentences
+from rlhf_studio.language import _, ngettext, together
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -37,7 +37,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
 def refusal(error: Exception) -> str:
     """What the page says of a resume, or another action, that the store refuses: without the command for a terminal, and its path."""
     if isinstance(error, NoCheckpoint):
-        return sentences(cannot_go_on(error), _("Nothing was changed: press Resume to be asked."))
+        return together(cannot_go_on(error), _("Nothing was changed: press Resume to be asked."))
     return str(error)
 
 
@@ -49,4 +49,4 @@ def cannot_go_on(error: NoCheckpoint) -> str:
         error.steps,
     ).format(count=grouped(error.steps))
     again = _("The run cannot go on from a checkpoint: {why}. It would begin again at step 1, with the untrained policy.")
-    return sentences(again.format(why=error.why), lost)
+    return together(again.format(why=error.why), lost)
