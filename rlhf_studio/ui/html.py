@@ -21,6 +21,7 @@ from functools import cache, wraps
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import gradio as gr
 from starlette.responses import HTMLResponse
@@ -250,6 +251,23 @@ def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
 def scripts(page: str) -> tuple[str, ...]:
     """The scripts of a page, relative to :data:`ASSETS`: its entry, and all that it imports."""
     return scripts_from(f"{page}/{page}.js")
+
+
+_LEADING = {"talk": "talk", "lesson": "learn", "place": "learn", "run": "live", "replay": "live"}
+"""Parameters that lead to a page where no tab is named, as in ``assets/shared/address.js``."""
+
+
+def begun_early(query: str) -> bytes:
+    """Links for the head of Gradio's page: the scripts of what the address leads to, which come while Gradio's own are still at work.
+
+    Without them they would be asked for only when Gradio has drawn its tabs and the line above them has chosen one.
+    """
+    asked = parse_qs(query, max_num_fields=50)
+    named = asked.get("tab", [""])[0]
+    led = named if named in STYLES else next((page for key, page in _LEADING.items() if key in asked), "")
+    names = dict.fromkeys(name for page in ("shell", led) if page for name in scripts(page))
+    at = f"gradio_api/file={ASSETS.as_posix()}@{assets_at_start().version}"
+    return "".join(f'<link rel="modulepreload" href="{escape(f"{at}/{name}")}" data-script="{name}">' for name in names).encode()
 
 
 def scripts_from(entry: str) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def imports_of(path: Path) -> dict[Path, set[str]]:
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
-LATER = {"replay", "charts", "train", "talk", "shared", "help", "added"}
+LATER = {"replay", "charts", "train", "talk", "shared", "help", "added", "classroom", "rounds"}
 """Folders of scripts that may be loaded when somebody wants them: of Train, the form."""
 
 
