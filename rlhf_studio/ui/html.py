@@ -267,7 +267,7 @@ def begun_early(query: str) -> bytes:
     led = named if named in STYLES else next((page for key, page in _LEADING.items() if key in asked), "")
     names = dict.fromkeys(name for page in ("shell", led) if page for name in scripts(page))
     at = f"gradio_api/file={ASSETS.as_posix()}@{assets_at_start().version}"
-    return "".join(f'<link rel="modulepreload" href="{escape(f"{at}/{name}")}" data-script="{name}">' for name in names).encode()
+    return "".join(f'<link rel="modulepreload" fetchpriority="low" href="{escape(f"{at}/{name}")}" data-script="{name}">' for name in names).encode()
 
 
 def scripts_from(entry: str) -> tuple[str, ...]:

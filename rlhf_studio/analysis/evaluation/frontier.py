@@ -74,9 +74,10 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 
 
 def titled(policy: str) -> str:
-    """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
-    in words, too."""
-    return re.sub(r"@start$", ", at its start", re.sub(r"@(\d+)$", r", step \1", policy))
+    """A policy's name in a sentence, as ``policyName`` of the pages has it: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny
+    world, step 30"; ``@start`` in words, too."""
+    policy = re.sub(r"@([0-9]+)$", lambda found: f", {_('step {step}').format(step=found[1])}", policy)
+    return re.sub(r"@start$", lambda _found: f", {_('at its start')}", policy)
 
 
 def _has(point: Point, measure: str) -> bool:

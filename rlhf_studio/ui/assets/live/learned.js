@@ -4,6 +4,7 @@ import { asOf, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
 import { t } from "../shared/language.js";
 
+const BELOW = 6; // pixels below the last line that has room
 const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
 const MOST_PHRASES = { up: 3, down: 2 };
 const MOST_TOKENS = 3;
@@ -35,6 +36,7 @@ export class LearnedPanel {
       this.body,
     );
     this.newest = 0;
+    new ResizeObserver(() => this.fit()).observe(this.node);
     this.reset();
   }
 
@@ -106,6 +108,22 @@ export class LearnedPanel {
       shifts(t("Less likely now"), learned.fell),
       traits.length ? el("dl", { class: "rs-traits" }, traits.flatMap(trait)) : null,
     );
+    this.fit();
+  }
+
+  /** Where not all has room, the box ends below a whole line; a shadow there says that more can be scrolled to. */
+  fit() {
+    const { body } = this;
+    body.style.maxHeight = "";
+    const room = body.clientHeight;
+    const more = body.scrollHeight > room + 1;
+    body.classList.toggle("rs-more", more);
+    if (!more) return;
+    const range = document.createRange();
+    range.selectNodeContents(body);
+    const top = body.getBoundingClientRect().top - body.scrollTop;
+    const ends = [...range.getClientRects()].map(({ bottom }) => bottom - top).filter((end) => end <= room - BELOW);
+    if (ends.length) body.style.maxHeight = `${Math.ceil(Math.max(...ends)) + BELOW}px`;
   }
 
   phrase(item) {

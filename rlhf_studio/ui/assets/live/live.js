@@ -308,6 +308,7 @@ class LivePage {
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
     const newest = isAlive(this.status.state) ? this.store.lastStep : 0; // what is said of an ended run is of all of it
     for (const panel of [this.verdict, this.learned]) panel.date(newest);
+    if (this.insight) this.work.compare(); // the verdict first: both are made by one thread
     this.verdict.allow(reply.operator && !this.status.only_read);
     this.showStatus();
     if (memory.get("around", false)) return this.around();

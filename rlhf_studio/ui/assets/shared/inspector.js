@@ -15,9 +15,7 @@ const KEYS = [
   [["[", "]"], "step"],
 ];
 
-const HOLD = t(
-  "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.",
-);
+const HOLD = t("On: a colour means the same number at every step of the run. Off: each step has its own scale.");
 
 export class Inspector {
   /**
@@ -85,7 +83,8 @@ export class Inspector {
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, t("Show numbers"));
     this.held = null;
-    this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
+    this.hold = el("input", { type: "checkbox", onchange: () => this.setHold(this.hold.checked) });
+    this.compared = "";
     this.switchScale = el(
       "label",
       {
@@ -242,6 +241,18 @@ export class Inspector {
     this.legend.update(this.quantity, this.view.values, unitOf(this.quantity, this.one), this.view.scale);
     this.strip.update(this.sample, this.quantity, given, this.one);
     this.strip.pin(this.index);
+  }
+
+  setHold(on) {
+    memory.set("one.scale", on);
+    this.holdScales(on);
+  }
+
+  /** Steps can be compared as long as `key` stays the same: then all have one scale, unless a person chose otherwise. */
+  compare(key) {
+    if (key === this.compared) return;
+    this.compared = key;
+    this.holdScales(Boolean(key) && memory.get("one.scale", true));
   }
 
   /** Colour all steps by one scale, so that the colours of different steps can be compared. */
