@@ -552,10 +552,10 @@ def test_a_run_is_steered_breaks_and_begins_again(
     page.wait_for_selector(".rs-live[data-state=interrupted] .rs-banner")
     assert time.monotonic() - at < 5
     told = page.locator(".rs-banner").inner_text()
-    assert "No checkpoint was written: Resume can only begin again at step 1, and asks first." in told
+    assert "There is no checkpoint: Resume begins again at step 1, and asks first." in told
     assert "last checkpoint" not in told and "is kept" not in told  # one sentence on it, and a true one
     page.locator(".rs-learned").get_by_text("Too few steps to tell which phrases changed.").wait_for()  # and no word of chance
-    assert page.locator(".rs-kept").inner_text() == "Steps 6 to 8 are from before the resume: kept, but not shown, until played again."
+    assert page.locator(".rs-kept").inner_text() == "Steps 6 to 8 were made before the resume. They are hidden until the run makes them again."
     resume = page.get_by_role("button", name="Resume", exact=True)
     resume.click()
     dialog.wait_for()
@@ -636,7 +636,7 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     banner.get_by_text("The disk is full").wait_for()
     asked = live_app.experiments.pop()
     assert (asked["how"], asked["changes"]) == ("variation", {"ppo.kl_coef": 0.0})
-    banner.get_by_text("More experiments").click()
+    banner.get_by_text("More to try").click()
     for typed, told in (("ten", "must be a whole number above 0"), ("5", "The disk is full")):
         banner.get_by_role("button", name="Go on with more steps").click()
         page.get_by_label("Steps to add").fill(typed)

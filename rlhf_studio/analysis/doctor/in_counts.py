@@ -94,7 +94,7 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
         if poor.change < 0:
             said = (_("It worked: {poor}.") if gold else _("The score rose: {poor}.")).format(poor=poor)
             return together(said, _("But {phrase}.").format(phrase=phrase) if phrase else "")
-        return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
+        return _("The score rose, but gold says that the answers are no better: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
         fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
         return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")

@@ -70,7 +70,7 @@ def _cure(remedy: Mapping[str, Any]) -> Suggestion:
     changed = changes_in_words(remedy)
     return _repair(
         _("Again with {change}").format(change=changed[0].lower() + changed[1:]),
-        _("This is what held it back, by the doctor's checks."),
+        _("The doctor's checks say that this held it back."),
         remedy,
     )
 
@@ -104,7 +104,7 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
         fewer = {"ppo.steps": ppo.steps // 2}
         yield _repair(
             _("Stop after {steps} steps").format(steps=ppo.steps // 2),
-            _("The weakness of a reward is found late; what was learned before it stays."),
+            _("A judge is mostly fooled late in a run: fewer steps keep what was learned before."),
             fewer,
         )
     if verdict == "nothing learned":
@@ -127,11 +127,11 @@ def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
     ppo, lora = config.ppo, config.lora
     if verdict != "collapsed":
         seeds = [config.engine.seed + number for number in (1, 2, 3)]
-        why = _("One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter.")
+        why = _("This run may have had luck. Three more, with other random numbers, show how much results differ.")
         yield Suggestion(_("Three more seeds"), why, "sweep", "experiment", sweep={"engine.seed": seeds})
     if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
         values = [_rounded(ppo.kl_coef * factor) for factor in (0.25, 0.5, 1, 2, 4)]
-        why = _("How far the policy may go is the choice that matters most; this shows score and KL for five answers.")
+        why = _("This choice matters most. Five runs show the score and the KL that each coefficient leads to.")
         yield Suggestion(_("Five KL coefficients"), why, "sweep", "experiment", sweep={"ppo.kl_coef": values})
     if verdict == "improved" and not lora.enabled:
         # Adapters learn with about ten times the rate of full fine-tuning: the two recipes of the review world differ so.

@@ -2,10 +2,10 @@
 import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
 import { asOf, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 
 const BELOW = 6; // pixels below the last line that has room
-const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
+const PLACES = { opening: t("begins"), ending: t("ends"), anywhere: tp("phrase", "in") };
 const MOST_PHRASES = { up: 3, down: 2 };
 const MOST_TOKENS = 3;
 // What became at least twice, or half, as frequent: "the" in 3 of 4 instead of in 2 says little.
@@ -14,7 +14,7 @@ const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
 const NOTHING = t("It is told after the first steps.");
 const TOO_FEW = t("Too few steps to tell which phrases changed.");
-const NOT_SURE = t("No change in a phrase’s frequency can be told from chance.");
+const NOT_SURE = t("No phrase has clearly become more or less common.");
 
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */

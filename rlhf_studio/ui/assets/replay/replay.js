@@ -8,7 +8,7 @@ import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
 import { t } from "../shared/language.js";
 
-const OTHER = t("With an answer that this update learned from; the one shown here is only watched, or another one.");
+const OTHER = t("It shows an answer that this update learned from; the answer on this page may be another one.");
 const AT_ENDS = ["start", "end"]; // where everybody looks for a sentence without a mark
 const SPEEDS = [1, 2, 4];
 const LONGEST_FRAME = 0.1; // seconds: a page that was hidden goes on where it was
@@ -58,7 +58,11 @@ class ReplayPlayer {
 
   build() {
     const { payload, options } = this;
-    this.curves = new ReplayCurves(payload, this.places.filter((place, at) => !AT_ENDS.includes(payload.moments[at].kind)), options);
+    this.curves = new ReplayCurves(
+      payload,
+      this.places.filter((place, at) => !AT_ENDS.includes(payload.moments[at].kind)),
+      options,
+    );
     this.answer = payload.answers.length ? new ReplayAnswer(payload, { ...options, calm: calm() }) : null;
     this.moments = elEach("ol", { class: "rs-replay-moments" }, payload.moments, (one, index) =>
       this.momentOf(one, index),

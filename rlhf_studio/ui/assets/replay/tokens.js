@@ -82,7 +82,9 @@ export function legendOf(scale, hero = false) {
       "div",
       {},
       el("div", { class: "rs-replay-scale" }),
-      elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) => el("span", {}, number(mark, scaleDigits(scale)))),
+      elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) =>
+        el("span", {}, number(mark, scaleDigits(scale))),
+      ),
     ),
     el(
       "span",

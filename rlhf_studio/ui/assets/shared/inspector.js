@@ -394,7 +394,7 @@ export class InspectorPlace {
 
 function heldBy({ used, of, step }) {
   const whence = used < of ? t("{used} of the {of} steps with samples", { used, of }) : t("all steps with samples");
-  return t("This scale comes from {whence} up to step {step}. A value beyond it has the strongest colour.", {
+  return t("The scale is that of {whence} up to step {step}. A larger value gets the strongest colour.", {
     whence,
     step,
   });

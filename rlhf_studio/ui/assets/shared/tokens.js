@@ -180,7 +180,7 @@ export class TokenView {
         : [
             el(
               "span",
-              { class: "rs-chip", "data-tip": t("The response hit the length limit before its stop token.") },
+              { class: "rs-chip", "data-tip": t("The response reached the length limit before it ended.") },
               t("cut at the limit"),
             ),
           ];
@@ -285,7 +285,7 @@ export class Legend {
         this.text,
         values.every((value) => value === null)
           ? t("Not known yet, so no token is coloured.")
-          : t("All are {centre} but for rounding, so no token is coloured.", { centre: number(scale.centre) }),
+          : t("All are {centre}, so no token has a colour.", { centre: number(scale.centre) }),
       );
       return;
     }
