@@ -169,6 +169,7 @@ const open = async () => {
     const { address } = await again(() => import(asset("shared/address.js")));
     await address.turn(PAGE);
     SCRIPTS.forEach(preload);
+    if (PAGE === "shell") document.querySelector("meta[name=rs-scripts]")?.content.split(" ").forEach(preload);
     await shown;
     const { words } = document.documentElement.dataset;
     const learned = () => import(asset("shared/language.js")).then(({ learn }) => learn(root + "/words/" + words));
@@ -258,16 +259,15 @@ _LEADING = {"talk": "talk", "lesson": "learn", "place": "learn", "run": "live", 
 
 
 def begun_early(query: str) -> bytes:
-    """Links for the head of Gradio's page: the scripts of what the address leads to, which come while Gradio's own are still at work.
-
-    Without them they would be asked for only when Gradio has drawn its tabs and the line above them has chosen one.
-    """
-    asked = parse_qs(query, max_num_fields=50)
+    """For the head of Gradio's page: the scripts of the page that the address leads to. The line above the tabs asks for them behind its
+    own; else they would be asked for only when that line has chosen a tab and Gradio has drawn it."""
+    try:
+        asked = parse_qs(query, max_num_fields=50)
+    except ValueError:  # an address that leads nowhere
+        return b""
     named = asked.get("tab", [""])[0]
     led = named if named in STYLES else next((page for key, page in _LEADING.items() if key in asked), "")
-    names = dict.fromkeys(name for page in ("shell", led) if page for name in scripts(page))
-    at = f"gradio_api/file={ASSETS.as_posix()}@{assets_at_start().version}"
-    return "".join(f'<link rel="modulepreload" fetchpriority="low" href="{escape(f"{at}/{name}")}" data-script="{name}">' for name in names).encode()
+    return f'<meta name="rs-scripts" content="{" ".join(scripts(led))}">'.encode() if led else b""
 
 
 def scripts_from(entry: str) -> tuple[str, ...]:

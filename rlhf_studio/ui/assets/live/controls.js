@@ -56,8 +56,8 @@ const BUTTONS = [
         event: "stop_run",
         label: t("Stop and save"),
         tip: t(
-          "Save and end. A short step is finished first; a long one may be dropped, and Resume trains it again. A run " +
-            "that still loads ends at once.",
+          "Save and end. A short step is finished first; a long one may be dropped, and Resume trains it again. A " +
+            "run that still loads ends at once.",
         ),
         theirs: t("Ask the trainer to save and end after its present step."),
       },

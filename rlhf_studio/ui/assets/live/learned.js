@@ -117,7 +117,7 @@ export class LearnedPanel {
     body.style.maxHeight = "";
     const room = body.clientHeight;
     const more = body.scrollHeight > room + 1;
-    body.classList.toggle("rs-more", more);
+    body.classList.toggle("rs-learned-more", more);
     if (!more) return;
     const range = document.createRange();
     range.selectNodeContents(body);
