@@ -555,7 +555,8 @@ def test_a_run_is_steered_breaks_and_begins_again(
     assert "There is no checkpoint: Resume begins again at step 1, and asks first." in told
     assert "last checkpoint" not in told and "is kept" not in told  # one sentence on it, and a true one
     page.locator(".rs-learned").get_by_text("Too few steps to tell which phrases changed.").wait_for()  # and no word of chance
-    assert page.locator(".rs-kept").inner_text() == "Steps 6 to 8 were made before the resume. They are hidden until the run makes them again."
+    hidden = "Steps 6 to 8 were made before the resume. They are hidden until the run makes them again."
+    assert page.locator(".rs-kept").inner_text() == hidden
     resume = page.get_by_role("button", name="Resume", exact=True)
     resume.click()
     dialog.wait_for()

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { ReplayClock, placeOf } = await import("../../rlhf_studio/ui/assets/replay/clock.js");
-const { endOf, frameAt, nextOf, rangeOf, strengthOf, valueAt } = await import("../../rlhf_studio/ui/assets/replay/sums.js");
+const { endOf, frameAt, nextOf, rangeOf, strengthOf, valueAt } =
+  await import("../../rlhf_studio/ui/assets/replay/sums.js");
 
 test("steps share the time that the pauses leave, and a pause comes after its step is reached", () => {
   const clock = new ReplayClock(11, 30, [4, 4, 8], 5); // two moments of one step are one pause

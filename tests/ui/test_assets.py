@@ -103,7 +103,10 @@ def test_what_is_shared_serves_two_pages():
         )
 
 
-@pytest.mark.parametrize(("query", "page"), [("tab=evaluate", "evaluate"), ("run=x&step=3", "live"), ("tab=nowhere", None), ("a=1&" * 99, None)])
+LED = [("tab=evaluate", "evaluate"), ("run=x&step=3", "live"), ("tab=nowhere", None), ("a=1&" * 99, None)]
+
+
+@pytest.mark.parametrize(("query", "page"), LED)
 def test_the_scripts_of_the_page_that_an_address_leads_to_are_begun_early(query: str, page: str | None) -> None:
     named = re.findall(r'content="(.+)"', html.begun_early(query).decode())
     assert named == ([" ".join(html.scripts(page))] if page else [])

@@ -57,8 +57,8 @@ def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
 
 
 def told(run: RunData, moments: Sequence[Moment], outcome: str) -> list[Moment]:
-    """The moments, so that somebody who watches always has one sentence to read: with the numbers that the run begins with, what has changed
-    inside each long stretch without a moment, and at its last step the ``outcome``, where there is one."""
+    """The moments, so that somebody who watches always has one sentence to read: with the numbers that the run begins with, what has
+    changed inside each long stretch without a moment, and at its last step the ``outcome``, where there is one."""
     first, last = int(run.steps[0]), int(run.steps[-1])
     known = sorted({first, last, *(moment["step"] for moment in moments)})
     longest = max(QUIET_STEPS, (last - first) // QUIET_PARTS)
@@ -91,7 +91,8 @@ def _changed(run: RunData, before: int, now: int) -> str:
 def _values_at(run: RunData, step: int) -> dict[str, str]:
     at = int(np.searchsorted(run.steps, step))
     columns = {name: run.column(metric)[at] for name, metric in CURVES.items() if run.has(metric)}
-    return {name: f"{value:z.1f}".replace("-", "\u2212") if name == "KL" else score_text(value) for name, value in columns.items() if np.isfinite(value)}
+    known = {name: float(value) for name, value in columns.items() if np.isfinite(value)}
+    return {name: f"{value:z.1f}".replace("-", "\u2212") if name == "KL" else score_text(value) for name, value in known.items()}
 
 
 def marks_of(run: RunData) -> list[Moment]:
