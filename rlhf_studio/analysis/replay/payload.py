@@ -9,6 +9,7 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.doctor import diagnosis
+from rlhf_studio.analysis.doctor.in_counts import in_counts
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.logs.shareable import without_secrets
@@ -45,10 +46,10 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``kl_target``: what the adaptive controller aims at, in nats, else null; ``kl_usual``: where the usual range of a KL ends.
     - ``one_scale``: whether score and gold may share an axis (:func:`on_one_scale`). Where false, each needs an axis of its own, and
       the distance between the two lines says nothing.
-    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``. At most eight that matter: ``phrase`` (a phrase spreads), ``gold_turns``
-      (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many tokens are
-      clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than chance),
-      ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a long
+    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``. At most eight that matter: ``phrase`` (a phrase spreads),
+      ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many
+      tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than
+      chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a long
       stretch without a moment) and ``end`` (what a run that is over came to, in the words of its page).
     - ``marks``: small marks without a pause, of the same form; kinds ``first``, ``last``, ``checkpoint``.
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
@@ -93,8 +94,9 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
 
 
 def _outcome(run: RunData, verdict: Verdict) -> str:
-    """What a run that is over came to, as the end of its page says it; empty where there is nothing to say yet."""
-    return "" if not run.ended or verdict.kind in ("too early", "not known") else verdict.in_counts or verdict.sentence
+    """What a run that is over came to: the first sentence at the end of its page; empty where there is nothing to say yet."""
+    known = run.ended and verdict.kind not in ("too early", "not known")
+    return (in_counts(run, verdict.kind, with_phrase=False) or verdict.sentence) if known else ""
 
 
 def nothing_to_replay(run: RecordedRun) -> str:

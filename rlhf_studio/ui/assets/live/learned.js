@@ -43,7 +43,7 @@ export class LearnedPanel {
   /** Say nothing yet, of another run. */
   reset() {
     this.detail.forget();
-    this.say(NOTHING);
+    this.say(t("Reading the run\u2026"));
   }
 
   /** @param newest  the newest step that is shown: what was told before says of which step it is */

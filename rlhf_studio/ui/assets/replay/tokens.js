@@ -89,8 +89,9 @@ export function legendOf(scale, hero = false) {
     el(
       "span",
       {},
-      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
-      hero && quantity === "advantages" ? LIKELIER : null,
+      hero && quantity === "advantages"
+        ? [explained(quantity, lower(t(label))), LIKELIER]
+        : tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
     ),
   );
 }
