@@ -49,8 +49,8 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``. At most eight that matter: ``phrase`` (a phrase spreads),
       ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many
       tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than
-      chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a long
-      stretch without a moment) and ``end`` (what a run that is over came to, in the words of its page).
+      chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a
+      long stretch without a moment) and ``end`` (what a run that is over came to, in the words of its page).
     - ``marks``: small marks without a pause, of the same form; kinds ``first``, ``last``, ``checkpoint``.
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
