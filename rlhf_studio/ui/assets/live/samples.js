@@ -232,8 +232,8 @@ export class StepPicker {
         type: "button",
         class: "rs-live-button",
         "data-tip": t(
-          "Always show the newest step. The samples stay still while you point at them, and when you choose a step, a " +
-            "response or a token.",
+          "Always show the newest step. The samples stay still while you point at them, and when you choose a step, " +
+            "a response or a token.",
         ),
         onclick: () => this.onchoose(null),
       },
