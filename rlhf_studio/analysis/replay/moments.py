@@ -17,7 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config.metrics.table import METRICS
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, pgettext
 from rlhf_studio.units import score_text
 
 MOST_MOMENTS, MOST_CHECKPOINTS = 8, 40
@@ -78,13 +78,13 @@ def _parts(run: RunData, one: int, other: int, longest: int) -> list[int]:
 
 def _begins(run: RunData) -> str:
     values = _values_at(run, int(run.steps[0]))
-    numbers = ", ".join(f"{_(name)} {value}" for name, value in values.items())
+    numbers = pgettext("clauses", ", ").join(f"{_(name)} {value}" for name, value in values.items())
     return _("It begins: {numbers}.").format(numbers=numbers) if values else ""
 
 
 def _changed(run: RunData, before: int, now: int) -> str:
     old, new = _values_at(run, before), _values_at(run, now)
-    changes = ", ".join(f"{_(name)} {old[name]} → {value}" for name, value in new.items() if name in old)
+    changes = pgettext("clauses", ", ").join(f"{_(name)} {old[name]} → {value}" for name, value in new.items() if name in old)
     return _("Since step {step:,}: {changes}.").format(step=before, changes=changes) if changes else ""
 
 

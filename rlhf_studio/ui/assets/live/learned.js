@@ -166,7 +166,7 @@ export class LearnedPanel {
       "p",
       { class: "rs-gap" },
       el("span", {}, t("Where score and gold disagree most:"), " "),
-      el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
+      el("b", {}, `${t(readable(first, 40))} ${number(one)}, ${t(readable(second, 40))} ${number(other)}`),
       " ",
       pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),

@@ -7,12 +7,12 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
-import { t } from "./language.js";
+import { t, tp } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["↑", "↓"], "response"],
-  [["[", "]"], "step"],
+  [["↑", "↓"], tp("key", "response")],
+  [["[", "]"], tp("key", "step")],
 ];
 
 const HOLD = t("On: a colour means the same number at every step of the run. Off: each step has its own scale.");
@@ -248,7 +248,7 @@ export class Inspector {
     this.holdScales(on);
   }
 
-  /** Steps can be compared as long as `key` stays the same: then all have one scale, unless a person chose otherwise. */
+  /** Steps can be compared while `key` stays the same: then all have one scale, unless a person chose otherwise. */
   compare(key) {
     if (key === this.compared) return;
     this.compared = key;
