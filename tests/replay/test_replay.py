@@ -226,8 +226,8 @@ def test_a_phrase_has_a_first_sign_and_a_takeover_whatever_it_is_called_between(
     }
     moments = moments_of(made(rising=rising | {6: phrase("a piece", 60, 15.0)}), [])
     assert [(moment["step"], moment["sentence"]) for moment in moments] == [
-        (3, "“piece” spreads: it ends 20 of 64 answers, 1 of 64 at the start."),
-        (5, "“a piece” now ends 40 of 64 answers, 1 of 64 at the start."),
+        (3, "“piece” spreads: it ends 20 of 64 answers, 1 at the start."),
+        (5, "“a piece” now ends 40 of 64 answers, 1 at the start."),
     ]
 
 

@@ -148,6 +148,8 @@ def _phrases(run: RunData) -> Iterator[Moment]:
             continue
         seen.append((phrase, kind))
         counts = _("{after} of {of} answers, {before} of {before_of} at the start") if phrase.before_of else _("{after} of {of} answers")
+        if phrase.before_of == phrase.after_of:
+            counts = _("{after} of {of} answers, {before} at the start")
         counts = counts.format(after=phrase.after, of=phrase.after_of, before=phrase.before, before_of=phrase.before_of)
         words = TAKEN_OVER if phrase.takes_over else SPREADS
         yield _moment(step, kind, _(words[phrase.verb]).format(text=phrase.text, counts=counts))
