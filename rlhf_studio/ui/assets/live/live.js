@@ -482,7 +482,7 @@ class LivePage {
 const runOfValue = (value) =>
   typeof value === "string" && value.includes("@") ? value.slice(0, value.lastIndexOf("@")) : "";
 
-/** Ask for the news of the run that the address names, while the page is still on its way: {run, news}, null without one. */
+/** Ask for the news of the run that the address names while the page is on its way: {run, news}, null without one. */
 function beginNews({ server, props }) {
   const { run: named, replay, step, sample } = address.params("live");
   const run = runOfValue(props.value) || named || replay;
