@@ -116,7 +116,7 @@ class RunsPage {
     );
     this.list = el(
       "div",
-      { hidden: true },
+      { class: "rs-runs-list", hidden: true },
       el(
         "div",
         { class: "rs-runs-tools rs-flow" },
