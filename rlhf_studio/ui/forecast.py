@@ -137,7 +137,7 @@ def estimate(
     """
     recipe = recipe or recipes.get(config.recipe)
     steps = config.ppo.steps if isinstance(config, RunConfig) else 0
-    whole = whole_seconds(root, config) if earlier and not steps else None
+    whole = None if steps else whole_seconds(root, config)
     if whole is not None:
         return Estimate(whole, whole, "earlier run")
     minutes = recipe_minutes(config, recipe) if recipe else None

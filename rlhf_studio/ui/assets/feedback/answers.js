@@ -165,7 +165,7 @@ export class Stars {
     this.node = el(
       "div",
       {},
-      answerCard(t("Response"), readable(item.responses[0], LONGEST), {
+      answerCard(t("Response"), said(item.responses[0]), {
         label: t("Response"),
         attributes: { class: "rs-answer-card rs-alone" },
       }),

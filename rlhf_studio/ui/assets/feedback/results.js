@@ -117,8 +117,7 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
   if (!progress.votes) return [far, waiting()];
   const panels = [preferredOf(preferred), agreementOf(agreement)];
   return [
-    sentenceOf(preferred),
-    far,
+    el("div", {}, sentenceOf(preferred), far),
     el("div", { class: "rs-picture-pair" }, panels),
     disagreementsOf(disagreements),
     el(
@@ -140,12 +139,15 @@ function sentenceOf(preferred) {
     best: policyName(best.source),
     other: policyName(other.source),
     share: percent(best.share, 0),
-    count: counted(best.count, "time"),
+    count: integer(best.count),
   };
-  const sure = best.interval && best.interval[0] > 0.5;
-  const words = sure
-    ? t("People prefer {best} to {other}: they chose it {share} of {count}.", about)
-    : t("No sure preference: {best} was chosen {share} of {count}.", about);
+  const words =
+    best.interval?.[0] > 0.5
+      ? t(
+          "\u201c{best}\u201d is preferred: it was chosen over \u201c{other}\u201d in {share} of {count} choices.",
+          about,
+        )
+      : t("No sure preference: \u201c{best}\u201d was chosen in {share} of {count} choices.", about);
   return el("p", { class: "rs-results-sentence" }, words);
 }
 

@@ -75,10 +75,10 @@ export class TaskList {
     setText(
       this.about,
       suggested
-        ? t(
-            "Up to 40 pairs of \u201c{name}\u201d: {from}, in random places. Two people for each pair.",
-            { name: readable(suggested.name, 60), from },
-          )
+        ? t("Up to 40 pairs of \u201c{name}\u201d: {from}, in random places. Two people for each pair.", {
+            name: readable(suggested.name, 60),
+            from,
+          })
         : t("People compare what a run wrote at its start and at its end. The tiny world trains in about a minute."),
     );
   }

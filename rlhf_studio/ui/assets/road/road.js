@@ -190,13 +190,7 @@ class RoadPage {
     fill(
       host,
       el("h2", { class: "rs-hidden" }, t("Road")),
-      el(
-        "p",
-        { class: "rs-road-intro" },
-        t(
-          "From a model that knows nothing to one whose answers are preferred.",
-        ),
-      ),
+      el("p", { class: "rs-road-intro" }, t("From a model that knows nothing to one whose answers are preferred.")),
       this.poll.notice,
       this.message,
       this.first,

@@ -191,7 +191,9 @@ export class CompareView {
   /** What went wrong with some of these runs comes before which of them is ahead: a fooled judge praises its run. */
   drawWorst() {
     const rows = this.ids.map((id) => this.rows().get(id)).filter((row) => row?.verdict);
-    const told = Object.entries(WORST).flatMap(([kind, say]) => rows.filter(({ verdict }) => verdict.kind === kind).map(say));
+    const told = Object.entries(WORST).flatMap(([kind, say]) =>
+      rows.filter(({ verdict }) => verdict.kind === kind).map(say),
+    );
     each(this.worst, told, (sentence) => el("li", {}, readable(sentence, 400)));
     show(this.worst, told.length > 0);
   }
