@@ -145,7 +145,11 @@ def _against(report: Report) -> _Made:
             made.append(
                 (
                     Column(
-                        f"agreement/{key}/{measure}", _("{title} agrees with gold ({key})").format(title=title, key=called), meaning, True, 0
+                        f"agreement/{key}/{measure}",
+                        _("{title} agrees with gold ({key})").format(title=title, key=called),
+                        meaning,
+                        True,
+                        0,
                     ),
                     lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], AGREEMENTS[key]),  # type: ignore[misc]
                 )

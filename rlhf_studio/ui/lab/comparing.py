@@ -129,10 +129,7 @@ class Comparing:
         body = {
             "runs": [asdict(run) for run in comparison.runs],
             "groups": [asdict(group) for group in comparison.groups],
-            "settings": [
-                {**asdict(row), "differs": row.differs(), "title": _title(row.setting, fields)}
-                for row in comparison.settings
-            ],
+            "settings": [{**asdict(row), "differs": row.differs(), "title": _title(row.setting, fields)} for row in comparison.settings],
             "metrics": [{"name": name, "one_scale": name in alike, **_word(words, name)} for name in comparison.metrics],
             "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
             "prompts": [prompt.prompt for prompt in comparison.watched],
