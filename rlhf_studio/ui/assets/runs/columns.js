@@ -25,7 +25,7 @@ export const STAGES = {
 };
 
 /** How dates are written: as the browser does, or as the page's language does where that is another one. */
-export const LOCALE = navigator.language?.startsWith(language()) ? [] : language();
+export const LOCALE = globalThis.navigator?.language?.startsWith(language()) ? [] : language();
 const A_MONTH = 31; // days
 const WIDE = 56; // pixels
 const HIGH = 20;

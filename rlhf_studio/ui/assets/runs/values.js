@@ -36,8 +36,8 @@ const DASHES = [
 ];
 
 /**
- * The colour and the strokes of a run, or of a mean of several, by its place among all lines. Neighbours differ in both;
- * 24 lines go by before two are alike.
+ * The colour and the strokes of a run, or of a mean of several, by its place among all lines. Neighbours differ in
+ * both; 24 lines go by before two are alike.
  */
 export const colourName = (place) => `run-${1 + (place % COLOURS)}`;
 const strokes = (place) => DASHES[(place + Math.floor(place / COLOURS / 2)) % DASHES.length];
