@@ -25,7 +25,7 @@ export const STAGES = {
 };
 
 /** How dates are written: as the browser does, or as the page's language does where that is another one. */
-export const LOCALE = globalThis.navigator?.language?.startsWith(language()) ? [] : language();
+export const locale = () => (navigator.language.startsWith(language()) ? [] : language());
 const A_MONTH = 31; // days
 const WIDE = 56; // pixels
 const HIGH = 20;
@@ -58,9 +58,9 @@ function resultCell(row) {
 function moment(seconds) {
   if (!seconds) return NONE;
   const then = new Date(1000 * seconds);
-  const time = then.toLocaleTimeString(LOCALE, { hour: "2-digit", minute: "2-digit", hour12: false });
+  const time = then.toLocaleTimeString(locale(), { hour: "2-digit", minute: "2-digit", hour12: false });
   if (then.toDateString() === new Date().toDateString()) return time;
-  return `${then.toLocaleDateString(LOCALE, { day: "numeric", month: "short" })} ${time}`;
+  return `${then.toLocaleDateString(locale(), { day: "numeric", month: "short" })} ${time}`;
 }
 
 /** The day of a moment; of one that is long ago the month. */
@@ -69,8 +69,8 @@ export function dayOf(seconds) {
   const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(then).setHours(0, 0, 0, 0)) / 86_400_000);
   if (days <= 0) return t("Today");
   if (days === 1) return t("Yesterday");
-  if (days > A_MONTH) return then.toLocaleDateString(LOCALE, { month: "long", year: "numeric" });
-  return then.toLocaleDateString(LOCALE, { weekday: "long", day: "numeric", month: "long" });
+  if (days > A_MONTH) return then.toLocaleDateString(locale(), { month: "long", year: "numeric" });
+  return then.toLocaleDateString(locale(), { weekday: "long", day: "numeric", month: "long" });
 }
 
 /** When a run started; a log, which does not say when, was opened. */

@@ -3,7 +3,7 @@ import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { COLUMNS, LOCALE, NAME, STAGES, dayOf, textOf } from "./columns.js";
+import { COLUMNS, NAME, STAGES, dayOf, locale, textOf } from "./columns.js";
 import { t, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;
@@ -221,7 +221,7 @@ export class RunTable {
     const then = new Date(1000 * (started_at || created_at));
     return t("{name}, started {time}", {
       name,
-      time: then.toLocaleString(LOCALE, { dateStyle: "medium", timeStyle: "medium" }),
+      time: then.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }),
     });
   }
 
