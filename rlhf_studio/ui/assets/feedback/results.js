@@ -100,7 +100,7 @@ export class Results {
   }
 }
 
-/** Everything of a task, the pictures first. */
+/** Everything of a task, the pictures first; who has answered is folded where there are any. */
 export function pictured(task, { agreement, verdicts, people, preferred, disagreements }) {
   const { progress } = task;
   const order = Object.keys(WORDS);
@@ -122,7 +122,7 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
     disagreementsOf(disagreements),
     el(
       "details",
-      {},
+      { open: preferred.length < 2 && !agreement.items },
       el("summary", {}, t("Annotators: {count}, how they lean, and what they got right", { count: people.length })),
       knownOf(people, task.pass_mark),
       peopleOf(people, task.kind),
@@ -148,7 +148,7 @@ function sentenceOf(preferred) {
           about,
         )
       : t("No sure preference: \u201c{best}\u201d was chosen in {share} of {count} choices.", about);
-  return el("p", { class: "rs-results-sentence" }, words);
+  return el("h3", { class: "rs-results-sentence" }, words);
 }
 
 const panel = (title, ...content) =>
