@@ -368,6 +368,7 @@ class LivePage {
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
       this.chartPanel.offerAxes();
+      this.chartPanel.offer(this.stage, isAlive(this.status.state));
       this.charts.update();
       loadPlotly(this.plotly).then(
         () => this.drawn || ((this.drawn = true), this.charts.update()),

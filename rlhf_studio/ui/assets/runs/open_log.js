@@ -35,7 +35,7 @@ export async function openLog(host, server) {
   const opened = await form(host, {
     title: t("Open a log"),
     wide: true,
-    confirm: "Open",
+    confirm: t("Open"),
     body: [
       el(
         "p",
