@@ -7,12 +7,12 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
-import { t } from "./language.js";
+import { t, tp } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["↑", "↓"], "response"],
-  [["[", "]"], "step"],
+  [["↑", "↓"], tp("key", "response")],
+  [["[", "]"], tp("key", "step")],
 ];
 
 const HOLD = t(
