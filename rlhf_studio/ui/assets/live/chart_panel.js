@@ -67,7 +67,7 @@ export class ChartPanel {
     this.arrange();
   }
 
-  /** Let a person choose among the charts of this stage for which the run has numbers, or while it is `alive` may get some. */
+  /** Let a person choose among the charts of this stage that have numbers, or may get some while the run is `alive`. */
   offer(stage, alive) {
     this.stage = stage;
     this.alive = alive;
