@@ -73,21 +73,21 @@ export class Results {
     );
     this.table = scrolling("rs-evaluate-scroll", t("Table of results"));
     this.told = el("span", { class: "rs-help", role: "status" });
+    const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
     this.numbers = el(
       "details",
       { class: "rs-evaluate-numbers" },
       el("summary", {}, t("All numbers")),
       this.table,
       this.refers,
+      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, t("Download")), files, this.told),
     );
-    const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
       this.headline,
       el("div", { class: "rs-picture-pair" }, this.wins, this.frontier.node),
       this.numbers,
-      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, t("Download")), files, this.told),
     );
   }
 

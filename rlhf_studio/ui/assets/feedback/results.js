@@ -365,21 +365,8 @@ function peopleOf(people, kind) {
   );
 }
 
-const SHOWN_AT_ONCE = 5; // disagreements; the others are folded
-
-function disagreementsOf(found) {
-  if (!found.length) return null;
-  const [first, others] = [found.slice(0, SHOWN_AT_ONCE), found.slice(SHOWN_AT_ONCE)];
-  return el(
-    "section",
-    {},
-    el("h4", {}, t("Where people disagree most")),
-    disagreements(first),
-    others.length
-      ? el("details", {}, el("summary", {}, t("{length} more", { length: others.length })), disagreements(others))
-      : null,
-  );
-}
+const disagreementsOf = (found) =>
+  found.length ? el("details", {}, el("summary", {}, t("Where people disagree most")), disagreements(found)) : null;
 
 const disagreements = (found) =>
   found.map((item) =>

@@ -185,6 +185,16 @@ class RoadPage {
     );
     this.held = el("p", { class: "rs-message rs-road-held", role: "status", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
+    this.explained = el(
+      "details",
+      { class: "rs-road-explained" },
+      el("summary", {}, t("What the stages do")),
+      el(
+        "ol",
+        {},
+        Object.values(WHAT).map((words) => el("li", { class: "rs-help" }, words)),
+      ),
+    );
     this.examples = el("div", { class: "rs-road-examples" });
     this.lineage = el("div", { class: "rs-road-lineage" });
     fill(
@@ -212,6 +222,7 @@ class RoadPage {
       this.won,
       this.held,
       this.cards,
+      this.explained,
       this.examples,
       this.lineage,
     );
@@ -326,6 +337,7 @@ class RoadPage {
     );
     const planned = gone ? [] : reply.parts;
     this.world = !road?.own;
+    show(this.explained, this.world);
     this.columns = road?.own ? OWN_COLUMNS : COLUMNS;
     this.cards.classList.toggle("rs-road-own", Boolean(road?.own));
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
@@ -389,9 +401,6 @@ class RoadPage {
       more && el("p", { class: "rs-help" }, more),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
       !this.world && OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
-      this.world &&
-        WHAT[stage] &&
-        el("details", {}, el("summary", {}, t("What it does")), el("p", { class: "rs-help" }, WHAT[stage])),
       part.run && open,
     );
   }
