@@ -117,7 +117,7 @@ class RunsPage {
     );
     this.list = el(
       "div",
-      { hidden: true },
+      { class: "rs-runs-list", hidden: true },
       el(
         "div",
         { class: "rs-runs-tools rs-flow" },
@@ -157,6 +157,7 @@ class RunsPage {
       const changed = reply.rows.filter(({ id, state }) => before(id) && before(id) !== state).map(({ id }) => id);
       this.table.receive(reply);
       this.compareView.refresh(changed);
+      this.compareView.drawWorst();
       this.afterDraw();
     }
     this.takeTicks();
@@ -228,9 +229,9 @@ class RunsPage {
     if (!ids.length) return;
     const ticked = [...new Set([...this.table.ticks, ...ids])];
     const others = ticked.length < 2 ? partners(this.table.rows, ticked).slice(0, 1) : [];
-    this.goTo([], []);
     this.table.setTicks([...ticked, ...others.map((row) => row.id)]);
-    this.compare();
+    this.say(this.table.ticks, [], false); // the other page's click has made a place in the history already
+    this.follow({ compare: this.table.ticks.join(","), metric: "" }, true);
   }
 
   compare() {
