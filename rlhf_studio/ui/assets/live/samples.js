@@ -25,7 +25,7 @@ const WIDTHS = { kl: "thin", loss: "thin", part: "part" };
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
 
 /** A row's number in a column; null where it has none. */
-export const valueOf = (row, sort) =>
+const valueOf = (row, sort) =>
   (sort.startsWith(PART) ? row.parts?.find(([name]) => PART + name === sort)?.[1] : row[sort]) ?? null;
 
 /**
