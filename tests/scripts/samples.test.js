@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { sharedEnds, shortPrompt } = await import("../../rlhf_studio/ui/assets/live/ends.js");
-const { partsOf, sorted } = await import("../../rlhf_studio/ui/assets/live/samples.js");
+const { partsOf, sorted } = await import("../../rlhf_studio/ui/assets/live/rows.js");
 
 test("of long prompts a row shows the end of what is their own, and short ones stay whole", () => {
   const chat = (text) =>

@@ -1,5 +1,6 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
 import { sharedEnds, shortPrompt } from "./ends.js";
+import { PART, partsOf, sorted, valueOf } from "./rows.js";
 import { each, el, fill, labelled, memory, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
@@ -17,36 +18,11 @@ const COLUMNS = [
 ];
 const SIDES = ["chosen", "rejected"];
 
-const PART = "reward/"; // how the name of a part of the reward begins, as among the metrics
 const MOST_PARTS = 3; // that stand side by side; of more, one is chosen
 const WIDTHS = { kl: "thin", loss: "thin", part: "part" };
 
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
-
-/** A row's number in a column; null where it has none. */
-const valueOf = (row, sort) =>
-  (sort.startsWith(PART) ? row.parts?.find(([name]) => PART + name === sort)?.[1] : row[sort]) ?? null;
-
-/**
- * Columns of the parts of the reward that some row has, where no row has a score.
- *
- * @returns {Column[]}
- */
-export function partsOf(rows) {
-  if (rows.some((row) => valueOf(row, "score") !== null)) return [];
-  const names = new Set(rows.flatMap(({ parts = [] }) => parts.map(([name]) => name)));
-  const columns = [...names].map((name) => ({ sort: PART + name, label: name, term: PART + name, kind: "part" }));
-  return columns.filter(({ sort }) => rows.some((row) => valueOf(row, sort) !== null));
-}
-
-/** Rows in the chosen order, the largest number first; `reverse` turns it round. */
-export function sorted(rows, sort, reverse) {
-  const worth = (row) => valueOf(row, sort) ?? -Infinity;
-  const before = (first, second) => (sort === "order" ? 0 : worth(second) - worth(first));
-  const list = [...rows].sort((first, second) => before(first, second) || first.sample - second.sample);
-  return reverse ? list.reverse() : list;
-}
 
 export class SampleTable {
   /** @param onpick  called with the response that was chosen, and whether it was picked, not passed with the arrows */
