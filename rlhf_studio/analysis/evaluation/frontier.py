@@ -7,7 +7,6 @@ Model Overoptimization", the proxy reward goes on rising along it while the gold
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -74,10 +73,12 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 
 
 def titled(policy: str) -> str:
-    """A policy's name in a sentence, as ``policyName`` of the pages has it: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny
-    world, step 30"; ``@start`` in words, too."""
-    policy = re.sub(r"@([0-9]+)$", lambda found: f", {_('step {step}').format(step=found[1])}", policy)
-    return re.sub(r"@start$", lambda _found: f", {_('at its start')}", policy)
+    """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
+    in words, too."""
+    name, _at, which = policy.rpartition("@")
+    if which == "start":
+        return _("{name}, at its start").format(name=name)
+    return _("{name}, step {step}").format(name=name, step=which) if which.isdecimal() and name else policy
 
 
 def _has(point: Point, measure: str) -> bool:

@@ -160,13 +160,14 @@ export function readable(text, limit = 4000) {
 }
 
 /** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
-export const policyName = (name) =>
-  readable(
-    name
-      .replace(/@(\d+)$/, (at, step) => `, ${t("step {step}", { step })}`)
-      .replace(/@start$/, `, ${t("at its start")}`),
+export function policyName(policy) {
+  const [, name, step] = /^(.*)@(start|\d+)$/s.exec(policy) || [];
+  if (name === undefined) return readable(policy, 60);
+  return readable(
+    step === "start" ? t("{name}, at its start", { name }) : t("{name}, step {step}", { name, step }),
     60,
   );
+}
 
 /** A token as one line of plain text, for labels read aloud. */
 export function spoken(text) {
