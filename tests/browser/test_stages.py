@@ -60,7 +60,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("wins 100 %")
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
-    expect(banner).not_to_contain_text("More experiments")
+    expect(banner).not_to_contain_text("More to try")
     banner.get_by_role("link", name="Open the table").click()
     page.get_by_text("All numbers").click()
     expect(page.get_by_role("region", name="Table of results")).to_contain_text("Gold gained")

@@ -163,7 +163,7 @@ def _learned(learned: Learned) -> Html:
         ]  # fmt: skip
         parts.append(table(["Phrase", "Where", "Before", "After", "Log-odds"], phrase_rows))
     else:
-        unsure = "No change in a phrase's frequency can be told from chance."
+        unsure = "No phrase has clearly become more or less common."
         parts.append(tag("p", unsure if learned.enough else "Too few steps to tell which phrases changed."))
     if learned.traits:
         rows: list[list[Any]] = [[trait.title, number(trait.before), number(trait.after), trait.unit] for trait in learned.traits]

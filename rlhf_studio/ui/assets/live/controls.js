@@ -65,18 +65,15 @@ const BUTTONS = [
         event: "stop_run",
         label: t("Stop and save"),
         tip: t(
-          "Write a checkpoint and end. A short step is finished first; a long one is dropped where it can be, and a " +
-            "resume trains it again. While the run still loads, it ends at once.",
+          "Save and end. A short step is finished first; a long one may be dropped, and Resume trains it again. A " +
+            "run that still loads ends at once.",
         ),
         theirs: t("Ask the trainer to save and end after its present step."),
       },
       {
         event: "discard_run",
         label: t("Stop without saving"),
-        tip: t(
-          "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
-            "the last checkpoint that there is.",
-        ),
+        tip: t("End without saving: after this step, or inside a long one. Resume goes on from the last checkpoint."),
         theirs: t("Ask the trainer to end after its present step."),
       },
       {

@@ -250,8 +250,8 @@ export class StepPicker {
         type: "button",
         class: "rs-live-button",
         "data-tip": t(
-          "Follow the newest step. The samples stay still while the pointer or the focus is on them, and when you " +
-            "choose a step, a response or a token.",
+          "Always show the newest step. The samples stay still while you point at them, and when you choose a step, " +
+            "a response or a token.",
         ),
         onclick: () => this.onchoose(null),
       },

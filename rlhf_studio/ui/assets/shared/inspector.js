@@ -15,9 +15,7 @@ const KEYS = [
   [["[", "]"], tp("key", "step")],
 ];
 
-const HOLD = t(
-  "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.",
-);
+const HOLD = t("On: a colour means the same number at every step of the run. Off: each step has its own scale.");
 
 export class Inspector {
   /**
@@ -85,7 +83,8 @@ export class Inspector {
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, t("Show numbers"));
     this.held = null;
-    this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
+    this.hold = el("input", { type: "checkbox", onchange: () => this.setHold(this.hold.checked) });
+    this.compared = "";
     this.switchScale = el(
       "label",
       {
@@ -244,6 +243,18 @@ export class Inspector {
     this.strip.pin(this.index);
   }
 
+  setHold(on) {
+    memory.set("one.scale", on);
+    this.holdScales(on);
+  }
+
+  /** Steps can be compared while `key` stays the same: then all have one scale, unless a person chose otherwise. */
+  compare(key) {
+    if (key === this.compared) return;
+    this.compared = key;
+    this.holdScales(Boolean(key) && memory.get("one.scale", true));
+  }
+
   /** Colour all steps by one scale, so that the colours of different steps can be compared. */
   async holdScales(on) {
     const asked = (this.asked = Symbol("scales"));
@@ -389,7 +400,7 @@ export class InspectorPlace {
 
 function heldBy({ used, of, step }) {
   const whence = used < of ? t("{used} of the {of} steps with samples", { used, of }) : t("all steps with samples");
-  return t("This scale comes from {whence} up to step {step}. A value beyond it has the strongest colour.", {
+  return t("The scale is that of {whence} up to step {step}. A larger value gets the strongest colour.", {
     whence,
     step,
   });
