@@ -96,7 +96,7 @@ export class WorkArea {
   reset(choice) {
     this.failed = new Set(); // of scratch, samples and tokens: those whose last question got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
-    this.want(this.choice.token !== null && !asked());
+    this.want(this.choice.token !== null, true);
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
     this.waiting = "";
@@ -285,7 +285,7 @@ export class WorkArea {
   /** Show again what was chosen at another time. */
   restore(choice) {
     this.choice = choice;
-    this.want(choice.token !== null && !asked());
+    this.want(choice.token !== null, true);
     this.shown = { step: null, sample: null, epoch: -1 };
     return this.changed();
   }
@@ -317,14 +317,19 @@ export class WorkArea {
     this.changed();
   }
 
-  /** Whether the inspector is wanted of what is shown next; where it stands beside the samples it is there anyway. */
-  want(opens) {
+  /**
+   * Whether the inspector is wanted of what is shown next; where it stands beside the samples it is there anyway.
+   * `byAddress`: nobody clicked. A question to the class may come before it opens.
+   */
+  want(opens, byAddress = false) {
     this.opens = opens;
+    this.byAddress = byAddress;
     if (!opens) this.place.close();
   }
 
   openWanted() {
-    if (this.opens && !this.node.classList.contains("rs-plain")) this.place.open();
+    const opens = this.opens && !(this.byAddress && asked());
+    if (opens && !this.node.classList.contains("rs-plain")) this.place.open();
     this.opens = false;
   }
 
