@@ -9,10 +9,11 @@ are shown. ``python -m tools.messages`` gathers the sentences of the program and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,12 @@ TAGS = {ENGLISH: "en", "zh": "zh-Hans"}
 """What pages say of the language that they are in, for browsers and screen readers (BCP 47)."""
 LOCALE = Path(__file__).resolve().parent / "locale"
 CONTEXT_END = "\4"  # between a context and a sentence, as gettext has it
+TOLD = "told"
+"""The context of what :func:`told` translates."""
+LONGEST_TOLD = 4000  # characters
+DEEPEST_TOLD = 4  # sentences inside each other
 
+_SLOT = re.compile(r"\{(\w+)\}")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
@@ -79,6 +85,65 @@ def together(*sentences: str) -> str:
 def N_(sentence: str) -> str:
     """The sentence as it is, marked for the translation that :func:`_` gives where it is shown."""
     return sentence
+
+
+def S_(sentence: str) -> str:
+    """The sentence as it is, an f-string as well, marked for :func:`told`. Errors and events need no mark, see ``tools.message_told``."""
+    return sentence
+
+
+def told(said: object) -> str:
+    """What was said in English to nobody in particular, in the language that is spoken now: an error, or what an engine stored of its run.
+
+    Such a line is made in a thread or a process without a reader, or lies in a run folder for readers of all languages. It is found again
+    by its fixed words, with anything in the places of its values; a value that is such a sentence is translated as well. What fits no
+    sentence of the program, such as an error of a library, stays as it is.
+    """
+    text, now = str(said), _language.get()
+    return text if now == ENGLISH or len(text) > LONGEST_TOLD else _retold(now, text, 0)
+
+
+@lru_cache(maxsize=4096)
+def _retold(name: str, text: str, depth: int) -> str:
+    words = _words(name)
+    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(text):
+        return known
+    if depth < DEEPEST_TOLD:
+        for fixed, slots, sentence in _told_sentences(name):
+            if (values := _between(fixed, text)) is not None:
+                inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
+                return _SLOT.sub(lambda slot, inside=inside: inside[slot[1]], sentence)  # type: ignore[misc]
+        for end, stop in (("; ", "；"), (". ", "。"), (": ", "："), (".", "。")):
+            parts = text.split(end) if end != "." else [text[:-1], ""] if text.endswith(end) else [text]
+            if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
+                return stop.join(new)
+    return text
+
+
+@cache
+def _told_sentences(name: str) -> list[tuple[list[str], list[str], str]]:
+    """What :func:`told` finds: fixed parts, the slots between them, and the translation; those with most fixed words first."""
+    found = [(*_cut(key.removeprefix(TOLD + CONTEXT_END)), text) for key, text in _words(name).items() if key.startswith(TOLD + CONTEXT_END)]
+    return sorted((one for one in found if one[1]), key=lambda one: -sum(map(len, one[0])))
+
+
+def _cut(sentence: str) -> tuple[list[str], list[str]]:
+    parts = _SLOT.split(sentence)
+    return parts[::2], parts[1::2]
+
+
+def _between(fixed: list[str], text: str) -> list[str] | None:
+    """What stands between the fixed parts, which are all of the text's other characters; None where the text is another one."""
+    first, *middle, last = fixed
+    if not (text.startswith(first) and text.endswith(last)) or len(text) < len(first) + len(last):
+        return None
+    at, end, values = len(first), len(text) - len(last), []
+    for part in middle:  # the first place of each is enough: what is behind it may stand further on
+        if (place := text.find(part, at, end)) < 0:
+            return None
+        values.append(text[at:place])
+        at = place + len(part)
+    return [*values, text[at:end]]
 
 
 def shown(table: Any, names: Collection[str]) -> Any:
