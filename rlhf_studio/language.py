@@ -29,6 +29,7 @@ TOLD = "told"
 LONGEST_TOLD = 4000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
+_STOPS = {"; ": "；", ". ": "。", ": ": "：", ".": "。"}
 _SLOT = re.compile(r"\{(\w+)\}")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -106,24 +107,28 @@ def told(said: object) -> str:
 @lru_cache(maxsize=4096)
 def _retold(name: str, text: str, depth: int) -> str:
     words = _words(name)
-    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(text):
+    plain = words.get(text) if not depth or " " in text else None  # a single word may be a name
+    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or plain:
         return known
-    if depth < DEEPEST_TOLD:
-        for fixed, slots, sentence in _told_sentences(name):
-            if (values := _between(fixed, text)) is not None:
-                inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
-                return _SLOT.sub(lambda slot, inside=inside: inside[slot[1]], sentence)  # type: ignore[misc]
-        for end, stop in (("; ", "；"), (". ", "。"), (": ", "："), (".", "。")):
-            parts = text.split(end) if end != "." else [text[:-1], ""] if text.endswith(end) else [text]
-            if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
-                return stop.join(new)
-    return text
+    if depth == DEEPEST_TOLD or not re.search("[A-Za-z]{3}", text):
+        return text
+    for fixed, slots, sentence in _told_sentences(name):
+        if (values := _between(fixed, text)) is not None:
+            inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
+            return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
+    for end, stop in _STOPS.items():
+        parts = text.split(end) if end != "." else [text[:-1], ""] if text.endswith(end) else [text]
+        if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
+            return stop.join(new)
+    lowered = text[:1].lower() + text[1:]
+    return text if lowered == text or (new_text := _retold(name, lowered, depth + 1)) == lowered else new_text
 
 
 @cache
 def _told_sentences(name: str) -> list[tuple[list[str], list[str], str]]:
     """What :func:`told` finds: fixed parts, the slots between them, and the translation; those with most fixed words first."""
-    found = [(*_cut(key.removeprefix(TOLD + CONTEXT_END)), text) for key, text in _words(name).items() if key.startswith(TOLD + CONTEXT_END)]
+    start = TOLD + CONTEXT_END
+    found = [(*_cut(key.removeprefix(start)), text) for key, text in _words(name).items() if key.startswith(start)]
     return sorted((one for one in found if one[1]), key=lambda one: -sum(map(len, one[0])))
 
 
@@ -156,7 +161,7 @@ def shown(table: Any, names: Collection[str]) -> Any:
 
 
 def _said(value: Any) -> Any:
-    return _(value) if isinstance(value, str) else [_said(one) for one in value] if isinstance(value, list | tuple) else value
+    return told(value) if isinstance(value, str) else [_said(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @cache

@@ -1,7 +1,7 @@
 """What the program says in English to nobody in particular: errors, and what an engine stores of its run.
 
-``rlhf_studio.language.told`` gives it in a reader's language, so nothing marks it where it is said: the sentences are found by what they are
-given to. Of an f-string each value is a slot with the name of what stands there.
+``rlhf_studio.language.told`` gives it in a reader's language, so nothing marks it where it is said: the sentences are found by what they
+are given to. Of an f-string each value is a slot with the name of what stands there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def told_in(path: Path, package: Path) -> Iterator[str]:
         for node in room:
             for given in _given(node, inside):
                 for text in (FIELD.sub("", text) for text in _sentences(given, function)):
-                    if " " in text and LETTERS.search(SLOT.sub("", text)):
+                    if (" " in text or _name(getattr(node, "func", given)) == "S_") and LETTERS.search(SLOT.sub("", text)):
                         yield text
 
 
@@ -80,7 +80,11 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
             yield from _sentences(one, function)
     elif isinstance(node, ast.Name) and function is not None:
         for one in ast.walk(function):
-            if isinstance(one, ast.Assign) and any(_name(target) == node.id for target in one.targets) and not isinstance(one.value, ast.Name):
+            if (
+                isinstance(one, ast.Assign)
+                and any(_name(target) == node.id for target in one.targets)
+                and not isinstance(one.value, ast.Name)
+            ):
                 yield from _sentences(one.value, function)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
         if isinstance(node.func.value, ast.Constant):

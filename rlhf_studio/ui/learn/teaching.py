@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.language import told
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching import codes, plan
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, question_of, two_back
@@ -54,7 +55,7 @@ class Teaching:
                 raise ValueError(f"what must be one of {', '.join(answers)}")
             return sent.as_json({"answer": answers[what](data)})
         except (NotComputed, NoLesson, ValueError) as error:
-            return sent.as_json({"error": str(error)})
+            return sent.as_json({"error": told(error)})
 
     def _sheet(self, data: Any) -> Any:
         selection = _selection(data)

@@ -13,7 +13,7 @@ from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.jobs.road.look import PartLook, look_at, problems_of
 from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known
 from rlhf_studio.jobs.road.state import OwnSettings
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.sent import member
 from rlhf_studio.units import duration, format_bytes
@@ -72,7 +72,7 @@ def problem_rows(problems: list[Problem]) -> list[Json]:
     for problem in problems:
         field = problem.field.removeprefix("--")
         known = field in (*TEXTS, "minutes")
-        rows.append({"field": field if known else "", "text": problem.message if known else str(problem)})
+        rows.append({"field": field if known else "", "text": told(problem.message if known else problem)})
     return rows
 
 
