@@ -22,6 +22,8 @@ LANGUAGES = {ENGLISH: "English", "zh": "中文"}
 """The languages that the app speaks, each by its own name."""
 TAGS = {ENGLISH: "en", "zh": "zh-Hans"}
 """What pages say of the language that they are in, for browsers and screen readers (BCP 47)."""
+LANG_VARIABLE = "RLHF_STUDIO_LANG"
+"""Names the language of the command line's answers."""
 LOCALE = Path(__file__).resolve().parent / "locale"
 CONTEXT_END = "\4"  # between a context and a sentence, as gettext has it
 TOLD = "told"
@@ -203,6 +205,13 @@ def read_po(text: str) -> Iterator[Message]:
         if sure and translated and parts.get("msgid"):
             context = f"{parts['msgctxt']}{CONTEXT_END}" if "msgctxt" in parts else ""
             yield Message(context + parts["msgid"], translated, tuple(places))
+
+
+def of_environment(environment: Mapping[str, str]) -> str:
+    """The language that an environment asks for: ``RLHF_STUDIO_LANG`` as it is, else that of the system's locale if the app speaks it."""
+    locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
+    of_system = locale.partition("_")[0].partition(".")[0].lower()
+    return environment.get(LANG_VARIABLE) or (of_system if of_system in LANGUAGES else ENGLISH)
 
 
 def preferred(accepted: str) -> str:
