@@ -25,6 +25,8 @@ GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointErr
 GIVEN |= {"_fail", "tick"}
 """What is given sentences, also where nothing is raised."""
 SLOT = re.compile(r"\{\w+\}")
+DETAILED = re.compile(r"\{(?:\w+\.)*([a-z_]\w*)(?:![rs])?(?::[^{}\s]+)?\}")
+"""A slot for ``format`` that says more than a name: ``{data.max_tokens:,}``."""
 FIELD = re.compile(r"^(?:[a-z_.]+|\{\w+\}): ")
 """A setting's name before a sentence, which is shown apart from it."""
 LETTERS = re.compile(r"[A-Za-z]{3}")
@@ -39,7 +41,7 @@ def told_in(path: Path, package: Path) -> Iterator[str]:
         for node in room:
             for given in _given(node, inside):
                 for text in (FIELD.sub("", text) for text in _sentences(given, function)):
-                    if (" " in text or _name(getattr(node, "func", given)) == "S_") and LETTERS.search(SLOT.sub("", text)):
+                    if (" " in text or isinstance(node, ast.Call) and _name(node.func) == "S_") and LETTERS.search(SLOT.sub("", text)):
                         yield text
 
 
@@ -86,6 +88,8 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
                 and not isinstance(one.value, ast.Name)
             ):
                 yield from _sentences(one.value, function)
+    elif isinstance(node, ast.Call) and _name(node.func) in ("N_", "S_"):
+        yield from _sentences(node.args[0], function)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
         if isinstance(node.func.value, ast.Constant):
             yield str(node.func.value.value)
@@ -101,7 +105,7 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
 def _template(node: ast.expr, slots: dict[str, ast.expr]) -> str:
     """The text of an expression with a slot for each value in it; ``slots`` gets them."""
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else ""
+        return DETAILED.sub(r"{\1}", node.value) if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
         return "".join(_template(part, slots) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
