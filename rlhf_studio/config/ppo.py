@@ -185,8 +185,8 @@ class PPOConfig(Section):
         if self.in_groups and self.responses_per_prompt < 2:
             wrong.append(
                 S_(
-                    f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response with; "
-                    "use at least 2"
+                    f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response "
+                    "with; use at least 2"
                 )
             )
         if self.advantage == "reinforce" and self.batch_size < 2:

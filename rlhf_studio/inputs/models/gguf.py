@@ -73,8 +73,8 @@ def what_is_lost(made: dict[str, Any], dtype: str) -> list[str]:
         lines += [
             S_(
                 "They were rounded when the file was made, and that does not come back: on average a weight is off by at most about "
-                f"{made['off']:.2g}, which is {share} of the size of an average weight ({made['size']:.2g}). The model may answer worse than "
-                "the original; if you can get the original with safetensors weights, start from that."
+                f"{made['off']:.2g}, which is {share} of the size of an average weight ({made['size']:.2g}). The model may answer worse "
+                "than the original; if you can get the original with safetensors weights, start from that."
             )
         ]
     bytes_each, other = (2, "") if dtype == "bfloat16" else (4, S_(" (2 with --dtype bfloat16)"))
@@ -84,7 +84,8 @@ def what_is_lost(made: dict[str, Any], dtype: str) -> list[str]:
         lines += [
             S_(
                 f"The file says that its tokenizer cuts texts into pieces by the rule {made['splitter']!r}, which is not known here; "
-                "GPT-2's is used. Compare the tokens of a few of your texts with the original tokenizer's, or copy its files into the folder."
+                "GPT-2's is used. Compare the tokens of a few of your texts with the original tokenizer's, or copy its files into the "
+                "folder."
             )
         ]
     return lines

@@ -279,8 +279,8 @@ def _notes(saved: RewardFile, encoder: bool, pad_id: int | None, tokens: dict[st
     if pad_id is not None and pad_id == tokens["end"][0]:
         notes.append(
             S_(
-                "config.json names the end token as pad token. Plain transformers then passes over real end tokens; here the last token of a "
-                "text is scored, whichever it is."
+                "config.json names the end token as pad token. Plain transformers then passes over real end tokens; here the last token of "
+                "a text is scored, whichever it is."
             )
         )
     if tokens["pad"][1] is None and not encoder:

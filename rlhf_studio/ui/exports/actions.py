@@ -12,7 +12,7 @@ from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.jobs.export.command import clear
 from rlhf_studio.jobs.export.hub import TOKEN_VARIABLES, check_name
-from rlhf_studio.language import _, told
+from rlhf_studio.language import _, language, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -101,7 +101,7 @@ class Exports:
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
         folder = self._workspace.exports_parent(run) / paths.EXPORTS
-        request: Json = {"run_dir": str(reader.run_dir), "what": what}
+        request: Json = {"run_dir": str(reader.run_dir), "what": what, "language": language()}
         if isinstance(what, str) and what in RECORDS:
             return run, {**request, "target": str(folder / RECORDS[what])}
         if what not in WEIGHTS or not isinstance(name, str):

@@ -40,6 +40,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--browser", action="store_true", help=_("open the page in the browser of this machine, where a person sits before it")
     )
+    _add_ways(made)
+    add_permission_flags(made)
+    return made
+
+
+def _add_ways(made: argparse.ArgumentParser) -> None:
+    """Adds who may do what, and what runs may use."""
     made.add_argument("--classroom", action="store_true", help=_("a class: students watch, learn and start small runs of their own"))
     made.add_argument("--read-only", action="store_true", help=_("let people watch runs, not start or change them"))
     made.add_argument(
@@ -76,5 +83,3 @@ def parser() -> argparse.ArgumentParser:
             " gradio[mcp] (also: GRADIO_MCP_SERVER=True)"
         ),
     )
-    add_permission_flags(made)
-    return made
