@@ -16,7 +16,7 @@ def add_commands(commands: Subcommands) -> None:
     doctor = commands.add_parser("doctor", help=_("a verdict on a run, and what is wrong with it"), allow_abbrev=False)
     add_folder(doctor)
     doctor.add_argument("--until", type=_step, metavar="STEP", help=_("as it was after this step"))
-    doctor.add_argument("--json", action="store_true", help="machine-readable")
+    doctor.add_argument("--json", action="store_true", help=_("machine-readable"))
     doctor.set_defaults(run=_doctor)
 
 

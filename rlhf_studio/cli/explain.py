@@ -23,7 +23,7 @@ def add_commands(commands: Subcommands) -> None:
     )
     command.add_argument("model", metavar="MODEL", help=_("a folder, bundled/world-policy, or a hub id that is in this machine's cache"))
     command.add_argument("--revision", default="main", help=_("of a hub id (default: main)"))
-    command.add_argument("--json", action="store_true", help="machine-readable")
+    command.add_argument("--json", action="store_true", help=_("machine-readable"))
     command.set_defaults(run=_explain)
 
 

@@ -9,7 +9,7 @@ from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_o
 from rlhf_studio.config import StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, ppo_only
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.language import _
+from rlhf_studio.language import S_, _, told
 from rlhf_studio.visible import say
 
 
@@ -47,7 +47,7 @@ def _hand_over(options: argparse.Namespace) -> int:
     cluster = Cluster(options.gpus, options.nodes)
     with recipe_named(options):
         done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
-    machines = "1 machine" if cluster.nodes == 1 else f"{cluster.nodes} machines"
+    machines = _("1 machine") if cluster.nodes == 1 else _("{nodes} machines").format(nodes=cluster.nodes)
     say(
         _("written: {folder}, for {machines} with {gpus} GPU{value} (--gpus, --nodes)").format(
             folder=done.folder, machines=machines, gpus=cluster.gpus, value="s" * (cluster.gpus > 1)
@@ -75,7 +75,7 @@ def _settings(options: argparse.Namespace) -> StageConfig:
 
     reader = RunReader(options.folder)
     if (origin := reader.origin()).only_read:
-        who = f"was {origin.told}"
+        who = told(S_(f"was {origin.told}"))
         message = _("the run {name} {who}, so its model, prompts and rewards are not here: name them in a file of settings, ").format(
             name=options.folder.name, who=who
         )

@@ -24,7 +24,7 @@ def add_commands(commands: Any) -> None:
     _add_sheet(actions)
     check = actions.add_parser("check", help=_("what the result codes of a quiz say"), allow_abbrev=False)
     check.add_argument("codes", nargs="+", metavar="CODE", help=_("as students copied it; 'Ana PPO-...' in quotes puts a name before it"))
-    check.add_argument("--json", action="store_true", help="machine-readable")
+    check.add_argument("--json", action="store_true", help=_("machine-readable"))
     check.set_defaults(run=_check)
 
 
@@ -63,7 +63,14 @@ def _sheet(options: argparse.Namespace) -> int:
         options.out.write_text(page_of(made), encoding="utf-8")
     except OSError as error:
         raise ConfigError([Problem("--out", f"{options.out} cannot be written: {error.strerror}")]) from None
-    say(f"{options.out}: {len(made['questions'])} {'questions with answers' if options.answers else 'questions'}, seed {selection.seed}")
+    say(
+        _("{out}: {len} {value}, seed {seed}").format(
+            out=options.out,
+            len=len(made["questions"]),
+            value=_("questions with answers") if options.answers else _("questions"),
+            seed=selection.seed,
+        )
+    )
     return DONE
 
 
@@ -81,7 +88,7 @@ def _result_lines(row: dict[str, Any]) -> Sequence[str]:
         return [f"{who}{row['problem']}"]
     outcomes = row["outcomes"]
     right = _("{count} of {outcomes} right at the first try").format(count=outcomes.count("first"), outcomes=len(outcomes))
-    lines = [f"{who}{row['code']}", f"  {', '.join(row['lessons'])}, seed {row['seed']}: {right}"]
+    lines = [f"{who}{row['code']}", _("  {join}, seed {row}: {right}").format(join=", ".join(row["lessons"]), row=row["seed"], right=right)]
     answered = zip(row["questions"], outcomes, strict=True)
     return [
         *lines,

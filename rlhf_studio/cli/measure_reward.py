@@ -185,7 +185,7 @@ def as_text(measured: Measured) -> str:
     """Everything for a terminal: sentences, then tables, then the worst pairs."""
     parts = [
         measured.report.words,
-        [f"note: {note}" for note in measured.notes],
+        [_("note: {note}").format(note=note) for note in measured.notes],
         _counted(measured),
         _calibration(measured.report),
         _length(measured),
@@ -222,7 +222,7 @@ def _calibration(report: RewardReport) -> list[str]:
     lines = [head, _("  sigmoid of the margin   pairs    mean   people agreed")]
     for part in curve.bins:
         if part.predicted is not None and part.right is not None:
-            span = f"{percent(part.low)} to {percent(part.high)}"
+            span = _("{low} to {high}").format(low=percent(part.low), high=percent(part.high))
             lines.append(f"  {span:21}  {part.pairs:6,}  {percent(part.predicted, 1):>6}   {percent(part.right, 1):>6}")
     return lines
 
@@ -249,7 +249,7 @@ def _margins(margins: Margins) -> list[str]:
     return [
         _("margins (score of the chosen less that of the rejected response, as PPO sees scores)"),
         _("  mean {mean:+.4g}, standard deviation {deviation:.4g}").format(mean=margins.mean, deviation=margins.deviation),
-        f"  quantiles  {shares}",
+        _("  quantiles  {shares}").format(shares=shares),
     ]
 
 
@@ -265,9 +265,9 @@ def _worst(wrong: list[WrongPair]) -> list[str]:
         )
         prompt, chosen, rejected = (readable(text, CHARACTERS).replace("\n", "\\n") for text in pair.texts or ("", "", ""))
         lines += [
-            f"    prompt            {prompt}",
-            f"    chosen   {pair.chosen:8.3f} {chosen}",
-            f"    rejected {pair.rejected:8.3f} {rejected}",
+            _("    prompt            {prompt}").format(prompt=prompt),
+            _("    chosen   {chosen:8.3f} {chosen2}").format(chosen=pair.chosen, chosen2=chosen),
+            _("    rejected {rejected:8.3f} {rejected2}").format(rejected=pair.rejected, rejected2=rejected),
         ]
     return lines
 

@@ -49,12 +49,12 @@ def say_plan(config: StageConfig, report: Preflight, workspace: Path, policies: 
     recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
     say(outlook.sentence(config, recipe, report.prompts, policies))
     time = _time(config, report, recipe, recipes, workspace)
-    say(f"Time: {time['value']} ({time['help'].rstrip('.')})")
+    say(_("Time: {time} ({rstrip})").format(time=time["value"], rstrip=time["help"].rstrip(".。")))
     for row in outlook.figures(report):
         say(f"{row['label']}: {row['value']}")
     if report.memory_estimate:
         memory = forecast.memory_view(report.memory_estimate, report.change)
-        say(f"Memory: {memory['total']}" + (f", {memory['free']}" if memory["free"] else ""))
+        say(_("Memory: {memory}").format(memory=memory["total"]) + (f", {memory['free']}" if memory["free"] else ""))
         for part in memory["rows"]:
             say(f"  {part['name']}: {part['size']}")
         if memory["advice"]:

@@ -143,7 +143,7 @@ def _begin(settings: RoadSettings | OwnSettings, name: str, workspace: Path, per
         road = begin_road(workspace.resolve(), name, settings, time.time())
     except OSError as error:
         raise ConfigError([Problem("--workspace", f"no road can be begun in {workspace}: {error}")]) from error
-    say(f"road: {road.folder}")
+    say(_("road: {folder}").format(folder=road.folder))
     return _drive(road.folder, workspace.resolve(), permissions)
 
 

@@ -20,7 +20,7 @@ def add_commands(commands: Subcommands) -> None:
     score.add_argument("--response", required=True, metavar="TEXT")
     score.add_argument("--reference", metavar="TEXT", help=_("the reference text, for rewards that compare with one"))
     score.add_argument("--cut-off", action="store_true", help=_("the response was cut off before its stop token"))
-    score.add_argument("--json", action="store_true", help="machine-readable")
+    score.add_argument("--json", action="store_true", help=_("machine-readable"))
     add_permission_flags(score)
     score.set_defaults(run=_score)
 

@@ -27,11 +27,13 @@ from rlhf_studio.visible import say
 
 def add_train(commands: Subcommands) -> None:
     """Add ``train``; its help lists every setting."""
-    settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
+    settings = "\n".join(
+        textwrap.shorten(f"  --{name}  {_(field.description or '')}", 140, placeholder=" ...") for name, field in walk_fields()
+    )
     train = commands.add_parser(
         "train",
         help=_("train: a policy with PPO, or a stage before or after it"),
-        epilog=f"settings:\n{settings}",
+        epilog=_("settings:") + f"\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -84,13 +84,13 @@ def _try(options: argparse.Namespace) -> int:
     name = "Trial of " + (config.name or config.recipe or "a run")
     run_dir = prepare_run(trial_settings(config, options.minutes), options.run_dir, permissions, name[:MAX_NAME], note_of(config)).resolve()
     put_aside(run_dir)
-    say(f"trial: {run_dir}")
+    say(_("trial: {run_dir}").format(run_dir=run_dir))
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
         say(_("nothing was trained: {run_dir} was removed again").format(run_dir=run_dir))
     if code != DONE and not (code == STOPPED and RunReader(run_dir).ended_by_time()):
         return code  # somebody has stopped it, or it failed, which the engine has said
-    judgement = judgement_of(run_dir, seconds_until(options.until, datetime.now()), f"until {options.until}")
+    judgement = judgement_of(run_dir, seconds_until(options.until, datetime.now()), _("until {until}").format(until=options.until))
     assert judgement is not None  # a trial that is over has steps
     _report(judgement, taken=options.take or bool(options.output))
     better = corrected(config, judgement)

@@ -308,8 +308,8 @@ class Origin:
     @property
     def told(self) -> str:
         """Who trains the run, in a few words below its name; empty where an engine of ours does."""
-        log = f"read from {self.imported}{f' ({self.log_of})' if self.log_of else ''}{' as it grows' if self.followed else ''}"
-        kinds = {"log": log, "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
+        log = S_(f"read from {self.imported}{f' ({self.log_of})' if self.log_of else ''}{' as it grows' if self.followed else ''}")
+        kinds = {"log": log, "watched": S_(f"recorded from {self.imported}"), "program": S_(f"made by {self.program}")}
         return kinds.get(self.kind, "")
 
     @property
