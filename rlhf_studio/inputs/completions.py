@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import text_lines
+from rlhf_studio.language import S_
 from rlhf_studio.units import percent
 
 ONE = ("completion", "response")
@@ -124,13 +125,15 @@ class Labelled:
         most = (
             ""
             if self.ceiling is None
-            else f" The raters err at times: even a perfect reward model agrees with only {percent(self.ceiling, 1)} of the pairs."
+            else S_(f" The raters err at times: even a perfect reward model agrees with only {percent(self.ceiling, 1)} of the pairs.")
         )
         known_only = (
             ""
             if not self.foreign
-            else f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
-            "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
+            else S_(
+                f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
+                "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
+            )
         )
-        ends = f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off." if self.cut else ""
+        ends = S_(f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off.") if self.cut else ""
         return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + ends + known_only

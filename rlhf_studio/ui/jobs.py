@@ -30,7 +30,7 @@ def news(service: Service, access: Access, data: Any, request: gr.Request, gone:
     # the state is read before the events: a job that is done then has all of its events
     state, position = job.state, sum(other.request.get("prompt") is not None for other in service.before(job))
     events = job.events[first : first + MOST_EVENTS]
-    said = [shown(event, ("error", "text")) if event.get("event") in ("failed", "progress") else event for event in events]
+    said = [shown(event, ("error", "text") if event.get("event") in ("failed", "progress") else ("problem", "notes")) for event in events]
     return sent.as_json({"state": state, "place": position, "events": said, "more": len(job.events) > first + len(events)})
 
 

@@ -78,7 +78,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
     """A run as the table shows it. When a recording was made, and how long that took, is of no interest to anybody."""
     return {
         "id": run.run_id,
-        "name": run.name or run.run_id,
+        "name": told(run.name) if run.recording else run.name or run.run_id,
         "recipe": run.recipe,
         "stage": run.stage,
         "state": run.state,
@@ -105,7 +105,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "only_read": told(run.origin.only_read),
         "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
-        "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
+        "recording": told(_ABOUT.get(run.run_id, "")) if run.recording else "",
         "course": course_of(summary.get("scores") or ()),
         **{
             key: None if run.recording and key == "elapsed" else summary.get(key)

@@ -163,7 +163,7 @@ class Breaking:
 def _recorded(experiment: Experiment) -> Json | None:
     """The recording that shows the same fault, for people who cannot start the runs; None when there is none."""
     run_id = RECORDED.get(experiment.name)
-    return next(({"run": recording.run_id, "name": recording.name} for recording in RECORDINGS if recording.run_id == run_id), None)
+    return next(({"run": recording.run_id, "name": told(recording.name)} for recording in RECORDINGS if recording.run_id == run_id), None)
 
 
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:

@@ -85,7 +85,7 @@ class LiveFeed:
         if not position.run:
             self._listing_asked = now
             fresh = now - self._listing_read < self._old_after  # nobody may have asked for hours
-            return self._listing if self._listing and fresh else self._soon()
+            return payloads.told_again(b"{%b}" % self._listing)[1:-1] if self._listing and fresh else self._soon()
         if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
             return _problem(_(TOO_MANY))[1:-1]
         self._asked_at[position.run] = now

@@ -39,7 +39,11 @@ def encode_text(data: Any) -> bytes:
 
 def told_again(body: bytes) -> bytes:
     """JSON of :func:`encode_text`, with what an engine or an error said in it in the language that is spoken now."""
-    return body if language() == ENGLISH else encode_text(shown(json.loads(body), ("phase", "cause", "problem")))
+    if language() == ENGLISH:
+        return body
+    data = json.loads(body)
+    of_recordings = ("name", "about") if data.get("recording") or "recordings" in data else ()
+    return encode_text(shown(data, ("phase", "cause", "problem", *of_recordings)))
 
 
 def _without_infinities(data: Any) -> Any:
