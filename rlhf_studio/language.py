@@ -108,9 +108,12 @@ def told(said: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _retold(name: str, text: str, depth: int) -> str:
+    if (core := text.strip()) != text:
+        again = _retold(name, core, depth)
+        return text if again == core else f"{text[: text.find(core)].strip(' ')}{again}"
     words = _words(name)
     plain = words.get(text) if not depth or " " in text else None  # a single word may be a name
-    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or plain:
+    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(f"{TOLD}{CONTEXT_END} {text}") or plain:
         return known
     if depth == DEEPEST_TOLD or not re.search("[A-Za-z]{3}", text):
         return text
@@ -130,7 +133,7 @@ def _retold(name: str, text: str, depth: int) -> str:
 def _told_sentences(name: str) -> list[tuple[list[str], list[str], str]]:
     """What :func:`told` finds: fixed parts, the slots between them, and the translation; those with most fixed words first."""
     start = TOLD + CONTEXT_END
-    found = [(*_cut(key.removeprefix(start)), text) for key, text in _words(name).items() if key.startswith(start)]
+    found = [(*_cut(key.removeprefix(start).strip()), text.strip()) for key, text in _words(name).items() if key.startswith(start)]
     return sorted((one for one in found if one[1]), key=lambda one: -sum(map(len, one[0])))
 
 

@@ -117,9 +117,9 @@ class Labelled:
     def notes(self) -> str:
         """How many pairs there are, why others were left out, and what is wrong with the judge here."""
         counts = {
-            f"{self.equal:,} of equal texts": self.equal,
-            f"{self.tied:,} of equal scores": self.tied,
-            f"{self.single:,} prompts with a single response": self.single,
+            S_(f"{self.equal:,} of equal texts"): self.equal,
+            S_(f"{self.tied:,} of equal scores"): self.tied,
+            S_(f"{self.single:,} prompts with a single response"): self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
         most = (
@@ -136,4 +136,4 @@ class Labelled:
             )
         )
         ends = S_(f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off.") if self.cut else ""
-        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + ends + known_only
+        return S_(f"{len(self.pairs):,} pairs") + (S_(f"; left out: {left}.") if left else ".") + most + ends + known_only

@@ -92,7 +92,7 @@ def find_ends(tokens: Mapping[str, int], end: int | None, lists: Mapping[str, An
         lists: a name from :data:`END_LISTS` -> the ``eos_token_id`` there: an id, several, or None.
         chat: the template, where one is in use.
     """
-    named: dict[str, set[int]] = {"the tokenizer's end token": {end} if end is not None else set()}
+    named: dict[str, set[int]] = {S_("the tokenizer's end token"): {end} if end is not None else set()}
     known = {*tokens.values(), end} - {None}
     for name, value in lists.items():
         # An id that is an ordinary token is the default of a kind of model, which nobody chose: Llama's is 2.

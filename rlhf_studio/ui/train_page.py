@@ -266,7 +266,7 @@ class TrainPage:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))
             if source is None:
-                run_id = self._runs.submit(config, config.name or recipe.title, report.expected_peak, "", by=by)
+                run_id = self._runs.submit(config, config.name or _(recipe.title), report.expected_peak, "", by=by)
             else:
                 run_id = self._runs.submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:

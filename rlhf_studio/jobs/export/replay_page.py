@@ -44,7 +44,8 @@ STYLE = """
   --body-text-color: #e6e9ef; --body-text-color-subdued: #a3adbb; --border-color-primary: #2a303c; --input-border-color: #3a4352;
   --body-background-fill: #0f1218; --block-background-fill: #171b23; --input-background-fill: #12161d; --background-fill-secondary: #0f1218;
 }
-body { margin: 0; background: var(--body-background-fill); font-family: ui-sans-serif, system-ui, "Segoe UI", Roboto, Arial, sans-serif; }
+body { margin: 0; background: var(--body-background-fill); font-family: ui-sans-serif, system-ui, "Segoe UI", Roboto, Arial, "PingFang SC",
+  "Microsoft YaHei", "Noto Sans CJK SC", sans-serif; }
 main { display: grid; gap: var(--rs-space-m); max-width: 1100px; margin: 0 auto; padding: var(--rs-space-l) var(--rs-space-m); }
 main > h1 { margin: 0; font-size: var(--rs-text-title); }
 main > footer { color: var(--rs-quiet); font-size: var(--rs-text-small); }

@@ -321,7 +321,7 @@ def _events(story: Story) -> Html:
 
 def _environment(story: Story) -> Html:
     run = _("Run {run_id}, made by RLHF Studio {program}, computed on {value}.").format(
-        run_id=story.status.run_id, program=story.program, value=story.status.device or _("an unknown device")
+        run_id=story.status.run_id, program=story.program, value=told(story.status.device) or _("an unknown device")
     )
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return tag(

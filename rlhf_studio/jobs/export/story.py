@@ -139,7 +139,9 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def sentence_of(verdict: Verdict) -> str:
     """The verdict's sentence without its kind, which stands in front of it already."""
-    sentence = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ").removeprefix(f"{_(verdict.kind)}：")
+    kind = _(verdict.kind)
+    sentence = verdict.sentence.removeprefix(f"{kind[:1].upper()}{kind[1:]}")
+    sentence = sentence.lstrip(":：。 ") if sentence != verdict.sentence else sentence
     return sentence[:1].upper() + sentence[1:]
 
 

@@ -43,7 +43,7 @@ def told_again(body: bytes) -> bytes:
         return body
     data = json.loads(body)
     of_recordings = ("name", "about") if data.get("recording") or "recordings" in data else ()
-    return encode_text(shown(data, ("phase", "cause", "problem", *of_recordings)))
+    return encode_text(shown(data, ("phase", "cause", "problem", "device", *of_recordings)))
 
 
 def _without_infinities(data: Any) -> Any:

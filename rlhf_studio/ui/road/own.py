@@ -77,7 +77,7 @@ def problem_rows(problems: list[Problem]) -> list[Json]:
 
 
 def _row(look: PartLook, workspace: Path) -> Json:
-    row: Json = {"key": look.part.key, "title": look.part.title, "state": look.part.state, "text": look.part.headline}
+    row: Json = {"key": look.part.key, "title": _(look.part.title), "state": look.part.state, "text": told(look.part.headline)}
     if look.config is None or look.report is None:
         return row
     recipes = {recipe.name: recipe for recipe in list_recipes()}

@@ -124,7 +124,7 @@ class RoadPage:
                 if part.state in ("stopped", "failed") and run.state in (*ALIVE, "queued"):
                     card |= {"state": "running", "problem": ""}
         headline = of_training(part.course) if part.course is not None else part.headline
-        return {**card, "title": _(part.title), "headline": _readable(headline), "file": Path(part.file).name}
+        return {**card, "title": _(part.title), "headline": _readable(told(headline)), "file": Path(part.file).name}
 
     @callable_by(Role.VIEWER)
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
