@@ -17,21 +17,22 @@ from rlhf_studio.jobs.export.html import Html, tag
 from rlhf_studio.jobs.export.modules import ASSETS, modules_of, one_script
 from rlhf_studio.language import ENGLISH, N_, TAGS, _, language, messages, together
 
-PLAYER, WORDS = "replay/replay.js", "shared/language.js"
+PLAYER = "replay/replay.js"
 STYLES = ("tokens.css", "theme.css", "shared/page.css", "shared/colours.css", "replay/replay.css")
 SCORES = N_(
     "Score is what the model is trained to raise. Gold is a score that it never sees: where the two part, it pleases its judge alone."
 )
 KL = N_("KL says how far it has moved from where it began.")
+BEGIN = """
+const payload = JSON.parse(document.getElementById("payload").textContent);
+globalThis.rsWords = payload.words;
+document.documentElement.dataset.words = document.documentElement.lang.split("-")[0];
+"""
 START = f"""
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const turn = () => document.documentElement.classList.toggle("dark", dark.matches);
 dark.addEventListener("change", turn);
 turn();
-const payload = JSON.parse(document.getElementById("payload").textContent);
-const page = document.documentElement;
-page.dataset.words = page.lang.split("-")[0];
-modules[{json.dumps(WORDS)}].know(JSON.parse(document.getElementById("words").textContent));
 modules[{json.dumps(PLAYER)}].startReplay(document.getElementById("replay"), payload, {{ autoplay: true }});
 """
 # What Gradio's theme gives to the pages of the app (rlhf_studio/ui/theme.py), and how this page lies.
@@ -54,7 +55,7 @@ main > footer { color: var(--rs-quiet); font-size: var(--rs-text-small); }
 
 def replay_page(payload: Mapping[str, Any]) -> str:
     """The whole file as text, from what :func:`~rlhf_studio.analysis.replay.replay_of` gives."""
-    script, style = one_script(PLAYER) + START, "".join(map(_asset, STYLES)) + STYLE
+    script, style = BEGIN + one_script(PLAYER) + START, "".join(map(_asset, STYLES)) + STYLE
     rules = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; form-action 'none'; base-uri 'none'"
     title = _("{title} – replay").format(title=payload["title"])
     meta = [
@@ -71,9 +72,8 @@ def replay_page(payload: Mapping[str, Any]) -> str:
         tag("footer", _how_to_read(payload["series"]), tag("br"), _("Recorded with RLHF Studio {version}.").format(version=__version__)),
         class_="rs-page",
     )
-    data = tag("script", Html(_as_data(payload)), type="application/json", id="payload")
-    words = tag("script", Html(_as_data(_words())), type="application/json", id="words")
-    body = tag("body", page, data, words, tag("script", Html(script)))
+    data = tag("script", Html(_as_data({**payload, **_words()})), type="application/json", id="payload")
+    body = tag("body", page, data, tag("script", Html(script)))
     return (
         "<!doctype html>\n"
         + tag("html", tag("head", meta, tag("title", title), tag("style", Html(style))), body, lang=TAGS[language()])
@@ -81,10 +81,10 @@ def replay_page(payload: Mapping[str, Any]) -> str:
     )
 
 
-def _words() -> dict[str, str]:
-    """What the player says in the language that is spoken now, by its English text; in English nothing."""
+def _words() -> dict[str, dict[str, str]]:
+    """``words``: what the player says in the language that is spoken now, by its English text; in English nothing."""
     now, own = language(), {f"rlhf_studio/ui/assets/{name}" for name in modules_of(PLAYER)}
-    return {} if now == ENGLISH else {one.key: one.text for one in messages(now) if own.intersection(one.places)}
+    return {} if now == ENGLISH else {"words": {one.key: one.text for one in messages(now) if own.intersection(one.places)}}
 
 
 def _how_to_read(series: Mapping[str, Any]) -> str:

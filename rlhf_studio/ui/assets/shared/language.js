@@ -1,6 +1,6 @@
 // What the pages say, in the reader's language; the English text is the key. See CONTRIBUTING.md.
 
-const words = new Map();
+const words = new Map(Object.entries(globalThis.rsWords ?? {})); // an exported page brings them
 let coming = null;
 
 const slots = /\{(\w+)\}/;
@@ -23,12 +23,8 @@ export const tx = (text, values) =>
 /** The language of the pages. Gradio's own, in `lang`, is always the browser's. */
 export const language = () => (document.documentElement.dataset.words || "en").split(".")[0];
 
-/** Take translations: the English text of each, and what is said instead. */
-export const know = (all) =>
-  Object.entries(all).forEach(([key, text]) => words.set(key, text));
-
 /** Fetch the translations, once for all pages. Without them the pages speak English. */
 export const learn = (address) =>
   (coming ??= fetch(address)
     .then((reply) => reply.json())
-    .then(know));
+    .then((all) => Object.entries(all).forEach(([key, text]) => words.set(key, text))));
