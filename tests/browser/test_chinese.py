@@ -17,15 +17,16 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 OTHERS = (
     "code, pre, kbd, script, style, noscript, math, textarea, .rs-token, .rs-answer, .rs-response, .rs-replay-prompt, "
     ".rs-learn-slot, .rs-learn-settings, .rs-pair-prompt, .rs-road-prompt, .rs-road-said, .rs-talk-example, .rs-shifts, .rs-disagreement, "
-    ".rs-kappas, .rs-share-name, .rs-preview td, .rs-prompt, .rs-cell-response, .rs-tokens, .rs-phrases, .rs-exchange-prompt, q, "
+    ".rs-kappas, .rs-share-name, .rs-preview td, .rs-prompt, .rs-cell-response, .rs-tokens, .rs-phrases, .rs-gap-text, .rs-exchange-prompt, q, "
     "article > h3, th > span, footer:not(main *), [lang=en]"
 )
 ENGLISH = """(others) => {
   const row = /(?<![\\w/.-])[A-Za-z]['’A-Za-z]*(?:[,;:.]? +[A-Za-z]['’A-Za-z]*){2,}(?![\\w/-])/;
+  const names = /Hugging Face Hub|“[^”]*”|Rule \\d, [a-z ]+/g; // and raters of the recorded example
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const found = new Set();
   while (walker.nextNode()) {
-    const text = walker.currentNode.data.replaceAll(/Hugging Face Hub|“[^”]*”/g, ""), parent = walker.currentNode.parentElement;
+    const text = walker.currentNode.data.replaceAll(names, ""), parent = walker.currentNode.parentElement;
     const visible = parent.checkVisibility({ visibilityProperty: true });
     if (row.test(text) && visible && !parent.closest(others)) found.add(text.trim());
   }

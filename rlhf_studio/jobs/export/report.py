@@ -204,7 +204,7 @@ def _learned(learned: Learned) -> Html:
             parts += [tag("h3", title), table([_("Token"), _("At the start"), _("Now")], shift_rows, "figures")]
     if learned.gaps:
         gap_rows: list[list[Any]] = [
-            [gap.response, f"{gap.first} {number(gap.first_value)}", f"{gap.second} {number(gap.second_value)}", gap.step]
+            [tag("q", gap.response), f"{gap.first} {number(gap.first_value)}", f"{gap.second} {number(gap.second_value)}", gap.step]
             for gap in learned.gaps[:5]
         ]
         parts += [tag("h3", _("Where two judges disagree most")), table([_("Response"), "", "", _("Step")], gap_rows)]
@@ -310,7 +310,7 @@ def _events(story: Story) -> Html:
         [
             time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(event.time)),
             event.step,
-            level_word(event.level) if event.level == "warning" else event.level,
+            _(event.level),
             told(event.text),
         ]
         for event in story.events
