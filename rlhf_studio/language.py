@@ -28,10 +28,10 @@ LOCALE = Path(__file__).resolve().parent / "locale"
 CONTEXT_END = "\4"  # between a context and a sentence, as gettext has it
 TOLD = "told"
 """The context of what :func:`told` translates."""
-LONGEST_TOLD = 4000  # characters
+LONGEST_TOLD = 2000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
-_STOPS = {"; ": "；", ". ": "。", ": ": "：", ".": "。"}
+_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"\.$"): "。"}
 _SLOT = re.compile(r"\{(\w+)\}")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -122,7 +122,7 @@ def _retold(name: str, text: str, depth: int) -> str:
             inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
             return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
     for end, stop in _STOPS.items():
-        parts = text.split(end) if end != "." else [text[:-1], ""] if text.endswith(end) else [text]
+        parts = end.split(text)
         if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
             return stop.join(new)
     lowered = text[:1].lower() + text[1:]

@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 # What a model or the data wrote, and what names things.
 OTHERS = (
     "code, pre, kbd, script, style, noscript, math, textarea, .rs-token, .rs-answer, .rs-response, .rs-replay-prompt, "
-    ".rs-learn-slot, .rs-learn-settings, .rs-pair-prompt, .rs-road-prompt, .rs-road-said, .rs-talk-example, .rs-shifts, .rs-disagreement, "
-    ".rs-kappas, .rs-share-name, .rs-preview td, .rs-prompt, .rs-cell-response, .rs-tokens, .rs-phrases, .rs-gap-text, .rs-exchange-prompt, q, "
-    "article > h3, th > span, footer:not(main *), [lang=en]"
+    ".rs-learn-slot, .rs-learn-settings, .rs-pair-prompt, .rs-road-prompt, .rs-road-said, .rs-talk-example, .rs-shifts, "
+    ".rs-disagreement, .rs-kappas, .rs-share-name, .rs-preview td, .rs-prompt, .rs-cell-response, .rs-tokens, .rs-phrases, "
+    ".rs-gap-text, .rs-exchange-prompt, q, article > h3, th > span, footer:not(main *), [lang=en]"
 )
 ENGLISH = """(others) => {
   const row = /(?<![\\w/.-])[A-Za-z]['’A-Za-z]*(?:[,;:.]? +[A-Za-z]['’A-Za-z]*){2,}(?![\\w/-])/;
