@@ -101,7 +101,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "kind": run.origin.kind,
-        "told": told(run.origin.told),
+        "told": run.origin.tell(_),
         "only_read": told(run.origin.only_read),
         "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
@@ -131,8 +131,19 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
     headline = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
     if headline is None:
         return None
-    label = _(GLOSSARY[headline.metric].title).lower()
-    return {"label": label, "first": headline.first, "last": headline.last, "falls": headline.falls, "percent": headline.percent}
+    return {
+        "label": GLOSSARY[headline.metric].title,
+        "first": headline.first,
+        "last": headline.last,
+        "falls": headline.falls,
+        "percent": headline.percent,
+    }
+
+
+def _spoken(row: Json) -> Json:
+    """A row, which is the same for everybody, with the name of its number in the language that is spoken now."""
+    headline = row["headline"]
+    return row if headline is None else {**row, "headline": {**headline, "label": _(headline["label"]).lower()}}
 
 
 def loss_of(reader: RunReader, name: str) -> str:
@@ -237,7 +248,7 @@ class RunsPage:
         answer["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
         mine = self._access.starter(request, data).key if table.starters and self._access.plays(request, data) else None
         answer["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
-        return {**answer, "ids": list(table.sent), "rows": table.rows(since)}
+        return {**answer, "ids": list(table.sent), "rows": [_spoken(row) for row in table.rows(since)]}
 
     @callable_by(Role.OPERATOR)
     def loss(self, data: Any, request: gr.Request) -> Json:

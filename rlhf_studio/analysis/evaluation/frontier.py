@@ -75,10 +75,10 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 def titled(policy: str) -> str:
     """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
     in words, too."""
-    name, at, where = policy.rpartition("@")
-    if at and where == "start":
+    name, _at, which = policy.rpartition("@")
+    if which == "start":
         return _("{name}, at its start").format(name=name)
-    return _("{name}, step {step}").format(name=name, step=where) if at and where.isascii() and where.isdecimal() else policy
+    return _("{name}, step {step}").format(name=name, step=which) if which.isdecimal() and name else policy
 
 
 def _has(point: Point, measure: str) -> bool:

@@ -69,14 +69,14 @@ def _head(story: Story) -> Html:
         if story.origin.knows("model.policy") and story.settings.get("model")
         else "",
         _("recipe {recipe}").format(recipe=status.recipe) if status.recipe else "",
-        "" if _is_of_others(story) else told(story.origin.told),
+        "" if _is_of_others(story) else story.origin.tell(_),
         _made_of(story) if story.origin.parent else "",
     ]
     return tag(
         "header",
         tag(
             "p",
-            _("Run {told}").format(told=told(story.origin.told))
+            _("Run {told}").format(told=story.origin.tell(_))
             if _is_of_others(story)
             else _("{stage_titles} run").format(stage_titles=_(STAGE_TITLES[story.config.stage])),
             class_="kind",
@@ -190,7 +190,7 @@ def _learned(learned: Learned) -> Html:
         ]  # fmt: skip
         parts.append(table([_("Phrase"), _("Where"), _("Before"), _("After"), _("Log-odds")], phrase_rows))
     else:
-        unsure = _("No change in a phrase's frequency can be told from chance.")
+        unsure = _("No phrase has clearly become more or less common.")
         parts.append(tag("p", unsure if learned.enough else _("Too few steps to tell which phrases changed.")))
     if learned.traits:
         rows: list[list[Any]] = [[trait.title, number(trait.before), number(trait.after), trait.unit] for trait in learned.traits]
@@ -274,7 +274,7 @@ def _settings(story: Story) -> Html:
     if not story.origin.settings_known:
         other = _("other settings") if story.settings else _("settings")
         parts.append(
-            tag("p", _("The run was {told}. Its {other} are not known.").format(told=told(story.origin.told), other=other), class_="quiet")
+            tag("p", _("The run was {told}. Its {other} are not known.").format(told=story.origin.tell(_), other=other), class_="quiet")
         )
     for section, settings in story.settings.items():
         rows = [

@@ -24,7 +24,7 @@ from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
-from rlhf_studio.language import N_, _, told
+from rlhf_studio.language import N_, _, language, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
@@ -73,7 +73,7 @@ class EvaluatePage:
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
         self._known_steps = OfRuns(self._steps)
-        self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, int, str, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
     def build(self) -> gr.HTML:
@@ -127,7 +127,7 @@ class EvaluatePage:
         try:
             reader = self._workspace.reader(run)
             status = reader.status()
-            key = (run, status.epoch, status.step, first if isinstance(first, str) else "")
+            key = (run, status.epoch, status.step, first if isinstance(first, str) else "", language())
             with self._lock:
                 values = self._known.get(key)
             if values is None:
