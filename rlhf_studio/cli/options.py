@@ -160,9 +160,10 @@ def print_notes(config: StageConfig, preflight: Preflight) -> None:
 
     for note in preflight.notes:
         say(_("rlhf-studio: note: {note}").format(note=told(note)), sys.stderr)
+    head = _("{level}: {title}.")
     for finding in examine_settings(config, preflight.known):
         say(
-            f"rlhf-studio: {together(f'{level_word(finding.level)}: {finding.title}.', finding.cause, finding.advice)}",
+            "rlhf-studio: " + together(head.format(level=level_word(finding.level), title=finding.title), finding.cause, finding.advice),
             sys.stderr,
         )
 

@@ -177,7 +177,7 @@ class Worker:
         except StopRequested as stop:
             self._signals.record(self._writer, str(stop), stop.cause)
             way = "" if is_trial(self._run_dir) else S_(f"; go on with: python -m rlhf_studio resume {self._run_dir}")
-            self.console.say(f"stopped: {stop}{way}")
+            self.console.say(f"{S_('stopped')}: {stop}{way}")
             return STOPPED
         except (ConfigError, PromptsError, ParityError) as error:
             return self._fail(str(error), BAD_INPUT)
@@ -196,7 +196,7 @@ class Worker:
             self.console.say(traceback.format_exc())
             return self._fail(S_(f"{type(error).__name__}: {error}. The full trace is in engine.log"), FAILED)
         self._writer.set_state("finished")
-        self.console.say(f"done: {self._run_dir}")
+        self.console.say(f"{S_('done')}: {self._run_dir}")
         return DONE
 
     def _tell_end(self) -> None:
@@ -216,7 +216,7 @@ class Worker:
         return setting in dict(walk_fields(type(self._config))) and uses(self._config.stage, setting)
 
     def _fail(self, cause: str, code: int) -> int:
-        self.console.say(f"failed: {cause} ({self._run_dir})")
+        self.console.say(f"{S_('failed')}: {cause} ({self._run_dir})")
         self._writer.event(EventRecord("error", "failure", cause))
         self._writer.set_state("failed", cause=cause)
         return code

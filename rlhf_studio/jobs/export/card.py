@@ -146,7 +146,7 @@ def _what(story: Story, exported: Exported) -> str:
         "",
         _("- **Starting policy:** {start}").format(start=markdown(start, 200))
         + (_(", in the folder `{base}/`").format(base=BASE) if carried else ""),
-        f"- **{noun}:** {markdown(shareable(source), 200)}"
+        _("- **{noun}:** {text}").format(noun=noun, text=markdown(shareable(source), 200))
         + (_(", split {story}").format(story=markdown(_split(story), 100)) if _is_hub_id(source) else ""),
         *([_("- **Reward:** {join}").format(join=", ".join(_reward(item) for item in rewards.components))] if rewards else []),
         _("- **Checkpoint:** step {step} of {total_steps}, {why}").format(
@@ -249,7 +249,7 @@ def _results(story: Story, curves: list[Curve]) -> str:
         rows = [[title, number(first), number(last), unit] for title, unit, _, first, last in story.summary]
         parts += [story.compared, _table(["", _("First"), _("Last"), _("Unit")], rows)]
     if curves:
-        titles = ", ".join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)
+        titles = _(", ").join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)
         parts.append(_("![Curves over the steps of the run: {titles}]({picture})").format(titles=titles, picture=PICTURE))
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
