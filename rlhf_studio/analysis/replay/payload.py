@@ -17,6 +17,7 @@ from rlhf_studio.analysis.records import Verdict
 from rlhf_studio.analysis.replay.answers import answers_of, is_shaped, score_of
 from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of, told
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import told as in_words
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 
@@ -67,7 +68,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     run = RunCache(reader).read()
     with reader.snapshot():
         status = reader.status()
-        head = {"run": status.run_id, "title": without_secrets(status.name or status.run_id)}
+        head = {"run": status.run_id, "title": in_words(status.name) if status.recording else without_secrets(status.name or status.run_id)}
         problem = nothing_to_replay(run)
         if problem or not isinstance(run, RunData):
             return {**head, "problem": problem}

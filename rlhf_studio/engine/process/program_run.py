@@ -22,6 +22,7 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.engine.process.trackers import TrackedRun, Trackers
 from rlhf_studio.engine.stages.ppo import GivenStage
 from rlhf_studio.engine.types import Samples, Scores, StepSoFar
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.program_end import end_of, watch_exit, what_ended_the_program
@@ -156,7 +157,7 @@ class ProgramRun:
         except StopRequested as stop:
             Signals().record(self._writer, str(stop), stop.cause)
             self._close(None, stop.cause)
-            where = f". The checkpoint of step {self._saved_step} is in {self.run_dir}" if self._saved_step else ""
+            where = S_(f". The checkpoint of step {self._saved_step} is in {self.run_dir}") if self._saved_step else ""
             raise self._stopped(f"stopped: {stop}{where}") from None
         except (Exception, SystemExit) as error:
             self.end(error)
@@ -174,7 +175,7 @@ class ProgramRun:
                 if state == "failed":
                     self._writer.event(EventRecord("error", "failure", cause))
             except StoreError as error:  # its folder was deleted, or its disk is full: the program goes on, or ends, as it would
-                say(f"the end of the run is not recorded: {error}", sys.stderr)
+                say(S_(f"the end of the run is not recorded: {error}"), sys.stderr)
             self._notifier.ended(state or "stopped", cause, self._stage.step_number, {"total_steps": self._total})
 
     def _told(self, event: EventRecord) -> None:

@@ -21,7 +21,7 @@ from rlhf_studio.config.glossary import explained, glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.metrics.metric import Term
 from rlhf_studio.config.metrics.stages import SUMMARIES
-from rlhf_studio.language import _, language, shown
+from rlhf_studio.language import _, language, shown, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -94,7 +94,7 @@ class Comparing:
         try:
             body = await self._work.run(make)
         except (StoreError, ValueError, TooBusy) as error:
-            body = encode_text({"problem": str(error)})
+            body = encode_text({"problem": told(error)})
         return sent.as_json(body)
 
     def _readers(self, data: Any) -> list[RunReader]:

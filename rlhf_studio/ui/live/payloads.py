@@ -19,6 +19,7 @@ from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.bundled import Recording
 from rlhf_studio.config.stages import SupervisedConfig
+from rlhf_studio.language import ENGLISH, language, shown
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
@@ -35,6 +36,15 @@ def encode_text(data: Any) -> bytes:
         return dumps(data).encode("ascii")
     except ValueError:  # seldom: only then are all values checked
         return dumps(_without_infinities(data)).encode("ascii")
+
+
+def told_again(body: bytes) -> bytes:
+    """JSON of :func:`encode_text`, with what an engine or an error said in it in the language that is spoken now."""
+    if language() == ENGLISH:
+        return body
+    data = json.loads(body)
+    of_recordings = ("name", "about") if data.get("recording") or "recordings" in data else ()
+    return encode_text(shown(data, ("phase", "cause", "problem", "device", *of_recordings)))
 
 
 def _without_infinities(data: Any) -> Any:

@@ -112,7 +112,7 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
     { class: "rs-help" },
     t("{done} of {items} complete, ", { done: integer(progress.done), items: counted(progress.items, "item") }),
     counted(progress.votes, "answer"),
-    answers.length ? ` (${answers.join(", ")}).` : ".",
+    answers.length ? t(" ({answers}).", { answers: answers.join(t(", ")) }) : ".",
   );
   if (!progress.votes) return [far, waiting()];
   const panels = [preferredOf(preferred), agreementOf(agreement)];

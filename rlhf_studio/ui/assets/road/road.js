@@ -90,8 +90,8 @@ function inShort({ headline, comparison, state }) {
       t("on {prompts}", { prompts: counted(comparison.prompts, "prompt") }),
     ];
   }
-  const end = state === "skipped" ? -1 : headline.indexOf(". ");
-  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 2)];
+  const end = state === "skipped" ? -1 : headline.search(/\. |。(?=.)/);
+  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 1).trim()];
 }
 
 /** How often the end of a road wins against its start, as a bar. */
@@ -394,7 +394,7 @@ class RoadPage {
         style: { "--rs-column": this.columns[stage], "--rs-row": row },
       },
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
-      state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
+      state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(t(", "))),
       progress && el("p", { class: "rs-road-progress" }, progress),
       headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, headline),
       slope(stage, part.course),
