@@ -148,7 +148,8 @@ def _connect(
 
     @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
     def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
-        outcome = train_page.start(event.data, request)
+        with speaking_to(request):
+            outcome = train_page.start(event.data, request)
         if "run_id" not in outcome:
             return [json.dumps(outcome), gr.skip(), gr.skip()]
         wake()
@@ -160,7 +161,8 @@ def _connect(
 
     @callable_by(Role.OPERATOR)
     def act_on_run(event: sent.Event, request: gr.Request) -> str:
-        outcome = runs_page.act(event.data, request)
+        with speaking_to(request):
+            outcome = runs_page.act(event.data, request)
         wake()
         return json.dumps(outcome)
 

@@ -140,3 +140,10 @@ def test_curl_asks_by_name_and_reads_an_answer_once(raw: Raw) -> None:
     ):
         status, body = raw.send("POST", f"/gradio_api/call/{path}", sent)
         assert 400 <= status < 500 and sentence in body, (path, body)
+
+
+def test_each_program_is_answered_in_its_own_language(server: Server) -> None:
+    """Whoever asked first: Gradio's queue answers all calls from one task."""
+    chinese, english = (asking(server.url, **{"Accept-Language": name}) for name in ("zh", "en"))
+    told = [json.dumps(ask("check_settings", recipe="world"), ensure_ascii=False) for ask in (english, chinese, english)]
+    assert ["模型" in text for text in told] == [False, True, False] and told[0] == told[2]

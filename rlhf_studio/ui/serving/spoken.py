@@ -6,9 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from urllib.parse import parse_qs, urlsplit
 
+import gradio as gr
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
@@ -31,6 +33,12 @@ def asked_in(headers: Mapping[str, str], query: str = "") -> str:
             return named
     chosen = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
     return chosen if chosen in LANGUAGES else preferred(headers.get("accept-language", ""))
+
+
+def speaking_to(request: gr.Request) -> AbstractContextManager[None]:
+    """A block in the language of an event's sender. Gradio's queue works in a task that the first event began: what :class:`Spoken` said to
+    that one would last for all."""
+    return speaking(asked_in(request.headers, str(request.query_params)))
 
 
 class Spoken:

@@ -52,8 +52,8 @@ class Budget:
         }
     )
     limits: Limits = Limits()
-    begins: str = "Here"
-    who: str = "visitors"
+    begins: str = N_("Here")
+    who: str = N_("visitors")
 
     def require(self, config: StageConfig, recipe: Recipe, *, follows: bool) -> None:
         """Raises :class:`Capped` for what visitors and students may not start; ``follows``: the settings came from another run."""
