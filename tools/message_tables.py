@@ -15,7 +15,6 @@ from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.io import section_model, walk_fields
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.config.recipes import list_recipes
-from rlhf_studio.runs.records import PHASES
 from rlhf_studio.ui.form import SECTION_TITLES, intro_of
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
 
@@ -77,10 +76,6 @@ def _charts() -> Iterator[tuple[str, str]]:
         yield from (("ui/live/charts.py", text) for text in (chart.title, chart.alone))
     yield from (("ui/live/charts.py", quantity.label) for quantity in QUANTITIES)
     yield from (("config/metrics/table.py", metric.tile.label) for metric in METRICS if metric.tile)
-
-
-def _phases() -> Iterator[tuple[str, str]]:
-    yield from (("runs/records.py", phase.what) for phase in PHASES.values())
 
 
 def _checks() -> Iterator[tuple[str, str]]:

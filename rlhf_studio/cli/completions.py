@@ -62,7 +62,9 @@ def check_target(file: Path, option: str, *, replace: bool) -> None:
 
 def _is_a_stream(file: Path) -> bool:
     """Whether it is there to be written to as it is. ``/dev/stdout`` may lead to an ordinary file, and must not be replaced by one."""
-    return os.path.exists(file) and (not os.path.isfile(file) or file.absolute().parts[1:2] in (("dev",), ("proc",)))
+    parts = file.absolute().parts
+    special = parts[1:2] in (("dev",), ("proc",)) and parts[1:3] != ("dev", "shm")  # which holds ordinary files, in memory
+    return os.path.exists(file) and (not os.path.isfile(file) or special)
 
 
 def write_lines(file: Path, lines: Iterable[str], option: str) -> int:

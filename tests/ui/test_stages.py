@@ -163,9 +163,9 @@ def test_the_newest_measurement_of_a_reward_model_is_told(tmp_path: Path) -> Non
 def test_a_run_is_summed_up_by_the_number_of_its_stage(tmp_path: Path) -> None:
     rows = [{"reward_model/accuracy": 0.5}, {"reward_model/accuracy": 0.75, "reward_model/eval_accuracy": 0.7}]
     headline = headline_of(write_stage_run(tmp_path, "reward_model", rows), "reward_model")
-    assert headline == {"label": "held-out accuracy", "first": 0.7, "last": 0.7, "falls": False, "percent": True}
+    assert headline == {"label": "Held-out accuracy", "first": 0.7, "last": 0.7, "falls": False, "percent": True}
     alone = headline_of(write_stage_run(tmp_path, "sft", [{"sft/loss": 3.0}, {"sft/loss": 2.0}]), "sft")
-    assert alone == {"label": "loss", "first": 3.0, "last": 2.0, "falls": True, "percent": False}
+    assert alone == {"label": "Loss", "first": 3.0, "last": 2.0, "falls": True, "percent": False}
     assert headline_of(write_stage_run(tmp_path, "sft", []), "sft") is None
 
 
