@@ -98,22 +98,25 @@ Both are linear in α and β, and are fitted by least squares to all n above 1, 
 MOST_KL = 60.0
 SMOOTH = 3
 """PPO's peak is the highest mean gold of so many steps in a row; its KL is their mean."""
-DRAWS = 2000
+DRAWS = 1000
 """Bootstrap: in each draw the groups of prompts are drawn again, the same for all cells, and of each cell the seeds."""
 
 CLAIMS = {
-    "form, best-of-n": "d(α − βd) fits best-of-n better: its error less that of the other form, mean over cells, is below 0",
-    "form, PPO": "d(α − β log d) fits PPO better: its error less that of the other form, mean over cells, is below 0",
-    "turn, PPO": "gold falls after its peak: gold at PPO's peak less gold at its last steps, mean over cells, is above 0",
-    "turn, best-of-n": "gold falls after its peak: the best gold over n less gold at n = 128, mean over cells, is above 0.01",
-    "peak's gold and size": "a tenfold larger reward model gives more gold at PPO's peak: slope above 0",
-    "peak's place and size": "a tenfold larger reward model moves PPO's peak to a larger d: slope above 0",
-    "peak's gold and data": "ten times the pairs give more gold at PPO's peak: slope above 0",
-    "peak's place and data": "ten times the pairs move PPO's peak to a larger d: slope above 0",
-    "β and size": "PPO's fitted β (its own form) falls as the reward model grows: slope below 0",
-    "KL spent": "PPO spends more KL for the same gold: log of PPO's KL over best-of-n's, where each first has half of the smaller of "
-    "their two highest gains, mean over cells, is above 0",
-    "KL penalty": "β 0.03 gives no more gold at PPO's peak than β 0: their difference, mean over cells, is not above 0",
+    "form, best-of-n": ("below", "d(α − βd) fits best-of-n better than d(α − β log d): difference of their errors"),
+    "form, PPO": ("below", "d(α − β log d) fits PPO better than d(α − βd): difference of their errors"),
+    "turn, best-of-n": ("below", "best-of-n passes its peak: gold at n = 128 less gold at n = 16"),
+    "turn, PPO": ("below", "PPO passes its peak: gold at the last steps less gold at the peak"),
+    "size, gold": ("above", "a larger reward model has more gold at PPO's peak: slope for ten times the parameters"),
+    "size, place": ("above", "a larger reward model has PPO's peak at a larger d: slope for ten times the parameters"),
+    "size, β": ("below", "a larger reward model has a smaller β of PPO: slope for ten times the parameters"),
+    "pairs, gold": ("above", "more pairs give more gold at PPO's peak: slope for ten times the pairs"),
+    "pairs, place": ("above", "more pairs move PPO's peak to a larger d: slope for ten times the pairs"),
+    "KL spent": ("above", "PPO spends more KL for the same gold: log of PPO's KL over best-of-n's at half of the smaller of their highest gains"),
+    "KL penalty": ("around", "a KL penalty gains no gold: PPO's peak with β = 0.03 less that with β = 0"),
 }
-"""A claim of the paper, and the number that judges it. It agrees where the whole 95 % interval is on the paper's side, disagrees where the
-whole interval is on the other, and is open else. "KL penalty" agrees where the interval reaches 0 and ends below 0.05."""
+"""What the paper says, and the number that judges it: the mean over reward models, or the slope over them with size and amount side by side.
+
+"above": agrees when the whole 95 % interval is above 0, disagrees when all of it is below, and is open else. "below": the other way round.
+"around": agrees when the interval holds 0 and lies within ±:data:`NEAR`, disagrees when it does not hold 0, and is open else.
+"""
+NEAR = 0.05

@@ -103,9 +103,9 @@ def own_pairs(seed: int, folder: Path) -> list[list[str]]:
     if not place.is_file():
         needed = max(AMOUNTS) + HELD_OUT_PAIRS
         held_out = set(evaluation_prompts())
-        asked = [prompt for prompt in write_prompts(1000 + seed, needed) if prompt not in held_out]
+        asked = [prompt for prompt in write_prompts(1000 + seed, needed * 6 // 5) if prompt not in held_out]
         made: list[list[str]] = []
-        for turn in range(20):  # equal ones are left out, so some prompts are asked again
+        for turn in range(20):  # equal ones are left out
             if len(made) >= needed:
                 break
             first, second = (answers_to(asked, 10_000 * (seed + 1) + 2 * turn + half) for half in (0, 1))
@@ -167,7 +167,7 @@ def in_groups(per_prompt: np.ndarray) -> list[float]:
 
 def of_ppo(cell: Cell, judge: Path) -> Rows:
     """Gold, KL and proxy of new answers before each step and after the last. Training does not know of them."""
-    quiet = {"engine.record_samples": 0, "engine.watch_prompts": 0, "engine.probe_prompts": 0, "engine.checkpoint_every": 0}
+    quiet = {"engine.record_samples": 1, "engine.watch_prompts": 0, "engine.probe_prompts": 0, "engine.checkpoint_every": 0}
     own = {"reward.components": judged_by(judge), "ppo.kl_coef": cell.beta, "ppo.steps": STEPS, "engine.seed": cell.seed}
     config = config_of({**SETTINGS, **quiet, **own, "engine.threads": 1})
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
