@@ -1,9 +1,9 @@
 """Optimise against reward models of several sizes, by best-of-n and by PPO; fit the paper's forms; write docs/overoptimisation.md.
 
-    python -m benchmarks.overoptimisation --folder RUNS            # all cells, one after the other; killed, it goes on by the same command
-    python -m benchmarks.overoptimisation --folder RUNS --tables   # data, tables and figure from the cells that are finished
-    python -m benchmarks.overoptimisation --tables                 # tables and figure from the data of the repository
-    python -m benchmarks.overoptimisation --check                  # exit code 1 when the page does not say what the scores say
+python -m benchmarks.overoptimisation --folder RUNS            # all cells, one after the other; killed, it goes on by the same command
+python -m benchmarks.overoptimisation --folder RUNS --tables   # data, tables and figure from the cells that are finished
+python -m benchmarks.overoptimisation --tables                 # tables and figure from the data of the repository
+python -m benchmarks.overoptimisation --check                  # exit code 1 when the page does not say what the scores say
 """
 
 from __future__ import annotations

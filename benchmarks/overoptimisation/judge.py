@@ -55,7 +55,9 @@ def figures(made: Mapping[Key, list[Any]], start: np.ndarray, groups: np.ndarray
         if key[2] == "PPO" and (other := result.get((*key[:2], "best of n", 0.0))):
             half = min(own["gold"], other["gold"]) / 2
             ours = [first_reaching(half, gain, kl) for kl, gain in curves]
-            theirs = [first_reaching(half, gain, kl) for kl, gain in (curve(cell, start, groups) for cell in made[(*key[:2], "best of n", 0.0)])]
+            theirs = [
+                first_reaching(half, gain, kl) for kl, gain in (curve(cell, start, groups) for cell in made[(*key[:2], "best of n", 0.0)])
+            ]
             own["spent"] = float(np.log(np.nanmean(ours) / np.nanmean(theirs))) if half > 0 else float("nan")
     return result
 
@@ -128,7 +130,9 @@ def computed(found: Found) -> dict[str, Any]:
                 "seeds": len(of_seeds),
                 "accuracy": round(float(np.mean([cell["accuracy"] for cell in of_seeds])), 4),
                 "figures": {name: with_interval(number, [of[key][name] for of in draws]) for name, number in whole[key].items()},
-                "curves": [[_short(np.sqrt(kl)), _short(gain), cell["proxy"]] for cell in of_seeds for kl, gain in [curve(cell, start, everything)]],
+                "curves": [
+                    [_short(np.sqrt(kl)), _short(gain), cell["proxy"]] for cell in of_seeds for kl, gain in [curve(cell, start, everything)]
+                ],
             }
             for key, of_seeds in made.items()
         ],

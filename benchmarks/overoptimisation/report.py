@@ -68,7 +68,10 @@ def fitted(scores: Scores) -> list[str]:
 
 def peaks(scores: Scores) -> list[str]:
     """Where gold is highest, and what is left of it."""
-    lines = ["| reward model | pairs | held-out pairs | | gold's highest gain | at d | at the end | KL there |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| reward model | pairs | held-out pairs | | gold's highest gain | at d | at the end | KL there |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for size, pairs, method, own in _rows(scores, with_beta=True):
         of = own["figures"]
         last = f"{of['gold'][0] + of['turn'][0]:+.2f}" if method != "best of n" else f"{_last_gain(own):+.2f}"

@@ -70,13 +70,9 @@ def reward_model(cell: Cell, folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     policy, tokenizer = world_policy()
     rated = own_pairs(cell.seed, folder)
-    learned, held_out = (
-        [Preference(*pair) for pair in some] for some in (rated[HELD_OUT_PAIRS:][: cell.pairs], rated[:HELD_OUT_PAIRS])
-    )
+    learned, held_out = ([Preference(*pair) for pair in some] for some in (rated[HELD_OUT_PAIRS:][: cell.pairs], rated[:HELD_OUT_PAIRS]))
     own = [prompt + answer for prompt, *answers in rated[: CALIBRATION // 2] for answer in answers]
-    config = RewardTrainingConfig(
-        epochs=PASSES, batch_size=PAIRS_AT_ONCE, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01
-    )
+    config = RewardTrainingConfig(epochs=PASSES, batch_size=PAIRS_AT_ONCE, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01)
     base = policy if cell.size.width == policy.config.n_embd else language_model(cell.size, policy, tokenizer, folder)
     return train_judge(place, base, tokenizer, cell.size.layers, learned, held_out, config, own, cell.seed)
 
