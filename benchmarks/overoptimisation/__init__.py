@@ -1,1 +1,1 @@
-"""Overoptimisation of reward models after Gao, Schulman and Hilton 2022 (arXiv:2210.10760), where gold is known: docs/overoptimisation.md."""
+"""Overoptimisation of reward models where gold is known, after arXiv:2210.10760: docs/overoptimisation.md."""

@@ -12,6 +12,7 @@ from benchmarks.overoptimisation.plan import AMOUNTS, SIZES
 COLOURS = dict(zip((size.name for size in SIZES), ("#b45309", "#2563eb", "#047857"), strict=True))
 WIDTH, HEIGHT, LEFT, TOP, PANEL, GAP, TALL = 940, 360, 56, 56, 270, 24, 240
 MOST_D, LOW, HIGH = 8.0, -1.2, 1.0
+ENDS = {"best of n": "-bon", "PPO": "-ppo-0"}
 FONT = 'font-family="system-ui, sans-serif" font-size="13"'
 
 
@@ -29,7 +30,10 @@ def drawn(scores: dict[str, Any]) -> str:
         parts += _axes(left, pairs, first=place == 0)
         for own in scores["conditions"]:
             if own["key"][1] == pairs and own["key"][3] == 0:
-                parts += _curves(own, left)
+                name = f"{own['key'][0]}-{pairs}-"
+                parts += _curves(
+                    own, [curve for of, curve in scores["curves"].items() if of.startswith(name) and of.endswith(ENDS[own["key"][2]])], left
+                )
     for number, (name, colour) in enumerate(COLOURS.items()):
         x = LEFT + 420 + 110 * number
         parts.append(f'<circle cx="{x}" cy="{HEIGHT - 16}" r="4" fill="{colour}"/><text x="{x + 10}" y="{HEIGHT - 12}">{name}</text>')
@@ -54,17 +58,15 @@ def _axes(left: float, pairs: int, first: bool) -> list[str]:
     return parts
 
 
-def _curves(own: dict[str, Any], left: float) -> list[str]:
-    size, _, method, _ = own["key"]
-    colour, form, parts = COLOURS[size], int(method == "PPO"), []
-    for ds, gains, _ in own["curves"]:
-        for d, gain in zip(ds, gains, strict=True):
-            x, y = _at(left, d, gain)
-            mark = f'r="1.7" fill="{colour}"' if form else f'r="3" fill="none" stroke="{colour}"'
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" {mark} opacity="0.7"/>')
-    last = max(max(ds) for ds, _, _ in own["curves"])
-    grid = np.linspace(0.01, min(last, MOST_D), 60)
+def _curves(own: dict[str, Any], curves: list[Any], left: float) -> list[str]:
+    """The points of all seeds, and the form with the mean α and β."""
+    colour, form, parts = COLOURS[own["key"][0]], int(own["key"][2] == "PPO"), []
+    for d, gain in ((d, gain) for curve in curves for d, gain in zip(*curve, strict=True) if d <= MOST_D):
+        mark = f'r="1.7" fill="{colour}"' if form else f'r="3" fill="none" stroke="{colour}"'
+        x, y = _at(left, d, gain)
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" {mark} opacity="0.7"/>')
+    grid = np.linspace(0.01, min(max(max(ds) for ds, _ in curves), MOST_D), 60)
     alpha, beta = (own["figures"][f"{name}{form}"][0] for name in "αβ")
-    fitted = [(d, gain) for d, gain in zip(grid, value(form, alpha, beta, grid), strict=True) if LOW <= gain <= HIGH]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (_at(left, d, gain) for d, gain in fitted))
+    fitted = [_at(left, d, gain) for d, gain in zip(grid, value(form, alpha, beta, grid), strict=True) if LOW <= gain <= HIGH]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in fitted)
     return [*parts, f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>']

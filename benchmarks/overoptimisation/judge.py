@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from benchmarks.overoptimisation.fits import first_reaching, fit, interval, kl_of_best, slope, top
-from benchmarks.overoptimisation.plan import AMOUNTS, BETA_AMOUNT, BETAS, CLAIMS, DRAWS, FORMS, GROUPS, MOST_KL, NEAR, SIZES, SMOOTH, cells
+from benchmarks.overoptimisation.plan import (
+    AMOUNTS,
+    BETA_AMOUNT,
+    BETAS,
+    CLAIMS,
+    DRAWS,
+    FORMS,
+    GROUPS,
+    MOST_KL,
+    NEAR,
+    NS,
+    SIZES,
+    SMOOTH,
+    cells,
+)
 
 Key = tuple[str, int, str, float]
 """A condition: size, pairs, method, KL coefficient."""
-Figures = dict[Key, dict[str, float]]
+Figures = dict[Any, dict[str, float]]
 Found = Mapping[str, Any]
-
-
-def conditions(found: Found) -> dict[Key, list[Any]]:
-    """The finished cells of each condition, a list over seeds."""
-    made: dict[Key, list[Any]] = {}
-    for cell in cells():
-        if cell.name in found:
-            made.setdefault((cell.size.name, cell.pairs, cell.method, cell.beta), []).append(found[cell.name])
-    return made
 
 
 def curve(cell: Any, start: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -32,34 +37,32 @@ def curve(cell: Any, start: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray,
     return (kl_of_best(np.array(cell["n"])) if "n" in cell else np.array(cell["kl"])[:, groups].mean(axis=1)), gain
 
 
-def figures(made: Mapping[Key, list[Any]], start: np.ndarray, groups: np.ndarray, rng: np.random.Generator | None) -> Figures:
-    """What is measured of each condition: with all seeds once, or with seeds drawn by ``rng``."""
+def measured(found: Found, start: np.ndarray, groups: np.ndarray) -> Figures:
+    """What is measured of each cell, by its name."""
+    curves = {name: curve(cell, start, groups) for name, cell in found.items()}
     result: Figures = {}
-    for key, of_seeds in made.items():
-        chosen = of_seeds if rng is None else [of_seeds[place] for place in rng.integers(len(of_seeds), size=len(of_seeds))]
-        curves = [curve(cell, start, groups) for cell in chosen]
-        kl, gain = (np.concatenate(part) for part in zip(*curves, strict=True))
-        fitted = (kl > 0) & (kl <= MOST_KL)
-        own: dict[str, float] = {}
+    for name, (kl, gain) in curves.items():
+        own, fitted, smooth = result.setdefault(name, {}), (kl > 0) & (kl <= MOST_KL), 1 if "n" in found[name] else SMOOTH
         for form in range(len(FORMS)):
             own |= dict(zip((f"α{form}", f"β{form}", f"error{form}"), fit(form, np.sqrt(kl[fitted]), gain[fitted]), strict=True))
-        tops = [top(gain, kl, SMOOTH if key[2] == "PPO" else 1) for kl, gain in curves]
-        own |= dict(zip(("gold", "place"), np.mean(tops, axis=0).tolist(), strict=True))
-        if key[2] == "PPO":
-            own["turn"] = float(np.mean([gain[-SMOOTH:].mean() - peak for (_, gain), (peak, _) in zip(curves, tops, strict=True)]))
-        else:
-            own["turn"] = float(np.mean([gain[-1] - gain[4] for _, gain in curves]))
-        own |= {"last kl": float(np.mean([kl[-1] for kl, _ in curves]))}
-        result[key] = own
-        own["spent"] = float("nan")
-        if key[2] == "PPO" and (other := result.get((*key[:2], "best of n", 0.0))):
-            half = min(own["gold"], other["gold"]) / 2
-            ours = [first_reaching(half, gain, kl) for kl, gain in curves]
-            theirs = [
-                first_reaching(half, gain, kl) for kl, gain in (curve(cell, start, groups) for cell in made[(*key[:2], "best of n", 0.0)])
-            ]
-            own["spent"] = float(np.log(np.nanmean(ours) / np.nanmean(theirs))) if half > 0 else float("nan")
+        own["gold"], own["place"] = top(gain, kl, smooth)
+        own["end"], own["last kl"] = float(gain[-smooth:].mean()), float(kl[-1])
+        own["turn"] = own["end"] - (float(gain[NS.index(16)]) if "n" in found[name] else own["gold"])
+        if "kl" in found[name] and (other := curves.get(name.partition("-ppo")[0] + "-bon")):
+            half = min(gain.max(), other[1].max()) / 2
+            spent, enough = first_reaching(half, gain, kl), first_reaching(half, other[1], other[0])
+            own["spent"] = float(np.log(spent / enough)) if spent > 0 and enough > 0 else float("nan")
     return result
+
+
+def by_condition(of_cells: Figures, rng: np.random.Generator | None = None) -> Figures:
+    """Means over the seeds of each condition: all seeds once, or seeds drawn by ``rng``."""
+    seeds: dict[Key, list[dict[str, float]]] = {}
+    for cell in cells():
+        if cell.name in of_cells:
+            seeds.setdefault((cell.size.name, cell.pairs, cell.method, cell.beta), []).append(of_cells[cell.name])
+    chosen = {key: own if rng is None else [own[at] for at in rng.integers(len(own), size=len(own))] for key, own in seeds.items()}
+    return {key: {name: float(np.mean([each.get(name, np.nan) for each in own])) for name in own[0]} for key, own in chosen.items()}
 
 
 def claims(of: Figures) -> dict[str, float]:
@@ -111,38 +114,31 @@ def verdict(side: str, low: float, high: float) -> str:
 
 def computed(found: Found) -> dict[str, Any]:
     """All figures of the page, as plain values."""
-    made = conditions(found)
     start = np.array(next(cell for cell in found.values() if "n" in cell)["gold"][0])  # best of 1: the starting policy
     everything, rng = np.arange(GROUPS), np.random.default_rng(0)
-    whole = figures(made, start, everything, None)
-    draws = [figures(made, start, rng.integers(GROUPS, size=GROUPS), rng) for _ in range(DRAWS)]
+    whole = by_condition(measured(found, start, everything))
+    draws = [by_condition(measured(found, start, rng.integers(GROUPS, size=GROUPS)), rng) for _ in range(DRAWS)]
     judged = [claims(of) for of in draws]
     said = {name: with_interval(number, [of[name] for of in judged]) for name, number in claims(whole).items()}
+    accuracy = by_condition({name: {"accuracy": cell["accuracy"]} for name, cell in found.items()})
+    curves = {name: curve(cell, start, everything) for name, cell in found.items()}
     return {
         "cells": len(found),
         "planned": len(cells()),
         "hours": round(sum(cell["seconds"] for cell in found.values()) / 3600, 2),
-        "start": round(float(start.mean()), 4),
         "claims": {name: [*said[name], verdict(side, *said[name][1:]) if said[name] else ""] for name, (side, _) in CLAIMS.items()},
         "conditions": [
             {
-                "key": list(key),
-                "seeds": len(of_seeds),
-                "accuracy": round(float(np.mean([cell["accuracy"] for cell in of_seeds])), 4),
-                "figures": {name: with_interval(number, [of[key][name] for of in draws]) for name, number in whole[key].items()},
-                "curves": [
-                    [_short(np.sqrt(kl)), _short(gain), cell["proxy"]] for cell in of_seeds for kl, gain in [curve(cell, start, everything)]
-                ],
+                "key": key,
+                "accuracy": accuracy[key]["accuracy"],
+                "figures": {name: with_interval(number, [of[key].get(name, np.nan) for of in draws]) for name, number in own.items()},
             }
-            for key, of_seeds in made.items()
+            for key, own in whole.items()
         ],
+        "curves": {name: [[round(float(each), 3) for each in part] for part in (np.sqrt(kl), gain)] for name, (kl, gain) in curves.items()},
     }
 
 
 def with_interval(number: float, drawn: Sequence[float]) -> list[float]:
     """[value, low, high]; empty where there is no value."""
     return [] if np.isnan(number) else [round(float(value), 4) for value in (number, *interval(np.array(drawn)))]
-
-
-def _short(values: np.ndarray) -> list[float]:
-    return [round(float(value), 3) for value in values]

@@ -117,7 +117,7 @@ CLAIMS = {
     ),
     "KL penalty": ("around", "a KL penalty gains no gold: PPO's peak with β = 0.03 less that with β = 0"),
 }
-"""What the paper says, and the number that judges it: the mean over reward models, or the slope over them with size and amount side by side.
+"""What the paper says, and the number that judges it: the mean over reward models, or the slope over them by size and amount together.
 
 "above": agrees when the whole 95 % interval is above 0, disagrees when all of it is below, and is open else. "below": the other way round.
 "around": agrees when the interval holds 0 and lies within ±:data:`NEAR`, disagrees when it does not hold 0, and is open else.

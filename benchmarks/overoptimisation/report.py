@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overoptimisation import figure, judge
-from benchmarks.overoptimisation.plan import AMOUNTS, BETAS, CLAIMS, FORMS, SIZES, cells
+from benchmarks.overoptimisation.plan import CLAIMS, SIZES
 from benchmarks.tiny_world import filled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,55 +55,25 @@ def claims(scores: Scores) -> list[str]:
     return lines
 
 
-def fitted(scores: Scores) -> list[str]:
-    """α, β and the error of the method's own form, and the error of the other one."""
-    lines = ["| reward model | pairs | | α | β | error | error of the other form |", "|---|---|---|---|---|---|---|"]
-    for size, pairs, method, own in _rows(scores):
-        form = int(method == "PPO")
-        cells_of = [_spread(own["figures"][name], ".2f") for name in (f"α{form}", f"β{form}")]
-        errors = [f"{own['figures'][f'error{which}'][0]:.3f}" for which in (form, 1 - form)]
-        lines.append(f"| {size} | {pairs} | {method} | {' | '.join(cells_of + errors)} |")
+def table(scores: Scores, method: str) -> list[str]:
+    """Of each reward model the peak of a method, what is left at the end, and the fit of the method's own form."""
+    head = "| reward model | pairs | held-out pairs | highest gain | at d | gain at the end | α | β | error | of the other form |"
+    lines, form = [head, "|" + "---|" * 10], int(method == "PPO")
+    for own in sorted(scores["conditions"], key=lambda own: (own["key"][3], own["key"][1], NAMES.index(own["key"][0]))):
+        (size, pairs, made_by, beta), of = own["key"], own["figures"]
+        if made_by == method:
+            peak = [_spread(of["gold"], "+.2f"), _spread(of["place"], ".1f"), f"{of['end'][0]:+.2f} (KL {of['last kl'][0]:.0f})"]
+            fits = [_spread(of[f"{name}{form}"], ".2f") for name in "αβ"] + [f"{of[f'error{which}'][0]:.3f}" for which in (form, 1 - form)]
+            name = f"{size}, β = {beta:g}" if beta else size
+            lines.append(f"| {name} | {pairs} | {100 * own['accuracy']:.0f} % | {' | '.join(peak + fits)} |")
     return lines
-
-
-def peaks(scores: Scores) -> list[str]:
-    """Where gold is highest, and what is left of it."""
-    lines = [
-        "| reward model | pairs | held-out pairs | | gold's highest gain | at d | at the end | KL there |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for size, pairs, method, own in _rows(scores, with_beta=True):
-        of = own["figures"]
-        last = f"{of['gold'][0] + of['turn'][0]:+.2f}" if method != "best of n" else f"{_last_gain(own):+.2f}"
-        shown = [_spread(of["gold"], "+.2f"), _spread(of["place"], ".1f"), last, f"{of['last kl'][0]:.1f}"]
-        lines.append(f"| {size} | {pairs} | {100 * own['accuracy']:.0f} % | {method} | {' | '.join(shown)} |")
-    return lines
-
-
-BLOCKS = {"state": state, "claims": claims, "fits": fitted, "peaks": peaks}
-
-
-def _last_gain(own: Scores) -> float:
-    gains = [gain[-1] for _, gain, _ in own["curves"]]
-    return sum(gains) / len(gains)
-
-
-def _rows(scores: Scores, with_beta: bool = False) -> list[tuple[str, int, str, Scores]]:
-    """The conditions in the order of the grid."""
-    by_key = {tuple(own["key"]): own for own in scores["conditions"]}
-    kinds = [("best of n", 0.0), *(("PPO", beta) for beta in (BETAS if with_beta else BETAS[:1]))]
-    rows = []
-    for method, beta in kinds:
-        for pairs in AMOUNTS:
-            for size in SIZES:
-                if own := by_key.get((size.name, pairs, method, beta)):
-                    rows.append((size.name, pairs, f"{method}, β {beta:g}" if beta else method, own))
-    return rows
 
 
 def _spread(figures: Sequence[float], written: str) -> str:
     """A figure and its interval; a dash where there is none yet."""
-    if not figures:
-        return "–"
-    value, low, high = (format(number, written) for number in figures)
-    return f"{value} ({low} to {high})"
+    value, low, high = (format(number, written) for number in figures or (0, 0, 0))
+    return f"{value} ({low} to {high})" if figures else "–"
+
+
+NAMES = [size.name for size in SIZES]
+BLOCKS = {"state": state, "claims": claims, "best": lambda scores: table(scores, "best of n"), "ppo": lambda scores: table(scores, "PPO")}

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
+from benchmarks.overoptimisation import plan
 from benchmarks.overoptimisation.fits import best_of
-from benchmarks.overoptimisation.plan import (
-    AMOUNTS, ANSWERS, CALIBRATION, FRESH, GROUPS, HELD_OUT_PAIRS, NS, PAIRS_AT_ONCE, PASSES, RESPONSE, REVIEWS, SETTINGS, STEPS, Cell, Size,
-)  # fmt: skip
+from benchmarks.overoptimisation.plan import Cell, Size
 from benchmarks.tiny_world import HELD_OUT_PROMPTS, config_of, held_out_prompts, judged_by, train_judge, world_policy
 from rlhf_studio.config import RewardTrainingConfig, SFTConfig
 from rlhf_studio.config.bundled import bundled_path
@@ -70,9 +69,13 @@ def reward_model(cell: Cell, folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     policy, tokenizer = world_policy()
     rated = own_pairs(cell.seed, folder)
-    learned, held_out = ([Preference(*pair) for pair in some] for some in (rated[HELD_OUT_PAIRS:][: cell.pairs], rated[:HELD_OUT_PAIRS]))
-    own = [prompt + answer for prompt, *answers in rated[: CALIBRATION // 2] for answer in answers]
-    config = RewardTrainingConfig(epochs=PASSES, batch_size=PAIRS_AT_ONCE, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01)
+    learned, held_out = (
+        [Preference(*pair) for pair in some] for some in (rated[plan.HELD_OUT_PAIRS :][: cell.pairs], rated[: plan.HELD_OUT_PAIRS])
+    )
+    own = [prompt + answer for prompt, *answers in rated[: plan.CALIBRATION // 2] for answer in answers]
+    config = RewardTrainingConfig(
+        epochs=plan.PASSES, batch_size=plan.PAIRS_AT_ONCE, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01
+    )
     base = policy if cell.size.width == policy.config.n_embd else language_model(cell.size, policy, tokenizer, folder)
     return train_judge(place, base, tokenizer, cell.size.layers, learned, held_out, config, own, cell.seed)
 
@@ -85,7 +88,7 @@ def language_model(size: Size, policy: Any, tokenizer: Any, folder: Path) -> Any
         torch.manual_seed(size.width)
         model = GPT2LMHeadModel(GPT2Config.from_dict({**policy.config.to_dict(), **shape}))
         config = SFTConfig(batch_size=64, learning_rate=6e-3, lr_schedule="cosine", warmup_steps=30, weight_decay=0.01, adam_beta2=0.98)
-        reviews = write_corpus(CORPUS_SEED, REVIEWS)
+        reviews = write_corpus(CORPUS_SEED, plan.REVIEWS)
         train_sft(model, tokenizer, [Example(review.prompt, review.response) for review in reviews], config, seed=size.width)
         unfinished = place.with_name(f"{size.name}.part")
         save_model(model, tokenizer, unfinished, padding_side="left")
@@ -97,7 +100,7 @@ def own_pairs(seed: int, folder: Path) -> list[list[str]]:
     """[prompt, the answer with more gold, the one with less] of the policy, first those that are held out; none on held-out prompts."""
     place = folder / f"pairs-{seed}.json"
     if not place.is_file():
-        needed = max(AMOUNTS) + HELD_OUT_PAIRS
+        needed = max(plan.AMOUNTS) + plan.HELD_OUT_PAIRS
         held_out = set(evaluation_prompts())
         asked = [prompt for prompt in write_prompts(1000 + seed, needed * 6 // 5) if prompt not in held_out]
         made: list[list[str]] = []
@@ -116,7 +119,7 @@ def own_pairs(seed: int, folder: Path) -> list[list[str]]:
 def answers_to(prompts: Sequence[str], seed: int) -> list[str]:
     """One answer of the policy to each prompt."""
     policy, tokenizer = world_policy()
-    return [answer.text for answer in sample_responses(policy, tokenizer, prompts, seed=seed, batch_size=1024, most_tokens=RESPONSE)]
+    return [answer.text for answer in sample_responses(policy, tokenizer, prompts, seed=seed, batch_size=1024, most_tokens=plan.RESPONSE)]
 
 
 def evaluation_prompts() -> list[str]:
@@ -132,7 +135,7 @@ def own_answers(folder: Path) -> Rows:
     """:data:`ANSWERS` answers of the policy to each held-out prompt, and their gold; the same for all reward models."""
     place = folder / "answers.json"
     if not place.is_file():
-        prompts = [prompt for prompt in evaluation_prompts() for _ in range(ANSWERS)]
+        prompts = [prompt for prompt in evaluation_prompts() for _ in range(plan.ANSWERS)]
         texts = answers_to(prompts, 77)
         golds = [round(gold_score(prompt, text), 5) for prompt, text in zip(prompts, texts, strict=True)]
         keep(place, {"texts": [prompt + text for prompt, text in zip(prompts, texts, strict=True)], "gold": golds})
@@ -147,15 +150,15 @@ def of_best(judge: Path, folder: Path) -> Rows:
     proxy = score_texts(model, tokenizer, own["texts"]).double().numpy().reshape(HELD_OUT_PROMPTS, -1)
     gold = np.array(own["gold"]).reshape(HELD_OUT_PROMPTS, -1)
     return {
-        "n": list(NS),
-        "gold": [in_groups(best_of(proxy, gold, n)) for n in NS],
-        "proxy": [round(float(best_of(proxy, proxy, n).mean()), 4) for n in NS],
+        "n": list(plan.NS),
+        "gold": [in_groups(best_of(proxy, gold, n)) for n in plan.NS],
+        "proxy": [round(float(best_of(proxy, proxy, n).mean()), 4) for n in plan.NS],
     }
 
 
 def in_groups(per_prompt: np.ndarray) -> list[float]:
     """Means of :data:`GROUPS` groups of prompts."""
-    return [round(float(value), 4) for value in per_prompt.reshape(GROUPS, -1).mean(axis=1)]
+    return [round(float(value), 4) for value in per_prompt.reshape(plan.GROUPS, -1).mean(axis=1)]
 
 
 # --- PPO -----------------------------------------------------------------------------------------------------------------------
@@ -164,10 +167,10 @@ def in_groups(per_prompt: np.ndarray) -> list[float]:
 def of_ppo(cell: Cell, judge: Path) -> Rows:
     """Gold, KL and proxy of new answers before each step and after the last. Training does not know of them."""
     quiet = {"engine.record_samples": 1, "engine.watch_prompts": 0, "engine.probe_prompts": 0, "engine.checkpoint_every": 0}
-    own = {"reward.components": judged_by(judge), "ppo.kl_coef": cell.beta, "ppo.steps": STEPS, "engine.seed": cell.seed}
-    config = config_of({**SETTINGS, **quiet, **own, "engine.threads": 1})
+    own = {"reward.components": judged_by(judge), "ppo.kl_coef": cell.beta, "ppo.steps": plan.STEPS, "engine.seed": cell.seed}
+    config = config_of({**plan.SETTINGS, **quiet, **own, "engine.threads": 1})
     trainer, _ = build_trainer(config, choose_compute(config), lambda text, fraction: None)
-    asked, generator = held_out_prompts(trainer, FRESH), torch.Generator().manual_seed(1_000_000 + cell.seed)
+    asked, generator = held_out_prompts(trainer, plan.FRESH), torch.Generator().manual_seed(1_000_000 + cell.seed)
     rows = [fresh(trainer, asked, generator)]
     while not trainer.finished:
         trainer.step()

@@ -71,8 +71,8 @@ def test_a_world_that_is_as_the_paper_says_agrees_with_it(monkeypatch: pytest.Mo
     verdicts = {name: said[-1] for name, said in scores["claims"].items()}
     assert verdicts == dict.fromkeys(CLAIMS, "agrees")
     assert scores["hours"] == pytest.approx(0.42) and "All 42 cells" in report.state(scores)[0]
-    part = judge.computed({cell.name: invented(cell) for cell in cells()[:2]})
-    assert "2 of 42 cells" in report.state(part)[0] and part["claims"]["pairs, gold"] == [""]
+    part = judge.computed({cell.name: invented(cell) for cell in cells()[:3]})
+    assert "3 of 42 cells" in report.state(part)[0] and part["claims"]["pairs, gold"] == [""]
     assert all(block(part) for block in report.BLOCKS.values())
 
 
@@ -93,8 +93,8 @@ def test_the_page_says_what_the_scores_say() -> None:
 @pytest.mark.long
 def test_one_tiny_reward_model_through_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"AMOUNTS": (32,), "HELD_OUT_PAIRS": 16, "CALIBRATION": 16, "ANSWERS": 4, "NS": (1, 2, 4), "STEPS": 2}.items():
-        monkeypatch.setattr(work, name, value)
-    monkeypatch.setattr(work, "REVIEWS", 128)
+        monkeypatch.setattr(plan, name, value)
+    monkeypatch.setattr(plan, "REVIEWS", 128)
     for method in ("best of n", "PPO"):
         cell = Cell(SIZES[0], 32, 7, method)  # type: ignore[arg-type]
         work.make(cell, tmp_path)
