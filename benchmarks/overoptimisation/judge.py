@@ -8,22 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.overoptimisation import plan
 from benchmarks.overoptimisation.fits import first_reaching, fit, interval, kl_of_best, slope, top
-from benchmarks.overoptimisation.plan import (
-    AMOUNTS,
-    BETA_AMOUNT,
-    BETAS,
-    CLAIMS,
-    DRAWS,
-    FORMS,
-    GROUPS,
-    MOST_KL,
-    NEAR,
-    NS,
-    SIZES,
-    SMOOTH,
-    cells,
-)
+from benchmarks.overoptimisation.plan import CLAIMS, NS, SIZES, cells
 
 Key = tuple[str, int, str, float]
 """A condition: size, pairs, method, KL coefficient."""
@@ -42,8 +29,8 @@ def measured(found: Found, start: np.ndarray, groups: np.ndarray) -> Figures:
     curves = {name: curve(cell, start, groups) for name, cell in found.items()}
     result: Figures = {}
     for name, (kl, gain) in curves.items():
-        own, fitted, smooth = result.setdefault(name, {}), (kl > 0) & (kl <= MOST_KL), 1 if "n" in found[name] else SMOOTH
-        for form in range(len(FORMS)):
+        own, fitted, smooth = result.setdefault(name, {}), (kl > 0) & (kl <= plan.MOST_KL), 1 if "n" in found[name] else plan.SMOOTH
+        for form in range(len(plan.FORMS)):
             own |= dict(zip((f"α{form}", f"β{form}", f"error{form}"), fit(form, np.sqrt(kl[fitted]), gain[fitted]), strict=True))
         own["gold"], own["place"] = top(gain, kl, smooth)
         own["end"], own["last kl"] = float(gain[-smooth:].mean()), float(kl[-1])
@@ -67,25 +54,19 @@ def by_condition(of_cells: Figures, rng: np.random.Generator | None = None) -> F
 
 def claims(of: Figures) -> dict[str, float]:
     """The number of each claim; NaN where a condition that it needs is not there."""
-    grid = [(size.name, pairs) for size, pairs in product(SIZES, AMOUNTS)]
-    tens = {size.name: np.log10(size.parameters) for size in SIZES}
-    sizes, pairs = (np.array(column) for column in zip(*((tens[size], np.log10(pairs)) for size, pairs in grid), strict=True))
+    grid = [(size, pairs) for size, pairs in product(SIZES, plan.AMOUNTS)]
+    sizes, pairs = np.log10([(size.parameters, pairs) for size, pairs in grid]).T
 
-    def each(name: str, method: str) -> np.ndarray:
-        return np.array([of.get((*place, method, 0.0), {}).get(name, np.nan) for place in grid])
+    def each(name: str, method: str, beta: float = 0.0) -> np.ndarray:
+        return np.array([of.get((size.name, pairs, method, beta), {}).get(name, np.nan) for size, pairs in grid])
 
     def mean(values: np.ndarray) -> float:
-        return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
+        return float("nan") if np.isnan(values).all() else float(np.nanmean(values))
 
     def grows(name: str, with_: np.ndarray, beside: np.ndarray) -> float:
         values = each(name, "PPO")
         return float("nan") if np.isnan(values).any() else slope(values, with_, beside)
 
-    penalty = [
-        of[size.name, BETA_AMOUNT, "PPO", BETAS[1]]["gold"] - of[size.name, BETA_AMOUNT, "PPO", 0.0]["gold"]
-        for size in SIZES
-        if (size.name, BETA_AMOUNT, "PPO", BETAS[1]) in of
-    ]
     numbers = {
         "form, best-of-n": mean(each("error0", "best of n") - each("error1", "best of n")),
         "form, PPO": mean(each("error1", "PPO") - each("error0", "PPO")),
@@ -97,7 +78,7 @@ def claims(of: Figures) -> dict[str, float]:
         "pairs, gold": grows("gold", pairs, sizes),
         "pairs, place": grows("place", pairs, sizes),
         "KL spent": mean(each("spent", "PPO")),
-        "KL penalty": mean(np.array(penalty)) if penalty else float("nan"),
+        "KL penalty": mean(each("gold", "PPO", plan.BETAS[1]) - each("gold", "PPO")),
     }
     assert list(numbers) == list(CLAIMS)
     return numbers
@@ -106,7 +87,7 @@ def claims(of: Figures) -> dict[str, float]:
 def verdict(side: str, low: float, high: float) -> str:
     """By the rule beside the claims of the plan."""
     if side == "around":
-        return "disagrees" if low > 0 or high < 0 else "agrees" if max(-low, high) <= NEAR else "open"
+        return "disagrees" if low > 0 or high < 0 else "agrees" if max(-low, high) <= plan.NEAR else "open"
     if side == "below":
         low, high = -high, -low
     return "agrees" if low > 0 else "disagrees" if high < 0 else "open"
@@ -115,9 +96,9 @@ def verdict(side: str, low: float, high: float) -> str:
 def computed(found: Found) -> dict[str, Any]:
     """All figures of the page, as plain values."""
     start = np.array(next(cell for cell in found.values() if "n" in cell)["gold"][0])  # best of 1: the starting policy
-    everything, rng = np.arange(GROUPS), np.random.default_rng(0)
+    everything, rng = np.arange(plan.GROUPS), np.random.default_rng(0)
     whole = by_condition(measured(found, start, everything))
-    draws = [by_condition(measured(found, start, rng.integers(GROUPS, size=GROUPS)), rng) for _ in range(DRAWS)]
+    draws = [by_condition(measured(found, start, rng.integers(plan.GROUPS, size=plan.GROUPS)), rng) for _ in range(plan.DRAWS)]
     judged = [claims(of) for of in draws]
     said = {name: with_interval(number, [of[name] for of in judged]) for name, number in claims(whole).items()}
     accuracy = by_condition({name: {"accuracy": cell["accuracy"]} for name, cell in found.items()})

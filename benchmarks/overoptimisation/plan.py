@@ -41,7 +41,6 @@ REVIEWS = 16_000
 """Reviews that the small and medium language models learn from."""
 HELD_OUT_PAIRS = 300
 CALIBRATION = 512
-PASSES, PAIRS_AT_ONCE = 2, 16
 
 RESPONSE = 48
 """Most tokens of an answer, for best-of-n and PPO alike."""

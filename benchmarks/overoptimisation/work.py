@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,10 @@ def reward_model(cell: Cell, folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     policy, tokenizer = world_policy()
     rated = own_pairs(cell.seed, folder)
-    learned, held_out = (
-        [Preference(*pair) for pair in some] for some in (rated[plan.HELD_OUT_PAIRS :][: cell.pairs], rated[: plan.HELD_OUT_PAIRS])
-    )
+    pairs = [Preference(*pair) for pair in rated[: plan.HELD_OUT_PAIRS + cell.pairs]]
+    held_out, learned = pairs[: plan.HELD_OUT_PAIRS], pairs[plan.HELD_OUT_PAIRS :]
     own = [prompt + answer for prompt, *answers in rated[: plan.CALIBRATION // 2] for answer in answers]
-    config = RewardTrainingConfig(
-        epochs=plan.PASSES, batch_size=plan.PAIRS_AT_ONCE, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01
-    )
+    config = RewardTrainingConfig(epochs=2, batch_size=16, learning_rate=cell.size.rate, warmup_steps=5, weight_decay=0.01)
     base = policy if cell.size.width == policy.config.n_embd else language_model(cell.size, policy, tokenizer, folder)
     return train_judge(place, base, tokenizer, cell.size.layers, learned, held_out, config, own, cell.seed)
 
@@ -104,14 +102,13 @@ def own_pairs(seed: int, folder: Path) -> list[list[str]]:
         held_out = set(evaluation_prompts())
         asked = [prompt for prompt in write_prompts(1000 + seed, needed * 6 // 5) if prompt not in held_out]
         made: list[list[str]] = []
-        for turn in range(20):  # equal ones are left out
-            if len(made) >= needed:
-                break
-            first, second = (answers_to(asked, 10_000 * (seed + 1) + 2 * turn + half) for half in (0, 1))
-            for prompt, *both in zip(asked, first, second, strict=True):
+        for turn in count(10_000 * (seed + 1), 2):
+            for prompt, *both in zip(asked, answers_to(asked, turn), answers_to(asked, turn + 1), strict=True):
                 golds = [gold_score(prompt, answer) for answer in both]
                 if golds[0] != golds[1]:
                     made.append([prompt, *(both if golds[0] > golds[1] else both[::-1])])
+            if len(made) >= needed:  # equal ones are left out, so prompts may be asked again
+                break
         keep(place, made[:needed])
     return list(json.loads(place.read_text(encoding="utf-8")))
 
@@ -132,18 +129,17 @@ def evaluation_prompts() -> list[str]:
 
 
 def own_answers(folder: Path) -> Rows:
-    """:data:`ANSWERS` answers of the policy to each held-out prompt, and their gold; the same for all reward models."""
+    """Many answers of the policy to each held-out prompt, and their gold; the same for all reward models."""
     place = folder / "answers.json"
     if not place.is_file():
         prompts = [prompt for prompt in evaluation_prompts() for _ in range(plan.ANSWERS)]
-        texts = answers_to(prompts, 77)
-        golds = [round(gold_score(prompt, text), 5) for prompt, text in zip(prompts, texts, strict=True)]
-        keep(place, {"texts": [prompt + text for prompt, text in zip(prompts, texts, strict=True)], "gold": golds})
+        both = list(zip(prompts, answers_to(prompts, 77), strict=True))
+        keep(place, {"texts": [prompt + text for prompt, text in both], "gold": [round(gold_score(*each), 5) for each in both]})
     return dict(json.loads(place.read_text(encoding="utf-8")))
 
 
 def of_best(judge: Path, folder: Path) -> Rows:
-    """Gold and proxy of the best of n, for each n of :data:`NS` the mean of each group of prompts."""
+    """Gold and proxy of the best of n, for each n the mean of each group of prompts."""
     own, tokenizer = own_answers(folder), world_policy()[1]
     model = AutoModelForSequenceClassification.from_pretrained(judge, dtype=torch.float32, local_files_only=True)
     tokenizer.padding_side = "right"
@@ -157,7 +153,7 @@ def of_best(judge: Path, folder: Path) -> Rows:
 
 
 def in_groups(per_prompt: np.ndarray) -> list[float]:
-    """Means of :data:`GROUPS` groups of prompts."""
+    """Means of groups of prompts."""
     return [round(float(value), 4) for value in per_prompt.reshape(plan.GROUPS, -1).mean(axis=1)]
 
 

@@ -66,7 +66,7 @@ def invented(cell: Cell) -> dict[str, object]:
 
 
 def test_a_world_that_is_as_the_paper_says_agrees_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "DRAWS", 20)
+    monkeypatch.setattr(plan, "DRAWS", 20)
     scores = judge.computed({cell.name: invented(cell) for cell in cells()})
     verdicts = {name: said[-1] for name, said in scores["claims"].items()}
     assert verdicts == dict.fromkeys(CLAIMS, "agrees")
