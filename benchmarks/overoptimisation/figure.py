@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,8 @@ def drawn(scores: dict[str, Any]) -> str:
         parts += _axes(left, pairs, first=place == 0)
         for own in scores["conditions"]:
             if own["key"][1] == pairs and own["key"][3] == 0:
-                name = f"{own['key'][0]}-{pairs}-"
-                parts += _curves(
-                    own, [curve for of, curve in scores["curves"].items() if of.startswith(name) and of.endswith(ENDS[own["key"][2]])], left
-                )
+                begin, end = f"{own['key'][0]}-{pairs}-", ENDS[own["key"][2]]
+                parts += _curves(own, [curve for name, curve in scores["curves"].items() if re.fullmatch(rf"{begin}\d+{end}", name)], left)
     for number, (name, colour) in enumerate(COLOURS.items()):
         x = LEFT + 420 + 110 * number
         parts.append(f'<circle cx="{x}" cy="{HEIGHT - 16}" r="4" fill="{colour}"/><text x="{x + 10}" y="{HEIGHT - 12}">{name}</text>')
