@@ -33,7 +33,7 @@ def measured(found: Found, start: np.ndarray, groups: np.ndarray) -> Figures:
         for form in range(len(plan.FORMS)):
             own |= dict(zip((f"α{form}", f"β{form}", f"error{form}"), fit(form, np.sqrt(kl[fitted]), gain[fitted]), strict=True))
         own["gold"], own["place"] = top(gain, kl, smooth)
-        own["end"], own["last kl"] = float(gain[-smooth:].mean()), float(kl[-1])
+        own["end"], own["last kl"], own["proxy"] = float(gain[-smooth:].mean()), float(kl[-1]), found[name]["proxy"][-1]
         own["turn"] = own["end"] - (float(gain[NS.index(16)]) if "n" in found[name] else own["gold"])
         if "kl" in found[name] and (other := curves.get(name.partition("-ppo")[0] + "-bon")):
             half = min(gain.max(), other[1].max()) / 2

@@ -51,18 +51,19 @@ def claims(scores: Scores) -> list[str]:
     lines = ["| what the paper says, and its number here | | |", "|---|---|---|"]
     for name, (_, words) in CLAIMS.items():
         *figures, verdict = scores["claims"][name]
-        lines.append(f"| {words} | {_spread(figures, '+.2f')} | {verdict} |")
+        lines.append(f"| {words} | {_spread(figures, '+.2f')} | {verdict if scores['cells'] == scores['planned'] else 'not finished'} |")
     return lines
 
 
 def table(scores: Scores, method: str) -> list[str]:
     """Of each reward model the peak of a method, what is left at the end, and the fit of the method's own form."""
-    head = "| reward model | pairs | held-out pairs | highest gain | at d | gain at the end | α | β | error | of the other form |"
+    head = "| reward model | pairs | held-out pairs | highest gain | at d | at the end | α | β | error | of the other form |"
     lines, form = [head, "|" + "---|" * 10], int(method == "PPO")
     for own in sorted(scores["conditions"], key=lambda own: (own["key"][3], own["key"][1], NAMES.index(own["key"][0]))):
         (size, pairs, made_by, beta), of = own["key"], own["figures"]
         if made_by == method:
-            peak = [_spread(of["gold"], "+.2f"), _spread(of["place"], ".1f"), f"{of['end'][0]:+.2f} (KL {of['last kl'][0]:.0f})"]
+            last = f"{of['end'][0]:+.2f} (KL {of['last kl'][0]:.0f}, score {of['proxy'][0]:.1f})"
+            peak = [_spread(of["gold"], "+.2f"), _spread(of["place"], ".1f"), last]
             fits = [_spread(of[f"{name}{form}"], ".2f") for name in "αβ"] + [f"{of[f'error{which}'][0]:.3f}" for which in (form, 1 - form)]
             name = f"{size}, β = {beta:g}" if beta else size
             lines.append(f"| {name} | {pairs} | {100 * own['accuracy']:.0f} % | {' | '.join(peak + fits)} |")
