@@ -9,10 +9,11 @@ are shown. ``python -m tools.messages`` gathers the sentences of the program and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,17 @@ LANGUAGES = {ENGLISH: "English", "zh": "中文"}
 """The languages that the app speaks, each by its own name."""
 TAGS = {ENGLISH: "en", "zh": "zh-Hans"}
 """What pages say of the language that they are in, for browsers and screen readers (BCP 47)."""
+LANG_VARIABLE = "RLHF_STUDIO_LANG"
+"""Names the language of the command line's answers."""
 LOCALE = Path(__file__).resolve().parent / "locale"
 CONTEXT_END = "\4"  # between a context and a sentence, as gettext has it
+TOLD = "told"
+"""The context of what :func:`told` translates."""
+LONGEST_TOLD = 2000  # characters
+DEEPEST_TOLD = 4  # sentences inside each other
 
+_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"\.$"): "。"}
+_SLOT = re.compile(r"\{(\w+)\}")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
@@ -81,6 +90,72 @@ def N_(sentence: str) -> str:
     return sentence
 
 
+def S_(sentence: str) -> str:
+    """The sentence as it is, an f-string as well, marked for :func:`told`. Errors and events need no mark, see ``tools.message_told``."""
+    return sentence
+
+
+def told(said: object) -> str:
+    """What was said in English to nobody in particular, in the language that is spoken now: an error, or what an engine stored of its run.
+
+    Such a line is made in a thread or a process without a reader, or lies in a run folder for readers of all languages. It is found again
+    by its fixed words, with anything in the places of its values; a value that is such a sentence is translated as well. What fits no
+    sentence of the program, such as an error of a library, stays as it is.
+    """
+    text, now = str(said), _language.get()
+    return text if now == ENGLISH or len(text) > LONGEST_TOLD else _retold(now, text, 0)
+
+
+@lru_cache(maxsize=4096)
+def _retold(name: str, text: str, depth: int) -> str:
+    if (core := text.strip()) != text:
+        again = _retold(name, core, depth)
+        return text if again == core else f"{text[: text.find(core)].strip(' ')}{again}"
+    words = _words(name)
+    plain = words.get(text) if not depth or " " in text else None  # a single word may be a name
+    if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(f"{TOLD}{CONTEXT_END} {text}") or plain:
+        return known
+    if depth == DEEPEST_TOLD or not re.search("[A-Za-z]{3}", text):
+        return text
+    for fixed, slots, sentence in _told_sentences(name):
+        if (values := _between(fixed, text)) is not None:
+            inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
+            return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
+    for end, stop in _STOPS.items():
+        parts = end.split(text)
+        if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
+            return stop.join(new)
+    lowered = text[:1].lower() + text[1:]
+    return text if lowered == text or (new_text := _retold(name, lowered, depth + 1)) == lowered else new_text
+
+
+@cache
+def _told_sentences(name: str) -> list[tuple[list[str], list[str], str]]:
+    """What :func:`told` finds: fixed parts, the slots between them, and the translation; those with most fixed words first."""
+    start = TOLD + CONTEXT_END
+    found = [(*_cut(key.removeprefix(start).strip()), text.strip()) for key, text in _words(name).items() if key.startswith(start)]
+    return sorted((one for one in found if one[1]), key=lambda one: -sum(map(len, one[0])))
+
+
+def _cut(sentence: str) -> tuple[list[str], list[str]]:
+    parts = _SLOT.split(sentence)
+    return parts[::2], parts[1::2]
+
+
+def _between(fixed: list[str], text: str) -> list[str] | None:
+    """What stands between the fixed parts, which are all of the text's other characters; None where the text is another one."""
+    first, *middle, last = fixed
+    if not (text.startswith(first) and text.endswith(last)) or len(text) < len(first) + len(last):
+        return None
+    at, end, values = len(first), len(text) - len(last), []
+    for part in middle:  # the first place of each is enough: what is behind it may stand further on
+        if (place := text.find(part, at, end)) < 0:
+            return None
+        values.append(text[at:place])
+        at = place + len(part)
+    return [*values, text[at:end]]
+
+
 def shown(table: Any, names: Collection[str]) -> Any:
     """Plain data, with the texts of the members that are called one of ``names`` in the language that is spoken now."""
     if _language.get() == ENGLISH:
@@ -91,7 +166,7 @@ def shown(table: Any, names: Collection[str]) -> Any:
 
 
 def _said(value: Any) -> Any:
-    return _(value) if isinstance(value, str) else [_said(one) for one in value] if isinstance(value, list | tuple) else value
+    return told(value) if isinstance(value, str) else [_said(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 @cache
@@ -133,6 +208,13 @@ def read_po(text: str) -> Iterator[Message]:
         if sure and translated and parts.get("msgid"):
             context = f"{parts['msgctxt']}{CONTEXT_END}" if "msgctxt" in parts else ""
             yield Message(context + parts["msgid"], translated, tuple(places))
+
+
+def of_environment(environment: Mapping[str, str]) -> str:
+    """The language that an environment asks for: ``RLHF_STUDIO_LANG`` as it is, else that of the system's locale if the app speaks it."""
+    locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
+    of_system = locale.partition("_")[0].partition(".")[0].lower()
+    return environment.get(LANG_VARIABLE) or (of_system if of_system in LANGUAGES else ENGLISH)
 
 
 def preferred(accepted: str) -> str:

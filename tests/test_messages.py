@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_studio.language import Message, _, ngettext, preferred, read_po, speaking
+from rlhf_studio.cli.main import main
+from rlhf_studio.exit_codes import BAD_INPUT
+from rlhf_studio.language import Message, _, ngettext, of_environment, preferred, read_po, speaking, told
 from rlhf_studio.ui.serving.bounded import Bounded
 from rlhf_studio.ui.serving.spoken import asked_in
 from tools import messages
+from tools.message_told import told_in
 
 SCRIPT = """import { t, tn } from "../shared/language.js";
 el("p", {}, t("One {name}" + " more."), `${tn("{count} run", "{count} runs", n)} !`, t("{a} of all", { a: counted(n, "row") }));
@@ -87,6 +90,39 @@ def test_the_address_comes_before_the_choice_and_the_choice_before_the_browser()
     assert asked_in(headers) == "zh"
     assert asked_in(headers, "lang=en") == "en"
     assert asked_in({"cookie": "rlhf_studio_language=xx"}, "lang=../..") == "en"
+
+
+def test_what_was_said_in_english_is_found_again_by_its_words() -> None:
+    error = "reward component a: the server b: did not answer within 5 s"
+    assert told(error) == error
+    with speaking("zh"):
+        assert told("Paused after the update, in step 3") == "已暂停：第 3 步，更新之后"
+        assert told(error) == "奖励组件 a：服务器 b：5 秒内没有答复"
+        assert told("Checkpoint of step 20 written. disk on fire") == "已写下第 20 步的检查点。disk on fire"
+        assert told("KeyError: 'x'") == "KeyError: 'x'"
+
+
+def test_an_f_string_that_is_raised_is_a_sentence_with_slots(tmp_path: Path) -> None:
+    source = """
+def check(path, many):
+    why = f"it has {len(many):,} parts"
+    if many:
+        raise StoreError(f"{path} is damaged: {why if many else 'nobody knows'}.")
+    raise RuntimeError("for programmers only")
+"""
+    (tmp_path / "a.py").write_text(source, encoding="utf-8")
+    assert set(told_in(tmp_path / "a.py", tmp_path)) == {"nobody knows", "it has {many} parts", "{path} is damaged: {value}."}
+
+
+def test_the_command_line_speaks_as_asked_or_as_the_system(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_environment({"LC_ALL": "zh_CN.UTF-8", "LANG": "en_US"}) == "zh" and of_environment({"LANG": "C"}) == "en"
+    monkeypatch.setenv("RLHF_STUDIO_LANG", "zh")
+    assert main(["train", "--recipe", "world", "--ppo.steps", "0"]) == BAD_INPUT
+    assert main(["--lang=en", "train", "--recipe", "world", "--ppo.steps", "0"]) == BAD_INPUT
+    assert main(["runs", "show", "--lang", "zh"]) == BAD_INPUT and main(["recipes", "list", "--lang", "xx"]) == BAD_INPUT
+    chinese, english, missing, unknown = capsys.readouterr().err.splitlines()
+    assert chinese == "rlhf-studio: ppo.steps：最小是 1，不能是 0" and "greater than or equal to 1" in english
+    assert missing.startswith("rlhf-studio: 缺少必需的参数：RUN") and unknown.endswith("should be one of en, zh, not xx")
 
 
 async def _said_in_a_thread(threads: Bounded) -> str:

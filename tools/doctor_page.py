@@ -137,6 +137,9 @@ def _moments() -> list[str]:
         "- the score has risen by more than chance: as in the verdict *improving*",
         f"- clipping: the earlier of {' and '.join(f'`{check}`' for check in CLIPPING)}",
         "- every other alarm but `kl-exploding`, and settings that somebody changed while the run went on",
+        "",
+        "Beside them it says the numbers of the first step, what has changed inside a long stretch without a moment, and at the end of",
+        "a run that is over what it came to, in the words of its page.",
     ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.config.permissions import WITHHELD_VARIABLE, withheld_names
+from rlhf_studio.language import ENGLISH, LANG_VARIABLE
 
 RUN_VARIABLE = "RLHF_STUDIO_RUN"
 FOLDER_VARIABLE = "RLHF_STUDIO_RUN_DIR"
@@ -111,6 +112,7 @@ def child_environment(
     result.pop(START_FD_VARIABLE, None)
     result["PYTHONPATH"] = _python_path(environment)
     result["PYTHONUNBUFFERED"] = "1"
+    result[LANG_VARIABLE] = ENGLISH  # what it says and stores is for readers of all languages, see language.told
     result.pop(PERMISSIONS_VARIABLE, None)
     if allowed := permissions.as_text():
         result[PERMISSIONS_VARIABLE] = allowed

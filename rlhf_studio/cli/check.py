@@ -15,29 +15,32 @@ from rlhf_studio.config import EngineConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.check.checks import CHECKS, NAMES, NoDevice, Outcome, Task
 from rlhf_studio.exit_codes import DONE, FAILED
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.visible import say
 
 MINUTES = 10
-EXIT_CODES = "exit code: 0 when all that was tried is right, 1 when something is wrong, 2 for a device that is not there"
+EXIT_CODES = N_("exit code: 0 when all that was tried is right, 1 when something is wrong, 2 for a device that is not there")
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add ``check``."""
-    about = "\n".join(f"  {check.name:13} {check.about}" for check in CHECKS)
+    about = "\n".join(f"  {check.name:13} {told(check.about)}" for check in CHECKS)
     check = commands.add_parser(
         "check",
-        help="check that this machine's GPU (or CPU) computes what it should",
-        epilog=f"checks:\n{about}\n\n{EXIT_CODES}",
+        help=_("check that this machine's GPU (or CPU) computes what it should"),
+        epilog=_("checks:") + f"\n{about}\n\n{_(EXIT_CODES)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    check.add_argument("--device", default="", help="cpu, cuda or cuda:1 (default: a CUDA GPU where there is one, else the CPU)")
-    check.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured into this file, too")
-    check.add_argument("--model", default="", metavar="PATH", help="a model of your own (folder or hub id) for the check 'model'")
-    check.add_argument("--quick", action="store_true", help="the least sizes, and no large models: seconds instead of minutes")
-    check.add_argument("--only", default="", metavar="NAMES", help="some of the checks below, separated by commas")
-    check.add_argument("--minutes", type=_minutes, default=MINUTES, help=f"what begins later is not done (default: {MINUTES})")
-    check.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and log here (default: a temporary folder)")
+    check.add_argument("--device", default="", help=_("cpu, cuda or cuda:1 (default: a CUDA GPU where there is one, else the CPU)"))
+    check.add_argument("--json", type=Path, metavar="FILE", help=_("write all that was measured into this file, too"))
+    check.add_argument("--model", default="", metavar="PATH", help=_("a model of your own (folder or hub id) for the check 'model'"))
+    check.add_argument("--quick", action="store_true", help=_("the least sizes, and no large models: seconds instead of minutes"))
+    check.add_argument("--only", default="", metavar="NAMES", help=_("some of the checks below, separated by commas"))
+    check.add_argument(
+        "--minutes", type=_minutes, default=MINUTES, help=_("what begins later is not done (default: {minutes})").format(minutes=MINUTES)
+    )
+    check.add_argument("--keep", type=Path, metavar="DIR", help=_("keep run folders and log here (default: a temporary folder)"))
     check.set_defaults(run=_check)
 
 
@@ -71,7 +74,7 @@ def _check(options: argparse.Namespace) -> int:
         except NoDevice as error:
             raise ConfigError([Problem("--device", str(error))]) from error
         except KeyboardInterrupt:
-            say("interrupted; the rest was not done")
+            say(_("interrupted; the rest was not done"))
             interrupted = True
         say(last_line(seen))
         if options.json:

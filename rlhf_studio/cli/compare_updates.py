@@ -9,27 +9,30 @@ from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.cli.options import Subcommands, folder_of_run, permissions_of
 from rlhf_studio.config import add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import _
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "compare-updates",
-        help="what PPO, REINFORCE, RLOO, GRPO, Dr. GRPO, DAPO and GSPO each make of one batch of a run",
+        help=_("what PPO, REINFORCE, RLOO, GRPO, Dr. GRPO, DAPO and GSPO each make of one batch of a run"),
         allow_abbrev=False,
     )
     command.add_argument(
         "target",
         nargs="?",
         metavar="RUN@STEP",
-        help="the batch that this step of a run sampled, a folder or an id in the workspace; without it the tiny world is trained for ten "
-        "steps, with four responses to each prompt, and its next batch is taken",
+        help=_(
+            "the batch that this step of a run sampled, a folder or an id in the workspace; without it the tiny"
+            " world is trained for ten steps, with four responses to each prompt, and its next batch is taken"
+        ),
     )
-    command.add_argument("--out", type=Path, metavar="FILE", help="write all figures there, as JSON")
+    command.add_argument("--out", type=Path, metavar="FILE", help=_("write all figures there, as JSON"))
     command.add_argument("--replace", action="store_true", help=REPLACE_HELP)
-    command.add_argument("--json", action="store_true", help="print the figures instead of tables")
-    command.add_argument("--fresh", type=int, default=256, metavar="N", help="responses sampled with each policy (default: 256)")
-    command.add_argument("--seed", type=int, default=0, help="of these responses, the same for each policy (default: 0)")
+    command.add_argument("--json", action="store_true", help=_("print the figures instead of tables"))
+    command.add_argument("--fresh", type=int, default=256, metavar="N", help=_("responses sampled with each policy (default: 256)"))
+    command.add_argument("--seed", type=int, default=0, help=_("of these responses, the same for each policy (default: 0)"))
     add_permission_flags(command)
     command.set_defaults(run=_compare)
 

@@ -18,6 +18,7 @@ from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.relative_paths import run_in_full
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.evaluation.policies import PolicySource, source_at
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.units import percent
@@ -30,18 +31,18 @@ HOW_IT_READS = (*PROMPT_WRITING, "max_prompt_tokens", "overlong")
 """Settings of a run's data that say how its policy reads prompts; the others are about the run's own."""
 HOW_IT_COMPUTES = ("dtype", "quantization", "attention")
 
-REPLACE_HELP = "write the file of --out anew where it is there already"
+REPLACE_HELP = N_("write the file of --out anew where it is there already")
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add ``label``."""
-    about = "make preference pairs of a file with several completions per prompt"
+    about = _("make preference pairs of a file with several completions per prompt")
     label = commands.add_parser("label", help=about, allow_abbrev=False)
-    label.add_argument("file", type=Path, metavar="FILE", help="JSON Lines with prompt and completion, as generate --out writes them")
-    label.add_argument("--judge", required=True, metavar="JUDGE", help="world: the review world's noisy raters; else a reward model")
-    label.add_argument("--seed", type=int, default=0, metavar="S", help="of the world's raters (default: 0)")
-    label.add_argument("--out", type=Path, required=True, metavar="PAIRS", help="the file of pairs: prompt, chosen, rejected")
-    label.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    label.add_argument("file", type=Path, metavar="FILE", help=_("JSON Lines with prompt and completion, as generate --out writes them"))
+    label.add_argument("--judge", required=True, metavar="JUDGE", help=_("world: the review world's noisy raters; else a reward model"))
+    label.add_argument("--seed", type=int, default=0, metavar="S", help=_("of the world's raters (default: 0)"))
+    label.add_argument("--out", type=Path, required=True, metavar="PAIRS", help=_("the file of pairs: prompt, chosen, rejected"))
+    label.add_argument("--replace", action="store_true", help=_(REPLACE_HELP))
     add_permission_flags(label)
     label.set_defaults(run=_label)
 
@@ -112,9 +113,9 @@ def write_completions(options: argparse.Namespace, prompts: Prompts, sampling: d
     except PromptsError as error:
         raise ConfigError([Problem(error.field, error.message)]) from error
     except NonFiniteError as error:
-        say(f"rlhf-studio: {error}", sys.stderr)
+        say(f"rlhf-studio: {told(error)}", sys.stderr)
         return FAILED
-    say(f"{count:,} completions in {options.out}")
+    say(_("{count:,} completions in {out}").format(count=count, out=options.out))
     for note in completions.notes:
         say(note)
     return DONE
@@ -175,7 +176,7 @@ def _label(options: argparse.Namespace) -> int:
         except ConfigError as error:
             raise ConfigError([Problem("--judge", problem.message) for problem in error.problems]) from error
         except RewardError as error:
-            say(f"rlhf-studio: {error}", sys.stderr)
+            say(f"rlhf-studio: {told(error)}", sys.stderr)
             return FAILED
     write_lines(options.out, labelled.lines(), "--out")
     say(labelled.notes())

@@ -7,15 +7,16 @@ import json
 
 from rlhf_studio.cli.options import Subcommands, add_folder
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import _
 from rlhf_studio.visible import say, visible
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add ``doctor``."""
-    doctor = commands.add_parser("doctor", help="a verdict on a run, and what is wrong with it", allow_abbrev=False)
+    doctor = commands.add_parser("doctor", help=_("a verdict on a run, and what is wrong with it"), allow_abbrev=False)
     add_folder(doctor)
-    doctor.add_argument("--until", type=_step, metavar="STEP", help="as it was after this step")
-    doctor.add_argument("--json", action="store_true", help="machine-readable")
+    doctor.add_argument("--until", type=_step, metavar="STEP", help=_("as it was after this step"))
+    doctor.add_argument("--json", action="store_true", help=_("machine-readable"))
     doctor.set_defaults(run=_doctor)
 
 
@@ -38,5 +39,9 @@ def _doctor(options: argparse.Namespace) -> int:
     else:
         folder = "" if status.origin.only_read else str(options.folder)
         text = diagnosis_text(diagnosis, folder, [checkpoint.step for checkpoint in reader.checkpoints()])
-        say(f"{visible(status.name, lines=False)} ({status.run_id}), {status.state}, looked at up to step {diagnosis.step}\n{text}")
+        say(
+            _("{name} ({run_id}), {state}, looked at up to step {step}\n{text}").format(
+                name=visible(status.name, lines=False), run_id=status.run_id, state=status.state, step=diagnosis.step, text=text
+            )
+        )
     return DONE

@@ -20,6 +20,7 @@ from rlhf_studio.engine.process.stopping import Signals, StopRequested
 from rlhf_studio.exit_codes import DONE, STOPPED
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.relative_paths import as_typed_here
+from rlhf_studio.language import ENGLISH, _, speaking
 from rlhf_studio.lessons.faults.names import fault_of
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.checkpoints import where_to_resume
@@ -60,12 +61,13 @@ def run_folder(run_dir: Path, mode: StartMode, permissions: Permissions) -> int:
 
 def _run_folder(run_dir: Path, config: StageConfig, mode: StartMode, permissions: Permissions) -> int:
     if is_follower(os.environ) or COORDINATED in os.environ:
-        return one_engine(run_dir, mode, permissions, screen=None)
+        with speaking(ENGLISH):
+            return one_engine(run_dir, mode, permissions, screen=None)
     rewards = getattr(config, "reward", None)
     if rewards and START_FD_VARIABLE not in os.environ:  # what the app starts is refused by the engine, which puts it on record
         refuse_without_permission(rewards.components, permissions)
     liveness.announce_start(run_dir)  # loading torch takes seconds: a second engine is refused from here on
-    with output_in_log(run_dir) as screen, named_for_children(run_dir):
+    with output_in_log(run_dir) as screen, named_for_children(run_dir), speaking(ENGLISH):  # what it stores is for all
         if not wants_several(config.engine, os.environ):
             return one_engine(run_dir, mode, permissions, screen)
         if mode == "resume":
@@ -176,7 +178,11 @@ def stop(run_dir: Path, *, now: bool, discard: bool = False) -> str:
         raise StoreError(f"{run_dir} is not running", "not-running")
     send_command(run_dir, "discard" if discard else "stop")
     if RunReader(run_dir).status().state == "loading":
-        return f"asked to stop; it still loads, so it ends within some seconds. If it does not: stop {run_dir} --now"
+        return _("asked to stop; it still loads, so it ends within some seconds. If it does not: stop {run_dir} --now").format(
+            run_dir=run_dir
+        )
     if discard:
-        return f"asked to stop, without a checkpoint. If it does not end: stop {run_dir} --now"
-    return f"asked to stop; a checkpoint of the last finished step is written first. If it does not end: stop {run_dir} --now"
+        return _("asked to stop, without a checkpoint. If it does not end: stop {run_dir} --now").format(run_dir=run_dir)
+    return _("asked to stop; a checkpoint of the last finished step is written first. If it does not end: stop {run_dir} --now").format(
+        run_dir=run_dir
+    )

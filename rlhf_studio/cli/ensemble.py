@@ -11,6 +11,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.relative_paths import run_in_full
 from rlhf_studio.inputs.trained import model_of_run
+from rlhf_studio.language import _
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 
@@ -18,16 +19,16 @@ from rlhf_studio.visible import say
 def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
-        "ensemble", help="gather reward models, for instance of runs that differ in their seed, in one folder", allow_abbrev=False
+        "ensemble", help=_("gather reward models, for instance of runs that differ in their seed, in one folder"), allow_abbrev=False
     )
     command.add_argument(
         "models",
         type=Path,
         nargs="+",
         metavar="RUN",
-        help="a run (its folder, or its id in the workspace), RUN@STEP, or a reward model's folder",
+        help=_("a run (its folder, or its id in the workspace), RUN@STEP, or a reward model's folder"),
     )
-    command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the new folder, for a reward of the kind ensemble")
+    command.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=_("the new folder, for a reward of the kind ensemble"))
     command.set_defaults(run=_ensemble)
 
 
@@ -48,5 +49,5 @@ def _ensemble(options: argparse.Namespace) -> int:
         gather_ensemble(options.out, models)
     except (ValueError, OSError) as error:  # ConfigError and ModelError are ValueErrors too, and say as much
         raise ConfigError([Problem("", str(error))]) from error
-    say(f"{options.out}: {len(models)} reward models. Use it as a reward of the kind ensemble.")
+    say(_("{out}: {models} reward models. Use it as a reward of the kind ensemble.").format(out=options.out, models=len(models)))
     return DONE

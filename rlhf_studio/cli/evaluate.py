@@ -15,6 +15,7 @@ from rlhf_studio.config import EvaluationRunConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
@@ -23,43 +24,45 @@ from rlhf_studio.visible import say
 OPTIONS = {name: name for name in ("samples", "seed", "judge", "reference", "text")} | {"prompts": "count"}
 """Settings of ``evaluation`` that have an option of their own."""
 FILES = ("csv", "md", "jsonl")
-POLICY_HELP = (
+POLICY_HELP = N_(
     "RUN (its newest policy), RUN@STEP, RUN@start, RUN@all, a model's folder or hub id, or a .jsonl file of completions; a run is a folder "
     "or the id of one in the workspace. The first is what the others are compared with; a single run is compared with its start, if "
     "that was no random weights. The folder of a finished evaluation shows its table again."
 )
-REWARD_HELP = (
+REWARD_HELP = N_(
     "what scores the answers: a rule such as lexicon, refusal (whether an answer refuses), FILE.py, or a reward model (default: the first "
     "run's rewards; without any, answers have no score)"
 )
-JUDGE_HELP = "a second opinion, named as for --reward, that no policy learned from; for win rates"
-REFERENCE_HELP = "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"
+JUDGE_HELP = N_("a second opinion, named as for --reward, that no policy learned from; for win rates")
+REFERENCE_HELP = N_(
+    "what KL and perplexity refer to (default: what the first run began with; if that was random weights, the first policy)"
+)
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     evaluate = commands.add_parser(
         "evaluate",
-        help="let several policies answer the same held-out prompts, and compare them",
-        description="Settings such as --generation.temperature 0.7 may be given too.",
+        help=_("let several policies answer the same held-out prompts, and compare them"),
+        description=_("Settings such as --generation.temperature 0.7 may be given too."),
         allow_abbrev=False,
     )
-    evaluate.add_argument("policies", nargs="+", metavar="POLICY", help=POLICY_HELP)
-    evaluate.add_argument("--prompts", metavar="FILE", help="a file or dataset of prompts (default: what the first run held out)")
-    evaluate.add_argument("--count", type=int, metavar="N", help="so many of the prompts (default: 128; 0: all)")
-    evaluate.add_argument("--samples", type=int, metavar="N", help="answers per prompt and policy (default: 1)")
-    evaluate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one")
-    evaluate.add_argument("--seed", type=int, metavar="S", help="of the answers (default: 0)")
-    evaluate.add_argument("--reward", metavar="KIND|MODEL", help=REWARD_HELP)
-    evaluate.add_argument("--judge", metavar="KIND|MODEL", help=JUDGE_HELP)
-    evaluate.add_argument("--reference", metavar="MODEL", help=REFERENCE_HELP)
-    evaluate.add_argument("--text", metavar="FILE", help="texts whose perplexity shows what a policy has forgotten")
-    evaluate.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
-    evaluate.add_argument("--csv", type=Path, metavar="FILE", help="also write the table as CSV")
-    evaluate.add_argument("--md", type=Path, metavar="FILE", help="also write the table as Markdown")
-    evaluate.add_argument("--jsonl", type=Path, metavar="FILE", help="also write the answers as JSON Lines")
-    evaluate.add_argument("--replace", action="store_true", help="write a file of --csv, --md or --jsonl anew where it is there already")
-    evaluate.add_argument("--json", action="store_true", help="print all numbers as JSON instead of the table")
+    evaluate.add_argument("policies", nargs="+", metavar="POLICY", help=_(POLICY_HELP))
+    evaluate.add_argument("--prompts", metavar="FILE", help=_("a file or dataset of prompts (default: what the first run held out)"))
+    evaluate.add_argument("--count", type=int, metavar="N", help=_("so many of the prompts (default: 128; 0: all)"))
+    evaluate.add_argument("--samples", type=int, metavar="N", help=_("answers per prompt and policy (default: 1)"))
+    evaluate.add_argument("--greedy", action="store_true", help=_("take the likeliest token instead of drawing one"))
+    evaluate.add_argument("--seed", type=int, metavar="S", help=_("of the answers (default: 0)"))
+    evaluate.add_argument("--reward", metavar="KIND|MODEL", help=_(REWARD_HELP))
+    evaluate.add_argument("--judge", metavar="KIND|MODEL", help=_(JUDGE_HELP))
+    evaluate.add_argument("--reference", metavar="MODEL", help=_(REFERENCE_HELP))
+    evaluate.add_argument("--text", metavar="FILE", help=_("texts whose perplexity shows what a policy has forgotten"))
+    evaluate.add_argument("--run-dir", type=Path, metavar="DIR", help=_("where to keep the run (default: a new folder in the workspace)"))
+    evaluate.add_argument("--csv", type=Path, metavar="FILE", help=_("also write the table as CSV"))
+    evaluate.add_argument("--md", type=Path, metavar="FILE", help=_("also write the table as Markdown"))
+    evaluate.add_argument("--jsonl", type=Path, metavar="FILE", help=_("also write the answers as JSON Lines"))
+    evaluate.add_argument("--replace", action="store_true", help=_("write a file of --csv, --md or --jsonl anew where it is there already"))
+    evaluate.add_argument("--json", action="store_true", help=_("print all numbers as JSON instead of the table"))
     add_permission_flags(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -108,10 +111,10 @@ def _run(run_dir: Path, config: EvaluationRunConfig, options: argparse.Namespace
     except StoreError as error:
         raise ConfigError([Problem("--run-dir", str(error))]) from error
     print_notes(config, checked)
-    say(f"run folder: {run_dir}", sys.stderr)
+    say(_("run folder: {run_dir}").format(run_dir=run_dir), sys.stderr)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        say(f"nothing was evaluated: {run_dir} was removed again", sys.stderr)
+        say(_("nothing was evaluated: {run_dir} was removed again").format(run_dir=run_dir), sys.stderr)
     return code
 
 
@@ -163,6 +166,10 @@ def as_text(run_dir: Path) -> str:
         "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
-    left = f" Step {status.step} of {status.total_steps} so far." if status.step < status.total_steps else ""
+    left = (
+        _(" Step {step} of {total_steps} so far.").format(step=status.step, total_steps=status.total_steps)
+        if status.step < status.total_steps
+        else ""
+    )
     about = explained(report, refers_to(reader.config()), readable, left)
     return "\n".join([*drawn, "", about, *filter(None, [report.frontier.sentence])])

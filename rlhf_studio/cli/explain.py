@@ -10,6 +10,7 @@ from rlhf_studio.cli.options import Subcommands
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.models.files import ModelError
+from rlhf_studio.language import _
 from rlhf_studio.visible import say
 
 
@@ -17,12 +18,12 @@ def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "explain",
-        help="what from_pretrained makes of a model: its classes, trunk, heads, and the token that a classifier scores",
+        help=_("what from_pretrained makes of a model: its classes, trunk, heads, and the token that a classifier scores"),
         allow_abbrev=False,
     )
-    command.add_argument("model", metavar="MODEL", help="a folder, bundled/world-policy, or a hub id that is in this machine's cache")
-    command.add_argument("--revision", default="main", help="of a hub id (default: main)")
-    command.add_argument("--json", action="store_true", help="machine-readable")
+    command.add_argument("model", metavar="MODEL", help=_("a folder, bundled/world-policy, or a hub id that is in this machine's cache"))
+    command.add_argument("--revision", default="main", help=_("of a hub id (default: main)"))
+    command.add_argument("--json", action="store_true", help=_("machine-readable"))
     command.set_defaults(run=_explain)
 
 

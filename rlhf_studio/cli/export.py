@@ -12,31 +12,32 @@ from typing import Any
 from rlhf_studio.cli.options import Subcommands, add_folder_command
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.units import format_bytes
 from rlhf_studio.visible import say
 
 KINDS = {
-    "adapter": "the LoRA adapter as a folder that peft loads; PATH.zip for a zip",
-    "merged": "the whole model as a folder that transformers loads, an adapter added in; PATH.zip for a zip",
-    "html": "the report of the run as one file",
-    "replay": "the run played back: PATH.html for a page, PATH.gif or PATH.webp for an animated picture",
-    "csv": "the metrics by step, for spreadsheets",
-    "jsonl": "metrics and responses with every token's numbers as JSON Lines (docs/logs.md)",
+    "adapter": N_("the LoRA adapter as a folder that peft loads; PATH.zip for a zip"),
+    "merged": N_("the whole model as a folder that transformers loads, an adapter added in; PATH.zip for a zip"),
+    "html": N_("the report of the run as one file"),
+    "replay": N_("the run played back: PATH.html for a page, PATH.gif or PATH.webp for an animated picture"),
+    "csv": N_("the metrics by step, for spreadsheets"),
+    "jsonl": N_("metrics and responses with every token's numbers as JSON Lines (docs/logs.md)"),
 }
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add the command."""
-    export = add_folder_command(commands, "export", "take a run home: weights, report, tables", _export)
+    export = add_folder_command(commands, "export", _("take a run home: weights, report, tables"), _export)
     for kind, help in KINDS.items():
-        export.add_argument(f"--{kind}", type=Path, metavar="PATH", help=help)
-    export.add_argument("--at", default="", metavar="STEP|best|newest", help="which checkpoint (default: the newest)")
-    export.add_argument("--zip", action="store_true", help="a zip beside the folder, too")
-    export.add_argument("--push", default="", metavar="NAME", help="push the weights to the hub, with the token in HF_TOKEN; private")
-    export.add_argument("--public", action="store_true", help="let everyone see what is pushed")
-    export.add_argument("--replace", action="store_true", help="write a file anew that is there already; never a folder")
-    export.add_argument("--json", action="store_true", help="machine-readable, with progress")
+        export.add_argument(f"--{kind}", type=Path, metavar="PATH", help=_(help))
+    export.add_argument("--at", default="", metavar="STEP|best|newest", help=_("which checkpoint (default: the newest)"))
+    export.add_argument("--zip", action="store_true", help=_("a zip beside the folder, too"))
+    export.add_argument("--push", default="", metavar="NAME", help=_("push the weights to the hub, with the token in HF_TOKEN; private"))
+    export.add_argument("--public", action="store_true", help=_("let everyone see what is pushed"))
+    export.add_argument("--replace", action="store_true", help=_("write a file anew that is there already; never a folder"))
+    export.add_argument("--json", action="store_true", help=_("machine-readable, with progress"))
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from rlhf_studio.config import Permissions, StageConfig, add_permission_flags, n
 from rlhf_studio.config.io import ConfigError, Problem, apply_overrides, parse_config, parse_value
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED
 from rlhf_studio.inputs.relative_paths import LOADED, as_typed_here, run_in_full, with_runs_in_full
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import best_step, newest_step, trained_policy
 from rlhf_studio.runs.paths import RUNS
@@ -26,29 +27,31 @@ NEWEST, BEST, POLL_SECONDS = "newest", "best", 0.5
 
 def add_commands(commands: Subcommands) -> None:
     """Add both commands."""
-    fork = add_folder_command(commands, "fork", "a new run that goes on from a checkpoint of this one, with other settings", _fork)
+    fork = add_folder_command(commands, "fork", _("a new run that goes on from a checkpoint of this one, with other settings"), _fork)
     fork.add_argument(
         "--at",
         metavar="STEP",
-        help=f"the checkpoint to go on from, or '{NEWEST}', 'latest' or '{BEST}'; without it the new run begins at the beginning with "
-        "this run's settings",
+        help=_(
+            "the checkpoint to go on from, or '{newest}', 'latest' or '{best}'; without it the new run begins at"
+            " the beginning with this run's settings"
+        ).format(newest=NEWEST, best=BEST),
     )
     fork.add_argument(
         "--from-policy",
         action="store_true",
-        help="begin anew, at step 1, but with the policy that this run has trained (by --at, or its newest checkpoint)",
+        help=_("begin anew, at step 1, but with the policy that this run has trained (by --at, or its newest checkpoint)"),
     )
-    fork.add_argument("--run-dir", type=Path, metavar="NEW", help="where to keep the new run (default: a new folder beside this one)")
+    fork.add_argument("--run-dir", type=Path, metavar="NEW", help=_("where to keep the new run (default: a new folder beside this one)"))
     add_permission_flags(fork)
-    sweep = commands.add_parser("sweep", help="queue a run for each combination of values of one or two settings", allow_abbrev=False)
-    sweep.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
-    sweep.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
+    sweep = commands.add_parser("sweep", help=_("queue a run for each combination of values of one or two settings"), allow_abbrev=False)
+    sweep.add_argument("--recipe", help=_("start from a ready-made configuration; see 'recipes list'"))
+    sweep.add_argument("--config", type=Path, metavar="FILE", help=_("start from a YAML file"))
     sweep.add_argument(
-        "--vary", action="append", default=[], metavar="SETTING=VALUES", help="values with commas between, e.g. ppo.kl_coef=0,0.05,0.1"
+        "--vary", action="append", default=[], metavar="SETTING=VALUES", help=_("values with commas between, e.g. ppo.kl_coef=0,0.05,0.1")
     )
-    sweep.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the app finds the runs")
+    sweep.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help=_("where the app finds the runs"))
     sweep.add_argument(
-        "--run", action="store_true", dest="run_now", help="run them here, one after the other, instead of waiting for the app"
+        "--run", action="store_true", dest="run_now", help=_("run them here, one after the other, instead of waiting for the app")
     )
     add_permission_flags(sweep)
     sweep.set_defaults(run=_sweep)
@@ -68,10 +71,10 @@ def _fork(options: argparse.Namespace) -> int:
         options.overrides, step = {**given, **options.overrides}, None
     run_dir = _prepare(options, step, permissions)
     mode: StartMode = "train" if step is None else "resume"
-    say(f"run folder: {run_dir}")
+    say(_("run folder: {run_dir}").format(run_dir=run_dir))
     code = run_folder(run_dir, mode, permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        say(f"nothing was trained: {run_dir} was removed again")
+        say(_("nothing was trained: {run_dir} was removed again").format(run_dir=run_dir))
     return code
 
 
@@ -146,7 +149,11 @@ def _sweep(options: argparse.Namespace) -> int:
         say(f"{run_id}  {visible(workspace.status(run_id).name, lines=False)}")
     if options.run_now:
         return _run_all(workspace, made, permissions)
-    say(f"{len(made)} runs are queued in {options.workspace}; the app runs them one after the other: python -m rlhf_studio app")
+    say(
+        _("{made} runs are queued in {workspace}; the app runs them one after the other: python -m rlhf_studio app").format(
+            made=len(made), workspace=options.workspace
+        )
+    )
     return DONE
 
 
@@ -187,8 +194,19 @@ def _run_all(workspace: Any, made: Sequence[str], permissions: Permissions) -> i
     try:
         for run in dispatcher.run_until_ended(made):
             ended.append(run.state)
-            say(f"{run.run_id}  {run.state} at step {run.step} of {run.total_steps}{': ' + run.cause if run.cause else ''}")
+            say(
+                _("{run_id}  {state} at step {step} of {total_steps}{value}").format(
+                    run_id=run.run_id,
+                    state=run.state,
+                    step=run.step,
+                    total_steps=run.total_steps,
+                    value=": " + run.cause if run.cause else "",
+                )
+            )
     except KeyboardInterrupt:
-        say(f"{len(made) - len(ended)} runs have not ended; the one that trains goes on, and the app runs the others", sys.stderr)
+        say(
+            _("{value} runs have not ended; the one that trains goes on, and the app runs the others").format(value=len(made) - len(ended)),
+            sys.stderr,
+        )
         return FAILED
     return DONE if set(ended) == {"finished"} else FAILED

@@ -9,6 +9,7 @@ from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_o
 from rlhf_studio.config import StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, ppo_only
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import S_, _, told
 from rlhf_studio.visible import say
 
 
@@ -16,18 +17,18 @@ def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "hand-over",
-        help="write a run's settings, prompts and rewards for a distributed engine: verl or OpenRLHF",
+        help=_("write a run's settings, prompts and rewards for a distributed engine: verl or OpenRLHF"),
         usage="%(prog)s (RUN | --recipe NAME | --config FILE) --to verl|openrlhf OUT [--gpus N] [--nodes N] [--SETTING VALUE ...]",
         allow_abbrev=False,
     )
-    help = "a run folder, or the id of a run in the workspace; unless --recipe or --config is given"
+    help = _("a run folder, or the id of a run in the workspace; unless --recipe or --config is given")
     command.add_argument("folder", nargs="?", type=Path, metavar="RUN", help=help)
-    command.add_argument("--recipe", help="a ready-made configuration; see 'recipes list'")
-    command.add_argument("--config", type=Path, metavar="FILE", help="a YAML file")
-    help = "the engine, verl or openrlhf, and the new folder to write"
+    command.add_argument("--recipe", help=_("a ready-made configuration; see 'recipes list'"))
+    command.add_argument("--config", type=Path, metavar="FILE", help=_("a YAML file"))
+    help = _("the engine, verl or openrlhf, and the new folder to write")
     command.add_argument("--to", required=True, nargs=2, metavar=("ENGINE", "OUT"), help=help)
-    command.add_argument("--gpus", type=int, default=8, metavar="N", help="GPUs of each machine (default: 8)")
-    command.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (default: 1)")
+    command.add_argument("--gpus", type=int, default=8, metavar="N", help=_("GPUs of each machine (default: 8)"))
+    command.add_argument("--nodes", type=int, default=1, metavar="N", help=_("machines (default: 1)"))
     add_permission_flags(command)
     command.set_defaults(run=_hand_over)
 
@@ -46,14 +47,18 @@ def _hand_over(options: argparse.Namespace) -> int:
     cluster = Cluster(options.gpus, options.nodes)
     with recipe_named(options):
         done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
-    machines = "1 machine" if cluster.nodes == 1 else f"{cluster.nodes} machines"
-    say(f"written: {done.folder}, for {machines} with {cluster.gpus} GPU{'s' * (cluster.gpus > 1)} (--gpus, --nodes)")
-    for title, remarks in (("no counterpart", done.translation.missing), ("different", done.translation.changed)):
+    machines = _("1 machine") if cluster.nodes == 1 else _("{nodes} machines").format(nodes=cluster.nodes)
+    say(
+        _("written: {folder}, for {machines} with {gpus} GPU{value} (--gpus, --nodes)").format(
+            folder=done.folder, machines=machines, gpus=cluster.gpus, value="s" * (cluster.gpus > 1)
+        )
+    )
+    for title, remarks in ((_("no counterpart"), done.translation.missing), ("different", done.translation.changed)):
         for remark in remarks:
             say(f"{title}: {remark.setting}: {remark.sentence}")
     for note in done.notes:
         say(note)
-    say(f"start it there: bash {done.folder / 'run.sh'}")
+    say(_("start it there: bash {value}").format(value=done.folder / "run.sh"))
     return DONE
 
 
@@ -70,7 +75,9 @@ def _settings(options: argparse.Namespace) -> StageConfig:
 
     reader = RunReader(options.folder)
     if (origin := reader.origin()).only_read:
-        who = f"was {origin.told}"
-        message = f"the run {options.folder.name} {who}, so its model, prompts and rewards are not here: name them in a file of settings, "
+        who = told(S_(f"was {origin.told}"))
+        message = _("the run {name} {who}, so its model, prompts and rewards are not here: name them in a file of settings, ").format(
+            name=options.folder.name, who=who
+        )
         raise ConfigError([Problem("", f"{message}perhaps begun with 'runs config RUN', and hand that over with --config FILE")])
     return as_seen_from(reader.config(), reader.working_folder())

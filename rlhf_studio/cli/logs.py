@@ -12,6 +12,7 @@ from typing import Any
 from rlhf_studio.cli.options import Subcommands, default_workspace, say_run
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import _
 from rlhf_studio.visible import say
 
 
@@ -19,19 +20,23 @@ def add_commands(commands: Subcommands) -> None:
     """Add the command. ``--name`` is taken out of the arguments before, as a setting is."""
     opening = commands.add_parser(
         "open-log",
-        help="open another program's rollouts (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF) as a read-only run, also while they grow",
+        help=_("open another program's rollouts (verl, TRL, prime-rl, tinker-cookbook, OpenRLHF) as a read-only run, also while they grow"),
         usage="%(prog)s PATH [--follow [--patience MINUTES]] [--tokenizer MODEL] [--reward-weights 1,1] [--name NAME] [--workspace DIR]",
         allow_abbrev=False,
     )
-    opening.add_argument("file", type=Path, metavar="PATH", help="a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
-    opening.add_argument("--follow", action="store_true", help="go on reading while the log grows, until Ctrl-C or a stop of the run")
     opening.add_argument(
-        "--patience", type=_minutes, default=math.inf, metavar="MINUTES", help="--follow ends when nothing came for so long"
+        "file", type=Path, metavar="PATH", help=_("a file of JSON Lines or Parquet, or a folder of them; see docs/logs.md")
     )
-    opening.add_argument("--tokenizer", default="", metavar="MODEL", help="cut texts with the tokenizer of this folder or model of the hub")
-    weights = "weights of TRL's reward columns, in their order (TRL's default is 1 for each); their sum is the score then"
+    opening.add_argument("--follow", action="store_true", help=_("go on reading while the log grows, until Ctrl-C or a stop of the run"))
+    opening.add_argument(
+        "--patience", type=_minutes, default=math.inf, metavar="MINUTES", help=_("--follow ends when nothing came for so long")
+    )
+    opening.add_argument(
+        "--tokenizer", default="", metavar="MODEL", help=_("cut texts with the tokenizer of this folder or model of the hub")
+    )
+    weights = _("weights of TRL's reward columns, in their order (TRL's default is 1 for each); their sum is the score then")
     opening.add_argument("--reward-weights", default="", metavar="1,1", help=weights)
-    opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="where the run is put")
+    opening.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help=_("where the run is put"))
     opening.set_defaults(run=_open_log)
 
 
@@ -46,7 +51,7 @@ def _open_log(options: argparse.Namespace) -> int:
         return _follow(options, name)
     opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer, weights=options.reward_weights)
     say_run("run", options.workspace / "runs" / opened.run_id)
-    say(f"{opened.steps} steps, {opened.rollouts} responses")
+    say(_("{steps} steps, {rollouts} responses").format(steps=opened.steps, rollouts=opened.rollouts))
     for note in opened.notes:
         say(note)
     return DONE
@@ -70,20 +75,20 @@ def _follow(options: argparse.Namespace, name: str) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    say(f"Following {options.file}; Ctrl-C ends it.")
+    say(_("Following {file}; Ctrl-C ends it.").format(file=options.file))
     if not options.file.exists():
-        say("Nothing is there yet; waiting.")
+        say(_("Nothing is there yet; waiting."))
 
     def begun(run_dir: Path) -> None:
         say_run("run", options.workspace / "runs" / run_dir.name)
 
     def waiting(why: str) -> None:
-        say(f"No rollouts yet. {why}")
+        say(_("No rollouts yet. {why}").format(why=why))
 
     def stored(step: int) -> None:
-        say(f"step {step} stored")
+        say(_("step {step} stored").format(step=step))
 
     hears: dict[str, Any] = {"weights": options.reward_weights, "begun": begun, "waiting": waiting, "stored": stored}
     opened = follow_log(options.file, options.workspace, name, options.tokenizer, stop=stop, patience=60 * options.patience, **hears)
-    say(f"{opened.steps} steps, {opened.rollouts} responses")
+    say(_("{steps} steps, {rollouts} responses").format(steps=opened.steps, rollouts=opened.rollouts))
     return DONE

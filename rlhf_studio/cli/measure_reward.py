@@ -25,6 +25,7 @@ from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.relative_paths import named_in, run_in_full
 from rlhf_studio.inputs.trained import resolve, run_of_model
 from rlhf_studio.jobs.export.text import readable
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -33,7 +34,7 @@ from rlhf_studio.visible import say
 
 SHOWN = 5  # pairs that the model gets most wrong, in the terminal
 CHARACTERS = 300  # of each of their texts
-WHAT = "bundled/world-reward, a folder, a hub id, or a run (its folder or id, perhaps with @STEP)"
+WHAT = N_("bundled/world-reward, a folder, a hub id, or a run (its folder or id, perhaps with @STEP)")
 COMPONENT = "reward.components.0."
 SECTIONS = ("data", "reward", "engine")
 
@@ -61,14 +62,16 @@ def add_commands(commands: Subcommands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "measure-reward",
-        help="how well a reward model orders preference pairs: accuracy, calibration, length bias, its worst mistakes",
-        description="Settings of a reward model (--reward.label POSITIVE) and of pairs (--data.chosen_column good) may be given too.",
+        help=_("how well a reward model orders preference pairs: accuracy, calibration, length bias, its worst mistakes"),
+        description=_("Settings of a reward model (--reward.label POSITIVE) and of pairs (--data.chosen_column good) may be given too."),
         allow_abbrev=False,
     )
-    command.add_argument("model", metavar="MODEL", help=WHAT)
-    command.add_argument("--pairs", required=True, metavar="FILE", help="pairs, rankings or ratings, as the stage reward_model reads them")
-    command.add_argument("--json", type=Path, metavar="FILE", help="also write all numbers, and the texts of the worst pairs, as JSON")
-    command.add_argument("--replace", action="store_true", help=REPLACE_HELP.replace("--out", "--json"))
+    command.add_argument("model", metavar="MODEL", help=_(WHAT))
+    command.add_argument(
+        "--pairs", required=True, metavar="FILE", help=_("pairs, rankings or ratings, as the stage reward_model reads them")
+    )
+    command.add_argument("--json", type=Path, metavar="FILE", help=_("also write all numbers, and the texts of the worst pairs, as JSON"))
+    command.add_argument("--replace", action="store_true", help=_(REPLACE_HELP).replace("--out", "--json"))
     command.set_defaults(run=_measure)
 
 
@@ -77,7 +80,7 @@ def _measure(options: argparse.Namespace) -> int:
         check_target(options.json, "--json", replace=options.replace)
     request = request_of(options.model, options.pairs, options.overrides)
     try:
-        pairs = read_pairs(request.data, lambda text: say(f"Reading the pairs: {text}", sys.stderr))
+        pairs = read_pairs(request.data, lambda text: say(_("Reading the pairs: {text}").format(text=text), sys.stderr))
     except PromptsError as error:
         raise ConfigError([Problem("--pairs" if error.field == "data.source" else error.field, error.message)]) from error
     from rlhf_studio.cli.engine import before_torch
@@ -93,7 +96,7 @@ def _measure(options: argparse.Namespace) -> int:
     try:
         done = measure_on_pairs(request.reward, pairs.rows, request.data, choose_compute(request.run), _say_progress)
     except RewardError as error:
-        say(f"rlhf-studio: {error}", sys.stderr)
+        say(f"rlhf-studio: {told(error)}", sys.stderr)
         return FAILED
     texts = {str(wrong.place): done.texts[wrong.place] for wrong in most_wrong(done.pairs)}
     notes = [*learned_from(request), *_notes_of(pairs.rows), *pairs.notes, *done.notes]
@@ -160,7 +163,7 @@ def learned_from(request: Request) -> list[str]:
     both = config.data.model_copy(update={"source": named_in(reader.working_folder(), config.data.source), "eval": request.data.source})
     if not (same_source(both) or same_contents(both)):
         return []
-    return ["The model has learned from these pairs: the numbers say how well it remembers them, and flatter it."]
+    return [_("The model has learned from these pairs: the numbers say how well it remembers them, and flatter it.")]
 
 
 def _notes_of(rows: list[Pair]) -> list[str]:
@@ -168,7 +171,11 @@ def _notes_of(rows: list[Pair]) -> list[str]:
     prompts = len({(row.prompt, str(row.messages)) for row in rows})
     if prompts == len(rows) or prompts < 2:
         return []
-    return [f"The {len(rows):,} pairs are of {prompts:,} prompts; the interval takes them as independent, and is too narrow."]
+    return [
+        _("The {rows:,} pairs are of {prompts:,} prompts; the interval takes them as independent, and is too narrow.").format(
+            rows=len(rows), prompts=prompts
+        )
+    ]
 
 
 # --- text ------------------------------------------------------------------------------------------------------------------------
@@ -178,7 +185,7 @@ def as_text(measured: Measured) -> str:
     """Everything for a terminal: sentences, then tables, then the worst pairs."""
     parts = [
         measured.report.words,
-        [f"note: {note}" for note in measured.notes],
+        [_("note: {note}").format(note=note) for note in measured.notes],
         _counted(measured),
         _calibration(measured.report),
         _length(measured),
@@ -190,10 +197,18 @@ def as_text(measured: Measured) -> str:
 
 def _counted(measured: Measured) -> list[str]:
     headline = measured.report.fit
-    lines = [f"pairs     {measured.report.pairs:,}; {headline.ties:,} of them ties of the people, which count in no figure"]
-    lines.append(f"accuracy  {_share(headline.accuracy)}; equal scores, which count one half each: {measured.margins.equal:,}")
+    lines = [
+        _("pairs     {pairs:,}; {ties:,} of them ties of the people, which count in no figure").format(
+            pairs=measured.report.pairs, ties=headline.ties
+        )
+    ]
+    lines.append(
+        _("accuracy  {accuracy}; equal scores, which count one half each: {equal:,}").format(
+            accuracy=_share(headline.accuracy), equal=measured.margins.equal
+        )
+    )
     if headline.log_loss is not None:
-        lines.append(f"log loss  {headline.log_loss:.4f} nats per pair (guessing: 0.6931)")
+        lines.append(_("log loss  {log_loss:.4f} nats per pair (guessing: 0.6931)").format(log_loss=headline.log_loss))
     return lines + [f"  {part.name}: {_share(part)}" for part in measured.report.groups]
 
 
@@ -201,13 +216,13 @@ def _calibration(report: RewardReport) -> list[str]:
     curve = report.calibration
     if curve.error is None:
         return []
-    head = f"calibration  expected error {percent(curve.error, 1)}"
+    head = _("calibration  expected error {error}").format(error=percent(curve.error, 1))
     if curve.temperature is not None:
-        head += f", scores lie {curve.temperature:.2f} times as far apart as they should"
-    lines = [head, "  sigmoid of the margin   pairs    mean   people agreed"]
+        head += _(", scores lie {temperature:.2f} times as far apart as they should").format(temperature=curve.temperature)
+    lines = [head, _("  sigmoid of the margin   pairs    mean   people agreed")]
     for part in curve.bins:
         if part.predicted is not None and part.right is not None:
-            span = f"{percent(part.low)} to {percent(part.high)}"
+            span = _("{low} to {high}").format(low=percent(part.low), high=percent(part.high))
             lines.append(f"  {span:21}  {part.pairs:6,}  {percent(part.predicted, 1):>6}   {percent(part.right, 1):>6}")
     return lines
 
@@ -217,13 +232,13 @@ def _length(measured: Measured) -> list[str]:
     if rule.rule.share is None:
         return []
     lines = [
-        "length (in tokens of the model)",
-        f"  right where the chosen response is longer   {_share(rule.longer)}",
-        f"  right where it is shorter                   {_share(rule.shorter)}",
-        f'  the rule "the longer one is better"         {_share(rule.rule)}',
+        _("length (in tokens of the model)"),
+        _("  right where the chosen response is longer   {longer}").format(longer=_share(rule.longer)),
+        _("  right where it is shorter                   {shorter}").format(shorter=_share(rule.shorter)),
+        _('  the rule "the longer one is better"         {rule}').format(rule=_share(rule.rule)),
     ]
     if bias.correlation is not None:
-        lines.append(f"  correlation of score and length             {bias.correlation:+.2f}")
+        lines.append(_("  correlation of score and length             {correlation:+.2f}").format(correlation=bias.correlation))
     return lines
 
 
@@ -232,28 +247,34 @@ def _margins(margins: Margins) -> list[str]:
         return []
     shares = "  ".join(f"{percent(share)}: {value:+.3g}" for share, value in margins.quantiles.items())
     return [
-        "margins (score of the chosen less that of the rejected response, as PPO sees scores)",
-        f"  mean {margins.mean:+.4g}, standard deviation {margins.deviation:.4g}",
-        f"  quantiles  {shares}",
+        _("margins (score of the chosen less that of the rejected response, as PPO sees scores)"),
+        _("  mean {mean:+.4g}, standard deviation {deviation:.4g}").format(mean=margins.mean, deviation=margins.deviation),
+        _("  quantiles  {shares}").format(shares=shares),
     ]
 
 
 def _worst(wrong: list[WrongPair]) -> list[str]:
     if not wrong:
         return []
-    lines = [f"most wrong ({min(SHOWN, len(wrong))} pairs)"]
+    lines = [_("most wrong ({shown} pairs)").format(shown=min(SHOWN, len(wrong)))]
     for pair in wrong[:SHOWN]:
-        lines.append(f"  row {pair.number}: the model gives the chosen response {percent(pair.probability, 1)}")
+        lines.append(
+            _("  row {number}: the model gives the chosen response {probability}").format(
+                number=pair.number, probability=percent(pair.probability, 1)
+            )
+        )
         prompt, chosen, rejected = (readable(text, CHARACTERS).replace("\n", "\\n") for text in pair.texts or ("", "", ""))
         lines += [
-            f"    prompt            {prompt}",
-            f"    chosen   {pair.chosen:8.3f} {chosen}",
-            f"    rejected {pair.rejected:8.3f} {rejected}",
+            _("    prompt            {prompt}").format(prompt=prompt),
+            _("    chosen   {chosen:8.3f} {chosen2}").format(chosen=pair.chosen, chosen2=chosen),
+            _("    rejected {rejected:8.3f} {rejected2}").format(rejected=pair.rejected, rejected2=rejected),
         ]
     return lines
 
 
 def _share(part: PairShare) -> str:
     if part.share is None or part.low is None or part.high is None:
-        return "no such pairs"
-    return f"{percent(part.share, 1)} of {part.pairs:,} (95 % interval {percent(part.low, 1)} to {percent(part.high, 1)})"
+        return _("no such pairs")
+    return _("{share} of {pairs:,} (95 % interval {low} to {high})").format(
+        share=percent(part.share, 1), pairs=part.pairs, low=percent(part.low, 1), high=percent(part.high, 1)
+    )

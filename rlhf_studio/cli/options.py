@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, names_given, parse_config, text_of, walk_fields
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
+from rlhf_studio.language import _, together, told
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 
@@ -39,13 +40,13 @@ def add_folder_command(commands: Subcommands, name: str, help: str, run: Command
 
 def add_folder(command: argparse.ArgumentParser) -> None:
     """Add the argument ``folder``."""
-    command.add_argument("folder", type=Path, metavar="RUN", help="the run folder, or the id of a run in the workspace")
+    command.add_argument("folder", type=Path, metavar="RUN", help=_("the run folder, or the id of a run in the workspace"))
 
 
 def behind_config(words: Sequence[str]) -> list[Problem]:
     """A problem for each word that names a file of settings where a run folder may stand, or nothing."""
     files = [word for word in words if word.lower().endswith((".yaml", ".yml")) and not Path(word).is_dir()]
-    where = "is a settings file, which train, plan, try and sweep take behind --config"
+    where = _("is a settings file, which train, plan, try and sweep take behind --config")
     return [Problem("", f"{file} {where}: --config {shlex.quote(file)}") for file in files]
 
 
@@ -101,7 +102,7 @@ def _with_recipe(problems: Sequence[Problem], options: argparse.Namespace) -> li
     defaults = {name: info.get_default(call_default_factory=True) for name, info in walk_fields(type(recipe.config))}
     wrote = {*names_given(given), *options.overrides}
     of_recipe = {name for name in defaults.keys() - wrote if attrgetter(name)(recipe.config) != defaults[name]}
-    note = f" (this setting comes from the recipe {recipe.name})"
+    note = _(" (this setting comes from the recipe {name})").format(name=recipe.name)
     return [Problem(each.field, each.message + note * (each.field in of_recipe)) for each in problems]
 
 
@@ -116,9 +117,11 @@ def _configuration_of(options: argparse.Namespace) -> StageConfig:
         return _from_file(options.config, options.overrides)
     if options.overrides:
         given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in list(options.overrides.items())[:3])
-        message = f"settings change a recipe or a file, so name one too, for example: {options.command} --recipe world {given}"
+        message = _("settings change a recipe or a file, so name one too, for example: {command} --recipe world {given}").format(
+            command=options.command, given=given
+        )
         raise ConfigError([Problem("", message)])
-    folder = ", or a prepared run folder" if options.command == "train" else ""
+    folder = _(", or a prepared run folder") if options.command == "train" else ""
     raise ConfigError([Problem("", f"give --recipe NAME or --config FILE{folder}")])
 
 
@@ -143,18 +146,26 @@ def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[st
     config, fitted = own_config(recipe, settings, chosen)
     for name, value in fitted.items():
         guess = ", a guess" if value.guess else ""
-        say(f"rlhf-studio: {name} {text_of(value.value)}: {value.why}{guess}", sys.stderr)
+        say(
+            f"rlhf-studio: {name} {text_of(value.value)}: {told(value.why)}{guess}",
+            sys.stderr,
+        )
     return config
 
 
 def print_notes(config: StageConfig, preflight: Preflight) -> None:
     """Say on stderr what is unusual about a run that is going to start, and what the doctor thinks of its settings."""
     from rlhf_studio.analysis.doctor import examine_settings
+    from rlhf_studio.analysis.doctor.wording import level_word
 
     for note in preflight.notes:
-        say(f"rlhf-studio: note: {note}", sys.stderr)
+        say(_("rlhf-studio: note: {note}").format(note=told(note)), sys.stderr)
+    head = _("{level}: {title}.")
     for finding in examine_settings(config, preflight.known):
-        say(f"rlhf-studio: {finding.level}: {finding.title}. {finding.cause} {finding.advice}", sys.stderr)
+        say(
+            "rlhf-studio: " + together(head.format(level=level_word(finding.level), title=finding.title), finding.cause, finding.advice),
+            sys.stderr,
+        )
 
 
 def workspace_of(options: argparse.Namespace) -> Path:

@@ -15,16 +15,17 @@ from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, measure_command
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
+from rlhf_studio.language import _
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.visible import say
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add ``plan``."""
-    command = commands.add_parser("plan", help="say what a run would need and what is risky, and start nothing", allow_abbrev=False)
-    command.add_argument("--recipe", help="a ready-made configuration; see 'recipes list'")
-    command.add_argument("--config", type=Path, metavar="FILE", help="a YAML file")
-    command.add_argument("--workspace", type=Path, metavar="DIR", help="whose earlier runs tell the time (default: the usual one)")
+    command = commands.add_parser("plan", help=_("say what a run would need and what is risky, and start nothing"), allow_abbrev=False)
+    command.add_argument("--recipe", help=_("a ready-made configuration; see 'recipes list'"))
+    command.add_argument("--config", type=Path, metavar="FILE", help=_("a YAML file"))
+    command.add_argument("--workspace", type=Path, metavar="DIR", help=_("whose earlier runs tell the time (default: the usual one)"))
     add_permission_flags(command)
     command.set_defaults(run=plan, folder=None)
 
@@ -48,12 +49,12 @@ def say_plan(config: StageConfig, report: Preflight, workspace: Path, policies: 
     recipe = recipes.get(config.recipe) or next(recipe for recipe in recipes.values() if recipe.stage == config.stage)
     say(outlook.sentence(config, recipe, report.prompts, policies))
     time = _time(config, report, recipe, recipes, workspace)
-    say(f"Time: {time['value']} ({time['help'].rstrip('.')})")
+    say(_("Time: {time} ({rstrip})").format(time=time["value"], rstrip=time["help"].rstrip(".。")))
     for row in outlook.figures(report):
         say(f"{row['label']}: {row['value']}")
     if report.memory_estimate:
         memory = forecast.memory_view(report.memory_estimate, report.change)
-        say(f"Memory: {memory['total']}" + (f", {memory['free']}" if memory["free"] else ""))
+        say(_("Memory: {memory}").format(memory=memory["total"]) + (f", {memory['free']}" if memory["free"] else ""))
         for part in memory["rows"]:
             say(f"  {part['name']}: {part['size']}")
         if memory["advice"]:
@@ -67,8 +68,8 @@ def _time(config: StageConfig, report: Preflight, recipe: Recipe, recipes: dict[
     unknown = known == outlook.unknown_time(config)
     if unknown and isinstance(config, RunConfig) and memory is not None and speed.rate(memory.device.kind) is None:
         workspace.mkdir(parents=True, exist_ok=True)
-        say("Measuring this machine's speed, which is kept in the workspace.", sys.stderr)
+        say(_("Measuring this machine's speed, which is kept in the workspace."), sys.stderr)
         if subprocess.run(measure_command(workspace, memory.device.kind), check=False, stdout=subprocess.DEVNULL).returncode:
-            say("The speed could not be measured.", sys.stderr)
+            say(_("The speed could not be measured."), sys.stderr)
         known = forecast.whole_time(config, report, recipe, workspace, recipes, speed)
     return known

@@ -10,6 +10,7 @@ from pathlib import Path
 from rlhf_studio.cli.options import Subcommands
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import _, told
 from rlhf_studio.trl.table import answer
 from rlhf_studio.units import format_bytes
 from rlhf_studio.visible import say
@@ -18,27 +19,27 @@ from rlhf_studio.visible import say
 def add_commands(commands: Subcommands) -> None:
     """Add the commands of this module to the parser of all commands."""
     convert = commands.add_parser(
-        "convert", help="make a model that can be trained of GGUF, pickled weights or an adapter", allow_abbrev=False
+        "convert", help=_("make a model that can be trained of GGUF, pickled weights or an adapter"), allow_abbrev=False
     )
-    convert.add_argument("model", metavar="MODEL", help="a GGUF file, a folder or a hub id with GGUF or pickled weights, or an adapter")
-    convert.add_argument("out", type=Path, metavar="OUT", help="the folder to write; missing or empty")
-    convert.add_argument("--revision", default="main", help="branch, tag or commit of a hub model")
-    convert.add_argument("--file", default="", metavar="NAME", help="which GGUF file, where there are several")
-    convert.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights from a GGUF file or a merge")
+    convert.add_argument("model", metavar="MODEL", help=_("a GGUF file, a folder or a hub id with GGUF or pickled weights, or an adapter"))
+    convert.add_argument("out", type=Path, metavar="OUT", help=_("the folder to write; missing or empty"))
+    convert.add_argument("--revision", default="main", help=_("branch, tag or commit of a hub model"))
+    convert.add_argument("--file", default="", metavar="NAME", help=_("which GGUF file, where there are several"))
+    convert.add_argument(
+        "--dtype", default="float32", choices=["float32", "bfloat16"], help=_("of the weights from a GGUF file or a merge")
+    )
     convert.set_defaults(run=_convert)
-    what = "write settings for TRL's PPO as settings of this program; a program for it runs as it is (docs/from-trl.md)"
+    what = _("write settings for TRL's PPO as settings of this program; a program for it runs as it is (docs/from-trl.md)")
     from_trl = commands.add_parser("from-trl", help=what, allow_abbrev=False)
-    from_trl.add_argument("file", metavar="FILE", help="YAML, JSON, or a text with the arguments of a command; - reads standard input")
-    from_trl.add_argument("--trl", choices=["0.11", "1.12"], default="", help="the TRL it was written for, where that cannot be told")
-    from_trl.add_argument("--processes", type=int, default=0, metavar="N", help="processes (GPUs) that it was started with")
+    from_trl.add_argument("file", metavar="FILE", help=_("YAML, JSON, or a text with the arguments of a command; - reads standard input"))
+    from_trl.add_argument("--trl", choices=["0.11", "1.12"], default="", help=_("the TRL it was written for, where that cannot be told"))
+    from_trl.add_argument("--processes", type=int, default=0, metavar="N", help=_("processes (GPUs) that it was started with"))
     from_trl.set_defaults(run=_from_trl)
 
 
-def names_of_trl(message: str) -> list[Problem]:
+def names_of_trl(unknown: str) -> list[Problem]:
     """One problem for each option of TRL that argparse did not recognise, with our name for it; empty when there is none."""
-    if "unrecognized arguments" not in message:
-        return []
-    words = [word.replace("-", "_") for word in re.findall(r"--(?:no[-_])?([a-z][\w-]*)", message)]
+    words = [word.replace("-", "_") for word in re.findall(r"--(?:no[-_])?([a-z][\w-]*)", unknown)]
     return [Problem(f"--{word}", answer(word)) for word in words if answer(word)]
 
 
@@ -47,15 +48,19 @@ def _convert(options: argparse.Namespace) -> int:
     from rlhf_studio.inputs.models.files import ModelError
 
     def report(text: str) -> None:
-        say(text, sys.stderr)
+        say(told(text), sys.stderr)
 
     try:
         converted = convert(options.model, options.out, options.revision, report=report, file=options.file, dtype=options.dtype)
     except ModelError as error:
         raise ConfigError([Problem("", str(error))]) from error
     for note in converted.notes:
-        say(note)
-    say(f"wrote {converted.folder}: {converted.tensors} tensors, {format_bytes(converted.bytes)}; use this folder as the model")
+        say(told(note))
+    say(
+        _("wrote {folder}: {tensors} tensors, {bytes}; use this folder as the model").format(
+            folder=converted.folder, tensors=converted.tensors, bytes=format_bytes(converted.bytes)
+        )
+    )
     return DONE
 
 

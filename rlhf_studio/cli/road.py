@@ -12,57 +12,58 @@ from rlhf_studio.cli.options import Subcommands, default_workspace, permissions_
 from rlhf_studio.config import Permissions, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import N_, _
 from rlhf_studio.visible import say
 
 if TYPE_CHECKING:
     from rlhf_studio.jobs.road.look import PartLook
     from rlhf_studio.jobs.road.state import OwnSettings, RoadSettings
 
-REWARD_HELP = "what PPO learns from in place of a reward model trained on --pairs: a rule such as lexicon, FILE.py, or a reward model"
-JUDGE_HELP = "what compares the end with the start, named as for --reward; best of another origin than the reward"
+REWARD_HELP = N_("what PPO learns from in place of a reward model trained on --pairs: a rule such as lexicon, FILE.py, or a reward model")
+JUDGE_HELP = N_("what compares the end with the start, named as for --reward; best of another origin than the reward")
 
 
 def add_commands(commands: Subcommands) -> None:
     """Add ``road`` with its own commands."""
-    road = commands.add_parser("road", help="fine-tune, compare, train a reward model, train with PPO and evaluate, all in one")
+    road = commands.add_parser("road", help=_("fine-tune, compare, train a reward model, train with PPO and evaluate, all in one"))
     actions = road.add_subparsers(dest="action", required=True, metavar="ACTION")
-    world = actions.add_parser("world", help="the whole road on the bundled review world, from an untrained policy", allow_abbrev=False)
+    world = actions.add_parser("world", help=_("the whole road on the bundled review world, from an untrained policy"), allow_abbrev=False)
     world.add_argument(
-        "--small", action="store_true", help="some minutes: fewer reviews, pairs and steps, and still a policy that is surely better"
+        "--small", action="store_true", help=_("some minutes: fewer reviews, pairs and steps, and still a policy that is surely better")
     )
-    world.add_argument("--rounds", type=int, default=1, metavar="N", help="how often pairs are sampled, judged and learned from")
+    world.add_argument("--rounds", type=int, default=1, metavar="N", help=_("how often pairs are sampled, judged and learned from"))
     world.set_defaults(run=_world)
     own = actions.add_parser(
         "run",
-        help="a model and files of your own: SFT, reward model, PPO, and the end against the start",
-        description="What is not given is left out. Settings such as --ppo.kl_coef 0.1 count in every part that has them.",
+        help=_("a model and files of your own: SFT, reward model, PPO, and the end against the start"),
+        description=_("What is not given is left out. Settings such as --ppo.kl_coef 0.1 count in every part that has them."),
         allow_abbrev=False,
     )
     _add_own(own)
-    go = actions.add_parser("go", help="go on along a road that was stopped", allow_abbrev=False)
-    go.add_argument("road", type=Path, metavar="ROAD", help="the road's folder")
+    go = actions.add_parser("go", help=_("go on along a road that was stopped"), allow_abbrev=False)
+    go.add_argument("road", type=Path, metavar="ROAD", help=_("the road's folder"))
     go.set_defaults(run=_go)
-    listed = actions.add_parser("list", help="the roads of the workspace", allow_abbrev=False)
+    listed = actions.add_parser("list", help=_("the roads of the workspace"), allow_abbrev=False)
     listed.set_defaults(run=_list)
     for command in (world, own):
         command.add_argument("--seed", type=int, default=0, metavar="NUMBER")
     for command in (own, go):
-        command.add_argument("--anyway", action="store_true", help="go on after a part that was not worth it")
+        command.add_argument("--anyway", action="store_true", help=_("go on after a part that was not worth it"))
         add_permission_flags(command)
     for command in (world, own, listed):
-        command.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help="default: %(default)s")
-    go.add_argument("--workspace", type=Path, metavar="DIR", help="default: the workspace that the road lies in")
+        command.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help=_("default: %(default)s"))
+    go.add_argument("--workspace", type=Path, metavar="DIR", help=_("default: the workspace that the road lies in"))
 
 
 def _add_own(own: argparse.ArgumentParser) -> None:
-    own.add_argument("--policy", required=True, metavar="MODEL", help="the model that learns: a folder, a hub id, or a run")
-    own.add_argument("--demonstrations", default="", metavar="FILE", help="good answers, for fine-tuning (docs/data.md)")
-    own.add_argument("--pairs", default="", metavar="FILE", help="pairs of answers of which one is better, for a reward model")
-    own.add_argument("--prompts", default="", metavar="FILE", help="what PPO practises on")
-    own.add_argument("--reward", default="", metavar="KIND|MODEL", help=REWARD_HELP)
-    own.add_argument("--judge", default="", metavar="KIND|MODEL", help=JUDGE_HELP)
-    own.add_argument("--minutes", type=float, default=0.0, metavar="N", help="for the whole, divided over the parts; 0: no limit")
-    own.add_argument("--plan", action="store_true", help="only say what would be done, its time and memory; start nothing")
+    own.add_argument("--policy", required=True, metavar="MODEL", help=_("the model that learns: a folder, a hub id, or a run"))
+    own.add_argument("--demonstrations", default="", metavar="FILE", help=_("good answers, for fine-tuning (docs/data.md)"))
+    own.add_argument("--pairs", default="", metavar="FILE", help=_("pairs of answers of which one is better, for a reward model"))
+    own.add_argument("--prompts", default="", metavar="FILE", help=_("what PPO practises on"))
+    own.add_argument("--reward", default="", metavar="KIND|MODEL", help=_(REWARD_HELP))
+    own.add_argument("--judge", default="", metavar="KIND|MODEL", help=_(JUDGE_HELP))
+    own.add_argument("--minutes", type=float, default=0.0, metavar="N", help=_("for the whole, divided over the parts; 0: no limit"))
+    own.add_argument("--plan", action="store_true", help=_("only say what would be done, its time and memory; start nothing"))
     own.set_defaults(run=_own)
 
 
@@ -98,7 +99,7 @@ def _own(options: argparse.Namespace) -> int:
         return DONE
     for look in looks:
         if look.part.state == "skipped":
-            say(f"{look.part.title}: left out. {look.part.headline}")
+            say(_("{title}: left out. {headline}").format(title=look.part.title, headline=look.part.headline))
     return _begin(own, "your road", options.workspace, permissions)
 
 
@@ -111,13 +112,13 @@ def _say_plan(looks: list[PartLook], workspace: Path) -> None:
     for number, look in enumerate(looks, 1):
         say(f"{number}. {look.part.title}")
         if look.config is None or look.report is None:
-            say(f"Left out. {look.part.headline}\n")
+            say(_("Left out. {headline}\n").format(headline=look.part.headline))
             continue
         if look.minutes:
-            say(f"At most {look.minutes:g} minutes, and what the parts before it leave over.")
+            say(_("At most {minutes:g} minutes, and what the parts before it leave over.").format(minutes=look.minutes))
         say_plan(look.config, look.report, workspace, look.policies)
         if look.more_memory:
-            say(f"  and the reward model that the road trains: about {format_bytes(look.more_memory)}")
+            say(_("  and the reward model that the road trains: about {more_memory}").format(more_memory=format_bytes(look.more_memory)))
         for name, value in look.fitted.items():
             say(f"  {in_a_line(name, value)}")
         print_notes(look.config, look.report)
@@ -142,7 +143,7 @@ def _begin(settings: RoadSettings | OwnSettings, name: str, workspace: Path, per
         road = begin_road(workspace.resolve(), name, settings, time.time())
     except OSError as error:
         raise ConfigError([Problem("--workspace", f"no road can be begun in {workspace}: {error}")]) from error
-    say(f"road: {road.folder}")
+    say(_("road: {folder}").format(folder=road.folder))
     return _drive(road.folder, workspace.resolve(), permissions)
 
 
@@ -189,5 +190,5 @@ def _list(options: argparse.Namespace) -> int:
                 f"  {part.state:9}{part.title}{f': {part.headline}' if part.headline else ''}{f' ({part.problem})' if part.problem else ''}"
             )
     if not roads:
-        say(f"No roads in {options.workspace} yet. Start one with: python -m rlhf_studio road world")
+        say(_("No roads in {workspace} yet. Start one with: python -m rlhf_studio road world").format(workspace=options.workspace))
     return DONE

@@ -11,6 +11,7 @@ from typing import Any
 from rlhf_studio.cli.options import Subcommands, add_folder, default_workspace
 from rlhf_studio.config.io import config_to_yaml, used_to_yaml
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import _
 from rlhf_studio.visible import say
 
 
@@ -21,27 +22,27 @@ def add_commands(commands: Subcommands) -> None:
 
 
 def _add_runs(commands: Subcommands) -> None:
-    runs = commands.add_parser("runs", help="list runs, or show one", allow_abbrev=False)
+    runs = commands.add_parser("runs", help=_("list runs, or show one"), allow_abbrev=False)
     actions = runs.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="the runs of a workspace", allow_abbrev=False)
+    listing = actions.add_parser("list", help=_("the runs of a workspace"), allow_abbrev=False)
     listing.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR")
-    listing.add_argument("--json", action="store_true", help="machine-readable")
+    listing.add_argument("--json", action="store_true", help=_("machine-readable"))
     listing.set_defaults(run=_runs_list)
-    show = actions.add_parser("show", help="one run: state, progress, last metrics, checkpoints", allow_abbrev=False)
+    show = actions.add_parser("show", help=_("one run: state, progress, last metrics, checkpoints"), allow_abbrev=False)
     add_folder(show)
-    show.add_argument("--json", action="store_true", help="machine-readable")
+    show.add_argument("--json", action="store_true", help=_("machine-readable"))
     show.set_defaults(run=_runs_show)
-    config = actions.add_parser("config", help="the settings of one run as YAML, for train --config", allow_abbrev=False)
+    config = actions.add_parser("config", help=_("the settings of one run as YAML, for train --config"), allow_abbrev=False)
     add_folder(config)
-    config.add_argument("--with-changes", action="store_true", help="with what was changed while it went on: the same run again")
+    config.add_argument("--with-changes", action="store_true", help=_("with what was changed while it went on: the same run again"))
     config.set_defaults(run=_runs_config)
 
 
 def _add_recipes(commands: Subcommands) -> None:
-    recipes = commands.add_parser("recipes", help="ready-made configurations", allow_abbrev=False)
+    recipes = commands.add_parser("recipes", help=_("ready-made configurations"), allow_abbrev=False)
     actions = recipes.add_subparsers(dest="action", required=True, metavar="ACTION")
-    actions.add_parser("list", help="names and titles", allow_abbrev=False).set_defaults(run=_recipes_list)
-    show = actions.add_parser("show", help="one recipe as YAML", allow_abbrev=False)
+    actions.add_parser("list", help=_("names and titles"), allow_abbrev=False).set_defaults(run=_recipes_list)
+    show = actions.add_parser("show", help=_("one recipe as YAML"), allow_abbrev=False)
     show.add_argument("name")
     show.set_defaults(run=_recipes_show)
 

@@ -14,6 +14,7 @@ from rlhf_studio.config.io import ConfigError, Problem, parse_ppo
 from rlhf_studio.config.stages import as_sampled
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.cells import Prompt
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import CHECKPOINTS, SNAPSHOTS, checkpoint_step
 from rlhf_studio.runs.reader import RunReader
@@ -25,32 +26,36 @@ SAMPLING = {"temperature": float, "top_k": int, "top_p": float, "response_length
 
 def add_commands(commands: Subcommands) -> None:
     """Add both commands."""
-    about = "let a policy answer prompts: a run's with score and KL, any model's into a file of completions"
+    about = _("let a policy answer prompts: a run's with score and KL, any model's into a file of completions")
     generate = commands.add_parser("generate", help=about, allow_abbrev=False)
     generate.add_argument(
         "folder",
         type=Path,
         metavar="CHECKPOINT",
-        help="a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint or snapshot; with --out "
-        "also RUN@STEP, a model's folder or hub id",
+        help=_(
+            "a run folder or the id of a run in the workspace (its newest policy), or the folder of a checkpoint"
+            " or snapshot; with --out also RUN@STEP, a model's folder or hub id"
+        ),
     )
-    generate.add_argument("--start", action="store_true", help="the policy as it was before training")
-    generate.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="may be given again")
+    generate.add_argument("--start", action="store_true", help=_("the policy as it was before training"))
+    generate.add_argument("--prompt", action="append", default=[], metavar="TEXT", help=_("may be given again"))
     generate.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="a file of prompts: .txt with one in each line, or .jsonl, .csv, .parquet"
+        "--prompts", type=Path, metavar="FILE", help=_("a file of prompts: .txt with one in each line, or .jsonl, .csv, .parquet")
     )
-    generate.add_argument("--column", default="prompt", metavar="NAME", help="the column of the prompts (default: prompt)")
+    generate.add_argument("--column", default="prompt", metavar="NAME", help=_("the column of the prompts (default: prompt)"))
     generate.add_argument(
-        "--out", type=Path, metavar="FILE", help="write prompts and completions as JSON Lines, in batches, without scores"
+        "--out", type=Path, metavar="FILE", help=_("write prompts and completions as JSON Lines, in batches, without scores")
     )
     generate.add_argument("--replace", action="store_true", help=REPLACE_HELP)
-    generate.add_argument("--samples", type=int, default=1, metavar="K", help="completions per prompt, with --out (default: 1)")
-    generate.add_argument("--greedy", action="store_true", help="take the likeliest token instead of drawing one, with --out")
-    generate.add_argument("--as-read", action="store_true", help="the prompts are what the policy reads: no chat template or prompt format")
+    generate.add_argument("--samples", type=int, default=1, metavar="K", help=_("completions per prompt, with --out (default: 1)"))
+    generate.add_argument("--greedy", action="store_true", help=_("take the likeliest token instead of drawing one, with --out"))
+    generate.add_argument(
+        "--as-read", action="store_true", help=_("the prompts are what the policy reads: no chat template or prompt format")
+    )
     for name, kind in SAMPLING.items():
-        generate.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER", help="instead of the run's own setting")
-    generate.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="of the first prompt; each further one adds 1")
-    generate.add_argument("--json", action="store_true", help="a line for each prompt, with every token's numbers")
+        generate.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="NUMBER", help=_("instead of the run's own setting"))
+    generate.add_argument("--seed", type=int, default=0, metavar="NUMBER", help=_("of the first prompt; each further one adds 1"))
+    generate.add_argument("--json", action="store_true", help=_("a line for each prompt, with every token's numbers"))
     add_permission_flags(generate)
     generate.set_defaults(run=_generate)
 

@@ -19,6 +19,7 @@ from rlhf_studio.cli.options import (
 from rlhf_studio.config import Permissions, StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StartMode
 from rlhf_studio.visible import say
@@ -26,37 +27,39 @@ from rlhf_studio.visible import say
 
 def add_train(commands: Subcommands) -> None:
     """Add ``train``; its help lists every setting."""
-    settings = "\n".join(textwrap.shorten(f"  --{name}  {field.description}", 140, placeholder=" ...") for name, field in walk_fields())
+    settings = "\n".join(
+        textwrap.shorten(f"  --{name}  {_(field.description or '')}", 140, placeholder=" ...") for name, field in walk_fields()
+    )
     train = commands.add_parser(
         "train",
-        help="train: a policy with PPO, or a stage before or after it",
-        epilog=f"settings:\n{settings}",
+        help=_("train: a policy with PPO, or a stage before or after it"),
+        epilog=_("settings:") + f"\n{settings}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    help = "a prepared run folder, or the id of a run in the workspace; nothing else is needed then"
+    help = _("a prepared run folder, or the id of a run in the workspace; nothing else is needed then")
     train.add_argument("folder", nargs="?", type=Path, metavar="RUN", help=help)
-    train.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
-    train.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
-    train.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the run (default: a new folder in the workspace)")
-    train.add_argument("--plan", action="store_true", help="only say what the run would need and what is risky; see 'plan'")
+    train.add_argument("--recipe", help=_("start from a ready-made configuration; see 'recipes list'"))
+    train.add_argument("--config", type=Path, metavar="FILE", help=_("start from a YAML file"))
+    train.add_argument("--run-dir", type=Path, metavar="DIR", help=_("where to keep the run (default: a new folder in the workspace)"))
+    train.add_argument("--plan", action="store_true", help=_("only say what the run would need and what is risky; see 'plan'"))
     add_permission_flags(train)
     train.set_defaults(run=_train)
 
 
 def add_resume(commands: Subcommands) -> None:
     """Add ``resume``."""
-    resume = add_folder_command(commands, "resume", "go on with a run from its newest checkpoint, or with other settings", _resume)
-    resume.add_argument("--from-start", action="store_true", help="begin again at step 0; recorded steps are replaced one by one")
+    resume = add_folder_command(commands, "resume", _("go on with a run from its newest checkpoint, or with other settings"), _resume)
+    resume.add_argument("--from-start", action="store_true", help=_("begin again at step 0; recorded steps are replaced one by one"))
     add_permission_flags(resume)
 
 
 def add_stop(commands: Subcommands) -> None:
     """Add ``stop``."""
-    stop = add_folder_command(commands, "stop", "ask a running run to write a checkpoint and stop", _stop)
+    stop = add_folder_command(commands, "stop", _("ask a running run to write a checkpoint and stop"), _stop)
     how = stop.add_mutually_exclusive_group()
-    how.add_argument("--discard", action="store_true", help="stop without writing a checkpoint; recorded steps and checkpoints stay")
-    how.add_argument("--now", action="store_true", help="end it by force, without a checkpoint: for a run that does not stop")
+    how.add_argument("--discard", action="store_true", help=_("stop without writing a checkpoint; recorded steps and checkpoints stay"))
+    how.add_argument("--now", action="store_true", help=_("end it by force, without a checkpoint: for a run that does not stop"))
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -81,10 +84,10 @@ def start_run(config: StageConfig, run_dir: Path | None, permissions: Permission
     from rlhf_studio.runs.create import remove_unstarted
 
     run_dir = prepare_run(config, run_dir, permissions, name)
-    say_run("run folder", run_dir)
+    say_run(_("run folder"), run_dir)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        say(f"nothing was trained: {run_dir} was removed again")
+        say(_("nothing was trained: {run_dir} was removed again").format(run_dir=run_dir))
     return code
 
 

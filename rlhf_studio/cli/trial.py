@@ -13,6 +13,7 @@ from rlhf_studio.cli.train import prepare_run, start_run
 from rlhf_studio.config import add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, text_of
 from rlhf_studio.exit_codes import BAD_INPUT, DONE, STOPPED
+from rlhf_studio.language import _
 from rlhf_studio.visible import say
 
 if TYPE_CHECKING:
@@ -26,16 +27,22 @@ FEWEST_MINUTES, MOST_MINUTES = 0.1, 60.0
 def add_commands(commands: Subcommands) -> None:
     """Add ``try``."""
     command = commands.add_parser(
-        "try", help="train for two minutes: what will come of the night, and which settings would go better", allow_abbrev=False
+        "try", help=_("train for two minutes: what will come of the night, and which settings would go better"), allow_abbrev=False
     )
-    command.add_argument("--recipe", help="start from a ready-made configuration; see 'recipes list'")
-    command.add_argument("--config", type=Path, metavar="FILE", help="start from a YAML file")
-    command.add_argument("--run-dir", type=Path, metavar="DIR", help="where to keep the trial (default: a new folder in the workspace)")
-    command.add_argument("--minutes", type=_minutes, default=2.0, metavar="N", help="how long to try, loading left out (default: 2)")
-    command.add_argument("--until", type=_time_of_day, default=MORNING, metavar="HH:MM", help=f"when the night ends (default: {MORNING})")
-    command.add_argument("--output", type=Path, metavar="FILE", help="write the settings with all corrections into a YAML file")
-    command.add_argument("--take", action="store_true", help="start the run with all corrections when the trial is over")
-    command.add_argument("--discard", action="store_true", help="remove the trial when it has been judged")
+    command.add_argument("--recipe", help=_("start from a ready-made configuration; see 'recipes list'"))
+    command.add_argument("--config", type=Path, metavar="FILE", help=_("start from a YAML file"))
+    command.add_argument("--run-dir", type=Path, metavar="DIR", help=_("where to keep the trial (default: a new folder in the workspace)"))
+    command.add_argument("--minutes", type=_minutes, default=2.0, metavar="N", help=_("how long to try, loading left out (default: 2)"))
+    command.add_argument(
+        "--until",
+        type=_time_of_day,
+        default=MORNING,
+        metavar="HH:MM",
+        help=_("when the night ends (default: {morning})").format(morning=MORNING),
+    )
+    command.add_argument("--output", type=Path, metavar="FILE", help=_("write the settings with all corrections into a YAML file"))
+    command.add_argument("--take", action="store_true", help=_("start the run with all corrections when the trial is over"))
+    command.add_argument("--discard", action="store_true", help=_("remove the trial when it has been judged"))
     add_permission_flags(command)
     command.set_defaults(run=_try, folder=None)
 
@@ -77,20 +84,20 @@ def _try(options: argparse.Namespace) -> int:
     name = "Trial of " + (config.name or config.recipe or "a run")
     run_dir = prepare_run(trial_settings(config, options.minutes), options.run_dir, permissions, name[:MAX_NAME], note_of(config)).resolve()
     put_aside(run_dir)
-    say(f"trial: {run_dir}")
+    say(_("trial: {run_dir}").format(run_dir=run_dir))
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
-        say(f"nothing was trained: {run_dir} was removed again")
+        say(_("nothing was trained: {run_dir} was removed again").format(run_dir=run_dir))
     if code != DONE and not (code == STOPPED and RunReader(run_dir).ended_by_time()):
         return code  # somebody has stopped it, or it failed, which the engine has said
-    judgement = judgement_of(run_dir, seconds_until(options.until, datetime.now()), f"until {options.until}")
+    judgement = judgement_of(run_dir, seconds_until(options.until, datetime.now()), _("until {until}").format(until=options.until))
     assert judgement is not None  # a trial that is over has steps
     _report(judgement, taken=options.take or bool(options.output))
     better = corrected(config, judgement)
     if options.output:
         options.output.write_text(config_to_yaml(better), encoding="utf-8")
         start = shlex.join(["train", "--config", str(options.output), *_start_flags(options)])
-        say(f"Written: {options.output}. Start with: python -m rlhf_studio {start}")
+        say(_("Written: {output}. Start with: python -m rlhf_studio {start}").format(output=options.output, start=start))
     if options.discard:
         remove(run_dir)
     if options.take:

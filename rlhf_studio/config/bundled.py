@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_studio.language import S_
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 ASSETS = _PACKAGE / "assets" if (_PACKAGE / "assets").is_dir() else _PACKAGE.parent / "assets"
 """In the package where it was installed from a wheel (``setup.py``), beside it in a checkout."""
@@ -58,22 +60,22 @@ class Recording:
 RECORDINGS = (
     Recording(
         "recording-improves",
-        "A run that improves",
-        "The usual settings of the tiny world: the score rises, and the gold score rises with it.",
+        S_("A run that improves"),
+        S_("The usual settings of the tiny world: the score rises, and the gold score rises with it."),
         LESSON_RUN,
         RECORDED,
     ),
     Recording(
         "recording-exploits",
-        "A run that exploits its reward",
-        "The same run with a KL coefficient of zero: the score goes on rising while the gold score turns and falls.",
+        S_("A run that exploits its reward"),
+        S_("The same run with a KL coefficient of zero: the score goes on rising while the gold score turns and falls."),
         LESSON_RUN,
         WITHOUT_KL,
     ),
     Recording(
         "recording-collapses",
-        "A run that collapses",
-        "The same run with a learning rate that is far too high: sentences fall apart, until nothing is written any more.",
+        S_("A run that collapses"),
+        S_("The same run with a learning rate that is far too high: sentences fall apart, until nothing is written any more."),
         COLLAPSED_RUN,
         COLLAPSED,
     ),
@@ -81,10 +83,14 @@ RECORDINGS = (
 PAGES = ASSETS / "recordings" / "pages.zip"
 """Finished examples of what Road, Evaluate and Feedback show; ``python -m tools.page_examples`` makes them."""
 PAGE_EXAMPLES = (
-    Recording("example-road", "The road through the tiny world", "A small road, from random weights to a comparison.", PAGES, "road"),
-    Recording("example-road-evaluation", "The end of that road", "Its last policy against its first.", PAGES, "road-evaluation"),
-    Recording("example-evaluation", "A run that exploits its reward", "Its policies, every six steps.", PAGES, "evaluation"),
-    Recording("example-feedback", "Start or end of a run?", "Pairs that four rules have rated, in place of people.", PAGES, "feedback"),
+    Recording(
+        "example-road", S_("The road through the tiny world"), S_("A small road, from random weights to a comparison."), PAGES, "road"
+    ),
+    Recording("example-road-evaluation", S_("The end of that road"), S_("Its last policy against its first."), PAGES, "road-evaluation"),
+    Recording("example-evaluation", S_("A run that exploits its reward"), S_("Its policies, every six steps."), PAGES, "evaluation"),
+    Recording(
+        "example-feedback", S_("Start or end of a run?"), S_("Pairs that four rules have rated, in place of people."), PAGES, "feedback"
+    ),
 )
 """They are found by their ids, and are in no list of runs. The first is the folder of a road, the last one with answers of raters."""
 EXAMPLE_ROAD, EXAMPLE_ROAD_EVALUATION, EXAMPLE_EVALUATION, EXAMPLE_FEEDBACK = (example.run_id for example in PAGE_EXAMPLES)

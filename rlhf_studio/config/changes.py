@@ -6,35 +6,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_WEIGHTS = "the checkpoint holds weights of the model that the run began with; start a new run for another one"
+from rlhf_studio.language import S_
+
+_WEIGHTS = S_("the checkpoint holds weights of the model that the run began with; start a new run for another one")
 STAYS = {
-    "name": "a run gets another name on the Runs page",
-    "recipe": "it says what the run began from",
+    "name": S_("a run gets another name on the Runs page"),
+    "recipe": S_("it says what the run began from"),
     "model.policy": _WEIGHTS,
     "model.revision": _WEIGHTS,
     "model.reference": _WEIGHTS,
     "model.reference_revision": _WEIGHTS,
     "model.quantization": _WEIGHTS,
-    "model.value_head_init": "the value head has been trained since it was drawn",
-    "lora": "the checkpoint holds adapters of the shape that the run began with; start a new run for others",
-    "critic": "the checkpoint holds the critic that the run began with; start a new run for another one",
-    "data": "the checkpoint holds a place in the prompts of the run, which other prompts or another order would move",
-    "engine.seed": "the order of the prompts comes from it, and the checkpoint holds a place in that order",
-    "engine.watch_prompts": "the answers of the starting policy are to these prompts, and are compared with later ones",
-    "engine.probe_prompts": "the probes are answers of the starting policy, which training has changed since",
-    "ppo.advantage": "the checkpoint holds a critic, or none, as the run began; start a new run for another kind of advantage",
-    "ppo.reference_ema": "the checkpoint holds the reference as it has followed the policy so far",
+    "model.value_head_init": S_("the value head has been trained since it was drawn"),
+    "lora": S_("the checkpoint holds adapters of the shape that the run began with; start a new run for others"),
+    "critic": S_("the checkpoint holds the critic that the run began with; start a new run for another one"),
+    "data": S_("the checkpoint holds a place in the prompts of the run, which other prompts or another order would move"),
+    "engine.seed": S_("the order of the prompts comes from it, and the checkpoint holds a place in that order"),
+    "engine.watch_prompts": S_("the answers of the starting policy are to these prompts, and are compared with later ones"),
+    "engine.probe_prompts": S_("the probes are answers of the starting policy, which training has changed since"),
+    "ppo.advantage": S_("the checkpoint holds a critic, or none, as the run began; start a new run for another kind of advantage"),
+    "ppo.reference_ema": S_("the checkpoint holds the reference as it has followed the policy so far"),
 }
 """Settings, or whole sections, that a run keeps when it goes on from a checkpoint, and why."""
 
-_OF_THE_FOLDER = "the run folder belongs to this model and may hold the base of its adapters; start a new run for another one"
+_OF_THE_FOLDER = S_("the run folder belongs to this model and may hold the base of its adapters; start a new run for another one")
 STAYS_FROM_START = {
     "name": STAYS["name"],
     "recipe": STAYS["recipe"],
     "model.policy": _OF_THE_FOLDER,
     "model.revision": _OF_THE_FOLDER,
     "model.quantization": _OF_THE_FOLDER,
-    "lora": "the run folder may hold the base that goes with these adapters; start a new run for others",
+    "lora": S_("the run folder may hold the base that goes with these adapters; start a new run for others"),
 }
 """What a run keeps even when it begins again at step 0, without a checkpoint, and why."""
 

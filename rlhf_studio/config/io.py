@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from rlhf_studio.config import REWARD_KINDS, STAGE_TITLES, STAGES, RunConfig, StageConfig
 from rlhf_studio.config.base import may_be_empty
 from rlhf_studio.config.wording import sentence, shortened
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 from rlhf_studio.visible import visible
 
@@ -127,7 +128,7 @@ def _of_another(findings: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str
     for program in OTHER_PROGRAMS:
         theirs = [item for item in findings if item["type"] == "extra_forbidden" and program.answer(str(item["loc"][-1]))]
         if len(theirs) >= MANY_OF_ANOTHER:
-            message = f"this looks like settings for {program.name} ({len(theirs)} of its names): {program.converter} converts them"
+            message = S_(f"this looks like settings for {program.name} ({len(theirs)} of its names): {program.converter} converts them")
             return [item for item in findings if item not in theirs], [Problem("", message)]
     return list(findings), []
 
@@ -157,14 +158,14 @@ def _unknown(location: list[str], value: Any, message: str, kind: type[StageConf
         known = name in dict(walk_fields(kind))
         written = json.dumps(value, default=str)
         example = f"{section}: {{{setting}: {written if len(written) <= LONGEST_NUMBER else '...'}}}" if known else "ppo: {steps: 5}"
-        return f"a file writes a setting inside its section, as {example}" + ("" if known else _did_you_mean(name, kind))
+        return S_(f"a file writes a setting inside its section, as {example}") + ("" if known else _did_you_mean(name, kind))
     return _elsewhere(location[-1]) or message + _did_you_mean(name, kind)
 
 
 def _did_you_mean(name: str, kind: type[StageConfig]) -> str:
     """The end of a sentence about a setting that there is not: the most similar one, if one is similar."""
     near = difflib.get_close_matches(name, [known for known, _ in walk_fields(kind)], n=1, cutoff=0.8)
-    return f"; did you mean {near[0]}?" if near else ""
+    return S_(f"; did you mean {near[0]}?") if near else ""
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------------

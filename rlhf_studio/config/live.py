@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rlhf_studio.language import S_
+
 LIVE_SETTINGS = {
     "ppo.kl_coef": "KL coefficient",
     "ppo.kl_target": "KL target",
@@ -37,9 +39,9 @@ def live_problem(setting: str, value: Any, sections: Mapping[str, type[BaseModel
         kl_controller: the run's own; a fixed one has no target.
     """
     if setting not in LIVE_SETTINGS:
-        return f"cannot change while a run goes on; these can: {', '.join(LIVE_SETTINGS)}"
+        return S_(f"cannot change while a run goes on; these can: {', '.join(LIVE_SETTINGS)}")
     if setting == "ppo.kl_target" and kl_controller != "adaptive":
-        return f"has no effect while ppo.kl_controller is {kl_controller}; change ppo.kl_coef instead"
+        return S_(f"has no effect while ppo.kl_controller is {kl_controller}; change ppo.kl_coef instead")
     section, name = setting.split(".")
     try:
         sections[section].model_validate({name: value})
@@ -71,7 +73,7 @@ def schedule_problem(text: str, sections: Mapping[str, type[BaseModel]], kl_cont
         if problem := live_problem(change.setting, change.value, sections, kl_controller):
             return f"{change.setting} in step {change.step}: {problem}"
         if (change.step, change.setting) in planned:
-            return f"{change.setting} changes twice in step {change.step}; keep one"
+            return S_(f"{change.setting} changes twice in step {change.step}; keep one")
         planned.add((change.step, change.setting))
     return ""
 

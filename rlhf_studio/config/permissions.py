@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from rlhf_studio.language import _
+
 VARIABLE = "RLHF_STUDIO_REWARD_PERMISSIONS"
 DESKTOP = "desktop"
 """In ``engine.notify``: a note on the desktop of the machine; no address is called so."""
@@ -66,18 +68,18 @@ NOTHING_ALLOWED = Permissions()
 def add_permission_flags(parser: argparse.ArgumentParser) -> None:
     """What rewards outside the program may be used. Only the command line gives these, never a configuration."""
     parser.add_argument(
-        "--allow-custom-rewards", action="append", default=[], metavar="FILE", help="let rewards call functions of this Python file"
+        "--allow-custom-rewards", action="append", default=[], metavar="FILE", help=_("let rewards call functions of this Python file")
     )
     parser.add_argument(
-        "--reward-url", action="append", default=[], metavar="NAME=URL", help="let rewards ask this scoring server, under this name"
+        "--reward-url", action="append", default=[], metavar="NAME=URL", help=_("let rewards ask this scoring server, under this name")
     )
     parser.add_argument(
         "--reward-key", action="append", default=[], metavar="NAME=VARIABLE",
-        help="the environment variable that holds the key of this scoring server",
+        help=_("the environment variable that holds the key of this scoring server"),
     )  # fmt: skip
     parser.add_argument(
         "--notify-url", action="append", default=[], metavar="NAME=URL",
-        help="let runs whose engine.notify has this name tell this address of their end and alarms",
+        help=_("let runs whose engine.notify has this name tell this address of their end and alarms"),
     )  # fmt: skip
 
 

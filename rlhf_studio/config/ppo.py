@@ -9,6 +9,7 @@ from pydantic import model_validator
 from rlhf_studio.config.base import Section, setting
 from rlhf_studio.config.execution import GenerationConfig
 from rlhf_studio.config.live import PlannedChange, read_schedule, schedule_problem
+from rlhf_studio.language import S_
 
 CRITIC_SETTINGS = (
     "critic_learning_rate", "gamma", "lam", "cliprange_value", "vf_coef", "whiten_advantages", "whiten_rewards", "critic_warmup_steps",
@@ -183,20 +184,24 @@ class PPOConfig(Section):
         wrong = []
         if self.in_groups and self.responses_per_prompt < 2:
             wrong.append(
-                f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response with; "
-                "use at least 2"
+                S_(
+                    f"responses_per_prompt: {self.responses_per_prompt} gives advantage {self.advantage} nothing to compare a response "
+                    "with; use at least 2"
+                )
             )
         if self.advantage == "reinforce" and self.batch_size < 2:
-            wrong.append("batch_size: 1 gives advantage reinforce nothing to compare a response with; use at least 2")
+            wrong.append(S_("batch_size: 1 gives advantage reinforce nothing to compare a response with; use at least 2"))
         of_scores = self.advantage in ("grpo", "dr_grpo")
         if of_scores and self.kl_placement != "loss":
-            wrong.append(f"kl_placement: advantage {self.advantage} charges the KL in the loss; use loss, with kl_estimator k3")
+            wrong.append(S_(f"kl_placement: advantage {self.advantage} charges the KL in the loss; use loss, with kl_estimator k3"))
         if of_scores and self.kl_estimator != "k3":
-            wrong.append(f"kl_estimator: advantage {self.advantage} charges the KL as k3, not {self.kl_estimator}; use k3")
+            wrong.append(S_(f"kl_estimator: advantage {self.advantage} charges the KL as k3, not {self.kl_estimator}; use k3"))
         for name in CRITIC_SETTINGS:
             default = type(self).model_fields[name].default
             if getattr(self, name) != default:
-                wrong.append(f"{name}: advantage {self.advantage} has no critic and does not use this; leave it at {_as_in_yaml(default)}")
+                wrong.append(
+                    S_(f"{name}: advantage {self.advantage} has no critic and does not use this; leave it at {_as_in_yaml(default)}")
+                )
         if wrong:
             raise ValueError("\n".join(wrong))
         return self

@@ -9,6 +9,7 @@ from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, ComponentProblem
 from rlhf_studio.config.reward_patterns import pattern_problems
+from rlhf_studio.language import S_
 
 
 class AnswerReward(Component):
@@ -62,4 +63,4 @@ class AnswerReward(Component):
 
     def described(self) -> str:
         """The rule in words."""
-        return "whether the answer is right"
+        return S_("whether the answer is right")

@@ -12,6 +12,7 @@ from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import ComponentProblem
 from rlhf_studio.config.reward_outside import ServerReward
+from rlhf_studio.language import S_
 
 PLACEHOLDERS = ("prompt", "response", "reference")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
@@ -80,13 +81,13 @@ class JudgeReward(ServerReward):
         """A server that was not named, no model, or a rubric without the response or with placeholders that mean nothing."""
         yield from super().problems(permissions)
         if not self.model.strip():
-            yield ComponentProblem("model", "name the model that grades, as the server knows it")
+            yield ComponentProblem("model", S_("name the model that grades, as the server knows it"))
         if "{response}" not in self.rubric:
-            yield ComponentProblem("rubric", "must show the judge what to grade; write {response} where it belongs")
+            yield ComponentProblem("rubric", S_("must show the judge what to grade; write {response} where it belongs"))
         for name in _PLACEHOLDER.findall(self.rubric):
             if name not in PLACEHOLDERS:
                 yield ComponentProblem(
-                    "rubric", f"has {{{name}}}, which stands for nothing; there are: {{prompt}}, {{response}}, {{reference}}"
+                    "rubric", S_(f"has {{{name}}}, which stands for nothing; there are: {{prompt}}, {{response}}, {{reference}}")
                 )
                 return
 
@@ -94,5 +95,5 @@ class JudgeReward(ServerReward):
         """A batch that may need more requests than are allowed."""
         if batch_size > self.max_requests:
             yield ComponentProblem(
-                "max_requests", f"{self.max_requests} is below ppo.batch_size {batch_size}; each response may need one request"
+                "max_requests", S_(f"{self.max_requests} is below ppo.batch_size {batch_size}; each response may need one request")
             )

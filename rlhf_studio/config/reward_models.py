@@ -14,6 +14,7 @@ from rlhf_studio.config.base import setting
 from rlhf_studio.config.model import short_name
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, ComponentProblem, Group
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 
 
@@ -147,7 +148,7 @@ class EnsembleReward(ClassifierReward, _SeveralModels):
         """Fewer than two models, or one of them twice."""
         names = self.model_names()
         if len(names) < 2:
-            message = "an ensemble needs at least two models, separated by commas or line breaks; for one use a reward model component"
+            message = S_("an ensemble needs at least two models, separated by commas or line breaks; for one use a reward model component")
             yield ComponentProblem("models", message)
         if doubles := sorted({name for name in names if names.count(name) > 1}):
-            yield ComponentProblem("models", f"{doubles[0]} is named twice; each model counts once")
+            yield ComponentProblem("models", S_(f"{doubles[0]} is named twice; each model counts once"))

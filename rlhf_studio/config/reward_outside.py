@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, ComponentProblem
+from rlhf_studio.language import S_
 from rlhf_studio.regular import open_regular
 
 LARGEST_FILE = 10_000_000  # bytes of a person's Python file that are read
@@ -56,24 +57,24 @@ class PythonReward(Component):
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A file that is not allowed, cannot be read, is not Python or binds no such name. The file is read, not run."""
         if not self.file:
-            yield ComponentProblem("file", "name the Python file that holds the function")
+            yield ComponentProblem("file", S_("name the Python file that holds the function"))
             return
         path = permissions.allowed_file(self.file)
         if path is None:
             flag = f"--allow-custom-rewards {self.file}"
-            yield ComponentProblem("file", f"{self.file} is not allowed here; start the program with {flag}")
+            yield ComponentProblem("file", S_(f"{self.file} is not allowed here; start the program with {flag}"))
             return
         try:
             with open_regular(path) as file:
                 tree = ast.parse(file.read(LARGEST_FILE), filename=self.file)
         except OSError as error:
-            yield ComponentProblem("file", f"{self.file} cannot be read: {error.strerror or error}")
+            yield ComponentProblem("file", S_(f"{self.file} cannot be read: {error.strerror or error}"))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-            yield ComponentProblem("file", f"{self.file} is not valid Python: {getattr(error, 'msg', error)}{line}")
+            yield ComponentProblem("file", S_(f"{self.file} is not valid Python: {getattr(error, 'msg', error)}{line}"))
         else:
             if self.function not in set(_bound_names(tree)):
-                yield ComponentProblem("function", f"{self.file} defines no {self.function}; it must, at its top level")
+                yield ComponentProblem("function", S_(f"{self.file} defines no {self.function}; it must, at its top level"))
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
@@ -115,7 +116,7 @@ class ServerReward(Component):
             return
         known = f"; known here: {', '.join(permissions.urls)}" if permissions.urls else ""
         if self.server:
-            message = f"no server is called {self.server}; start the program with --reward-url {self.server}=URL{known}"
+            message = S_(f"no server is called {self.server}; start the program with --reward-url {self.server}=URL{known}")
         else:
             message = f"name the {self.served_by}{known or '; start the program with --reward-url NAME=URL'}"
         yield ComponentProblem("server", message)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rlhf_studio.config.reward_base import ComponentProblem
+from rlhf_studio.language import S_
 
 MOST_PARTS = 500_000  # characters, classes and groups after all counted repeats are written out; about half a second to compile
 DEEPEST = 100  # brackets inside each other
@@ -25,23 +26,25 @@ def pattern_problems(pattern: str, *, groups: int | None = None) -> Iterator[Com
 
     depth, parts = _depth_and_parts(pattern)
     if depth > DEEPEST:
-        yield ComponentProblem("pattern", f"has brackets inside brackets {depth} deep; at most {DEEPEST} can be used")
+        yield ComponentProblem("pattern", S_(f"has brackets inside brackets {depth} deep; at most {DEEPEST} can be used"))
         return
     if parts > MOST_PARTS:
         yield ComponentProblem(
-            "pattern", "is too large once its counted repeats such as {1000} are written out; use smaller counts, or + and *"
+            "pattern", S_("is too large once its counted repeats such as {1000} are written out; use smaller counts, or + and *")
         )
         return
     try:
         actual = regex.compile(pattern).groups
     except regex.error as error:
-        yield ComponentProblem("pattern", f"is not a valid regular expression: {error}")
+        yield ComponentProblem("pattern", S_(f"is not a valid regular expression: {error}"))
     except (RecursionError, OverflowError, MemoryError):
-        yield ComponentProblem("pattern", "is too large or too deeply nested; use a simpler pattern")
+        yield ComponentProblem("pattern", S_("is too large or too deeply nested; use a simpler pattern"))
     else:
         if groups is not None and actual != groups:
-            need = "one, the answer" if groups == 1 else groups
-            yield ComponentProblem("pattern", f"has {actual} groups and needs exactly {need}; write (?:...) for brackets that are no group")
+            need = S_("one, the answer") if groups == 1 else groups
+            yield ComponentProblem(
+                "pattern", S_(f"has {actual} groups and needs exactly {need}; write (?:...) for brackets that are no group")
+            )
 
 
 def _depth_and_parts(pattern: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from rlhf_studio.config.base import setting
 from rlhf_studio.config.permissions import Permissions
 from rlhf_studio.config.reward_base import Component, ComponentProblem, weight_setting
 from rlhf_studio.config.reward_patterns import pattern_problems
+from rlhf_studio.language import S_
 
 
 class LengthReward(Component):
@@ -38,7 +39,7 @@ class KeywordReward(Component):
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """No word at all."""
         if not any(word.strip() for word in self.words.split(",")):
-            yield ComponentProblem("words", "there are no words between the commas; write for example: good, lovely")
+            yield ComponentProblem("words", S_("there are no words between the commas; write for example: good, lovely"))
 
 
 class LexiconReward(Component):
@@ -75,11 +76,13 @@ class LexiconReward(Component):
             both[setting_name] = [word.strip() for word in getattr(self, setting_name).split(",") if word.strip()]
             for word in both[setting_name]:
                 if len(word.split()) > 1:
-                    yield ComponentProblem(setting_name, f"{word[:60]!r} is more than one word; separate words with commas")
+                    yield ComponentProblem(setting_name, S_(f"{word[:60]!r} is more than one word; separate words with commas"))
         if on_both_sides := sorted(set(both["positive"]) & set(both["negative"])):
-            yield ComponentProblem("negative", f"{on_both_sides[0]!r} is among the positive words too; keep one")
+            yield ComponentProblem("negative", S_(f"{on_both_sides[0]!r} is among the positive words too; keep one"))
         if not self.use_bundled and not any(both.values()):
-            yield ComponentProblem("positive", "without the bundled words, words of your own are needed; write for example: good, lovely")
+            yield ComponentProblem(
+                "positive", S_("without the bundled words, words of your own are needed; write for example: good, lovely")
+            )
 
 
 class RegexReward(Component):

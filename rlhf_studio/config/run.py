@@ -15,6 +15,7 @@ from rlhf_studio.config.model import LoraConfig, ModelConfig
 from rlhf_studio.config.ppo import CRITIC_SETTINGS, PPOConfig
 from rlhf_studio.config.reward import RewardConfig
 from rlhf_studio.config.stage import StageConfig
+from rlhf_studio.language import S_
 
 SECTIONS = ("model", "lora", "critic", "data", "reward", "ppo", "generation", "engine")
 """The sections of a PPO run, in the order of the form."""
@@ -71,7 +72,7 @@ class RunConfig(StageConfig):
             default = type(part).model_fields[setting].default
             if getattr(part, setting) != default:
                 expected = repr(default) if default == "" else default
-                wrong.append(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {expected}")
+                wrong.append(S_(f"{name}: ppo.advantage {self.ppo.advantage} has no critic and does not use this; leave it at {expected}"))
         if wrong:
             raise ValueError("\n".join(wrong))
         return self

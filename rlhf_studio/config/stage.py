@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.language import S_
 
 if TYPE_CHECKING:
     from rlhf_studio.config.execution import EngineConfig
@@ -101,4 +102,4 @@ class StageConfig(Section):
 
     def live_problem(self, setting: str, value: Any) -> str:
         """Why this run cannot take another value of a setting while it goes on, as the end of a sentence; empty when it can."""
-        return "cannot change while a run of this stage goes on"
+        return S_("cannot change while a run of this stage goes on")

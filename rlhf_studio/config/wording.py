@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.config.reward import REWARD_KINDS
 from rlhf_studio.config.run import RunConfig
+from rlhf_studio.language import S_
 
 NEEDS_VALUE = "needs a value"
 """Said of a setting that is empty and must not be."""
@@ -19,10 +20,30 @@ _EXPECTED = {
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
-    "model_type": "settings as 'name: value'",
-    "model_attributes_type": "settings as 'name: value'",
-    "dict_type": "settings as 'name: value'",
+    "model_type": S_("settings as 'name: value'"),
+    "model_attributes_type": S_("settings as 'name: value'"),
+    "dict_type": S_("settings as 'name: value'"),
 }
+_LIMITS = (
+    S_("input should be greater than or equal to {limit}, not {value}"),
+    S_("input should be less than or equal to {limit}, not {value}"),
+    S_("input should be greater than {limit}, not {value}"),
+    S_("input should be less than {limit}, not {value}"),
+    S_("input should be {expected}, not {value}"),
+    S_("input should be a finite number, not {value}"),
+    S_("input should be a valid number, not {value}"),
+    S_("input should be a valid integer, not {value}"),
+    S_("should be at least {limit}, not {value}"),
+    S_("should be at most {limit}, not {value}"),
+    S_("should be above {limit}, not {value}"),
+    S_("should be below {limit}, not {value}"),
+    S_("should be {expected}, not {value}"),
+    S_("there is no kind {kind}; there are: {kinds}"),
+    S_("a whole number"),
+    S_("true or false"),
+    S_("a list"),
+)
+"""What pydantic says, and how pages say it, for :func:`rlhf_studio.language.told`."""
 _COUNTED = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
 
@@ -32,22 +53,22 @@ def sentence(finding: Mapping[str, Any], model: type[BaseModel] = RunConfig) -> 
     if kind == "value_error":
         return str(finding["msg"]).removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        return "there is no such setting"
+        return S_("there is no such setting")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        first = f"there is no kind {shortened(context['tag'])}" if "tag" in context else "needs a kind"
+        first = S_(f"there is no kind {shortened(context['tag'])}") if "tag" in context else "needs a kind"
         return f"{first}; there are: {', '.join(REWARD_KINDS)}"
     if kind in ("string_too_short", "too_short") and value in ("", []):
         return NEEDS_VALUE
     if kind in _COUNTED:
         word, limit = _COUNTED[kind]
         count = context[limit]
-        return f"input should have {word} {count} {'item' if count == 1 else 'items'}, not {context['actual_length']}"
+        return S_(f"input should have {word} {count} {'item' if count == 1 else 'items'}, not {context['actual_length']}")
     if kind == "string_type":
-        quoted = "" if isinstance(value, (Mapping, list)) else " (text stands in quotes)"
-        return f"input should be text, not {shortened(value)}{quoted}"
+        quoted = "" if isinstance(value, (Mapping, list)) else S_(" (text stands in quotes)")
+        return S_(f"input should be text, not {shortened(value)}{quoted}")
     field = field_at(finding["loc"], model)
     expected = _EXPECTED.get(kind) or (_allowed(field) if kind == "string_pattern_mismatch" and field else "")
-    first = f"input should be {expected}" if expected else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"
+    first = S_(f"input should be {expected}") if expected else f"{finding['msg'][0].lower()}{finding['msg'][1:]}"
     return f"{first}, not {shortened(value)}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import text_lines
+from rlhf_studio.language import S_
 from rlhf_studio.units import percent
 
 ONE = ("completion", "response")
@@ -116,21 +117,23 @@ class Labelled:
     def notes(self) -> str:
         """How many pairs there are, why others were left out, and what is wrong with the judge here."""
         counts = {
-            f"{self.equal:,} of equal texts": self.equal,
-            f"{self.tied:,} of equal scores": self.tied,
-            f"{self.single:,} prompts with a single response": self.single,
+            S_(f"{self.equal:,} of equal texts"): self.equal,
+            S_(f"{self.tied:,} of equal scores"): self.tied,
+            S_(f"{self.single:,} prompts with a single response"): self.single,
         }
         left = ", ".join(text for text, count in counts.items() if count)
         most = (
             ""
             if self.ceiling is None
-            else f" The raters err at times: even a perfect reward model agrees with only {percent(self.ceiling, 1)} of the pairs."
+            else S_(f" The raters err at times: even a perfect reward model agrees with only {percent(self.ceiling, 1)} of the pairs.")
         )
         known_only = (
             ""
             if not self.foreign
-            else f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
-            "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
+            else S_(
+                f"\nWarning: {self.foreign:,} of the prompts begin no review of the bundled world. "
+                "Its raters know nothing else: for these prompts their preferences mean nothing. Name a reward model as the judge instead."
+            )
         )
-        ends = f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off." if self.cut else ""
-        return f"{len(self.pairs):,} pairs" + (f"; left out: {left}." if left else ".") + most + ends + known_only
+        ends = S_(f"\nWarning: {self.cut:,} texts are longer than the judge reads: their beginning was cut off.") if self.cut else ""
+        return S_(f"{len(self.pairs):,} pairs") + (S_(f"; left out: {left}.") if left else ".") + most + ends + known_only

@@ -16,6 +16,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, render_chats
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.tokenizer_files import added_tokens, read_end
+from rlhf_studio.language import S_
 
 SETTING = "generation.stop_token"
 ANSWER = "Forty-two"
@@ -65,17 +66,17 @@ class Ends:
     def sentence(self, settings: GenerationConfig, ids: tuple[int, ...]) -> str:
         """A sentence for people: where an answer ends with these settings. ``ids``: what :meth:`chosen` gives for them."""
         if not ids:
-            return f"No token ends an answer, only its length does ({SETTING})."
+            return S_(f"No token ends an answer, only its length does ({SETTING}).")
         texts = {number: text for text, number in self.tokens.items()}
         first = [self.end] if self.end in ids else []
         named = [f"{texts[token]} ({token})" if token in texts else str(token) for token in [*first, *sorted(set(ids) - set(first))]]
         sources = [*self.sources] if "eos" in settings.stop_tokens else []
         sources += [SETTING] if settings.stop_tokens != ("eos",) else []
-        sentence = f"An answer ends at {' or '.join(named)}: {' and '.join(sources)}."
+        sentence = S_(f"An answer ends at {' or '.join(named)}: {' and '.join(sources)}.")
         if self.end is None or first:
             return sentence
         own = f"{texts[self.end]} ({self.end})" if self.end in texts else str(self.end)
-        return f"{sentence} The model closes its answers with {own}, at which this run does not stop."
+        return S_(f"{sentence} The model closes its answers with {own}, at which this run does not stop.")
 
 
 def _refused(message: str) -> ConfigError:
@@ -91,7 +92,7 @@ def find_ends(tokens: Mapping[str, int], end: int | None, lists: Mapping[str, An
         lists: a name from :data:`END_LISTS` -> the ``eos_token_id`` there: an id, several, or None.
         chat: the template, where one is in use.
     """
-    named: dict[str, set[int]] = {"the tokenizer's end token": {end} if end is not None else set()}
+    named: dict[str, set[int]] = {S_("the tokenizer's end token"): {end} if end is not None else set()}
     known = {*tokens.values(), end} - {None}
     for name, value in lists.items():
         # An id that is an ordinary token is the default of a kind of model, which nobody chose: Llama's is 2.
@@ -103,7 +104,7 @@ def find_ends(tokens: Mapping[str, int], end: int | None, lists: Mapping[str, An
             sources.append(name)
             ids |= own
     if closing is not None:
-        sources.append("the chat template")
+        sources.append(S_("the chat template"))
         ids.add(closing)
     last = closing if closing is not None else end if end is not None else min(ids, default=None)
     return Ends(tuple(sorted(ids)), last, end, tuple(sources), tokens)

@@ -13,23 +13,25 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from rlhf_studio.language import S_
+
 POSITIONS_FROM_MASK = {"bloom", "mpt", "whisper", "moss_transcribe_diarize"}  # right without position_ids: they count what the mask shows
 
 REFUSED_TYPES = {
-    "blt": "reads bytes in patches, not the tokens of a tokenizer",
-    "cpmant": "reads its whole input in both directions",
-    "deepseek_v4": "compresses what it has read in groups that are counted from the row's start, padding included",
-    "git": "describes images, and expects the places of one before the text once it keeps a cache",
-    "moshi": "is made for speech, and gives other numbers token by token than in one pass",
-    "recurrent_gemma": "has a window of attention that counts padding as text",
+    "blt": S_("reads bytes in patches, not the tokens of a tokenizer"),
+    "cpmant": S_("reads its whole input in both directions"),
+    "deepseek_v4": S_("compresses what it has read in groups that are counted from the row's start, padding included"),
+    "git": S_("describes images, and expects the places of one before the text once it keeps a cache"),
+    "moshi": S_("is made for speech, and gives other numbers token by token than in one pass"),
+    "recurrent_gemma": S_("has a window of attention that counts padding as text"),
 }
 """Types that no rule finds, with what makes their numbers wrong or stops them."""
 
 REFUSED_WITH_LORA = {
-    "inkling2_text": "peft does not find all of its layers again in a saved adapter",
-    "jamba": "what adapters on dt_proj do while sampling is not what they do while learning",
-    "laguna": "peft does not find all of its layers again in a saved adapter",
-    "longcat_flash": "its numbers while sampling and while learning part once its adapters are not 0",
+    "inkling2_text": S_("peft does not find all of its layers again in a saved adapter"),
+    "jamba": S_("what adapters on dt_proj do while sampling is not what they do while learning"),
+    "laguna": S_("peft does not find all of its layers again in a saved adapter"),
+    "longcat_flash": S_("its numbers while sampling and while learning part once its adapters are not 0"),
 }
 """Types that can be trained in full only."""
 
@@ -43,21 +45,21 @@ def family_problem(model_type: str, architecture: str) -> str | None:
     """Why a causal language model of this kind cannot be trained, as the end of a sentence that begins with its name; None when it can."""
     what = f"is {'an' if model_type[:1] in set('aeiou') else 'a'} {model_type} model"
     if model_type in REFUSED_TYPES:
-        return f"{what}, which {REFUSED_TYPES[model_type]}; use another model"
+        return S_(f"{what}, which {REFUSED_TYPES[model_type]}; use another model")
     known = mapped_types()
     if known and model_type not in known:
-        return f"{what} ({architecture}), which transformers loads only as a part of a larger model; use another model"
+        return S_(f"{what} ({architecture}), which transformers loads only as a part of a larger model; use another model")
     source = model_source(model_type)
     arguments = forward_arguments(source, architecture)
     if arguments and "past_key_values" not in arguments:
-        return f"{what} without a key-value cache, which sampling needs; use another model"
+        return S_(f"{what} without a key-value cache, which sampling needs; use another model")
     if arguments and "position_ids" not in arguments and model_type not in POSITIONS_FROM_MASK:
-        return f"{what}, which counts positions from a row's start, padding included: unequal prompts come out wrong; use another model"
+        return S_(f"{what}, which counts positions from a row's start, padding included: unequal prompts come out wrong; use another model")
     if "time_step_limit = (config.time_step_min" in source:
-        return f"{what}, whose decoding step does not keep the smallest time step that its whole pass keeps; use another model"
+        return S_(f"{what}, whose decoding step does not keep the smallest time step that its whole pass keeps; use another model")
     own = re.search(r"not isinstance\(past_key_values, (\w+)\)", source)
     if own and f"class {own[1]}(" in source:
-        return f"{what}, which keeps a cache of its own kind ({own[1]}) that sampling here cannot fill; use another model"
+        return S_(f"{what}, which keeps a cache of its own kind ({own[1]}) that sampling here cannot fill; use another model")
     return None
 
 

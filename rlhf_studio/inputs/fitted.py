@@ -38,6 +38,7 @@ from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.held_out import FEWEST_PROMPTS, MOST_SET_ASIDE
 from rlhf_studio.inputs.prompts.preview import measure as measure_prompts
+from rlhf_studio.language import S_
 
 LONGEST = 32_768  # tokens: nothing is cut while lengths are counted
 
@@ -202,11 +203,11 @@ class _Fitting:
         form, run = ({}, "") if fresh else form_of(self.config.model.policy)
         plain = bool(data.query_tokens_max) or data.overlong == "cut_right" if isinstance(data, DataConfig) else self._plain(data)
         if plain:
-            self.put("data.chat_template", Fitted(False, "plain texts, or their beginnings, are no chats"))
+            self.put("data.chat_template", Fitted(False, S_("plain texts, or their beginnings, are no chats")))
         elif isinstance(form, dict) and form and not any(f"data.{name}" in self.chosen for name in form):
             for name, value in form.items():
                 if name == "chat_template" or value != getattr(data, name):
-                    self.put(f"data.{name}", Fitted(value, f"as in the run {run}, which trained this model"))
+                    self.put(f"data.{name}", Fitted(value, S_(f"as in the run {run}, which trained this model")))
         elif not data.prompt_format:
             self.put("data.chat_template", fitting.chat_template(chat is not None))
 

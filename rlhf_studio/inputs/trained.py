@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config.bundled import bundled_path
+from rlhf_studio.language import S_
 from rlhf_studio.regular import open_regular, read_regular
 
 KINDS = ("policy", "reward_model")
@@ -130,7 +131,7 @@ def _compare_bytes(step_folder: Path, folder: Path, files: dict[str, tuple[int, 
 def _instead(step_folder: Path) -> str:
     run = step_folder.parent.parent
     others = sorted({_step_of(folder) for folder in _step_folders(run)} - {_step_of(step_folder)})
-    return f"name another step, such as {run}@{others[-1]}" if others else f"{run} has kept no other step that could be named"
+    return S_(f"name another step, such as {run}@{others[-1]}") if others else S_(f"{run} has kept no other step that could be named")
 
 
 def _step_folders(run: Path) -> list[Path]:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.config.changes import changes_between, depends_on_checkpoint
+from rlhf_studio.language import S_
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -66,8 +67,10 @@ class NoCheckpoint(StoreError):
     def __init__(self, run_dir: Path, why: str, steps: int):
         noun = "step" if steps == 1 else "steps"
         super().__init__(
-            f"{run_dir} cannot be resumed: {why}. Nothing was changed. To start again from step 0, and to replace the {steps} recorded "
-            f"{noun} one by one, say: python -m rlhf_studio resume {run_dir} --from-start",
+            S_(
+                f"{run_dir} cannot be resumed: {why}. Nothing was changed. To start again from step 0, and to replace the {steps} recorded "
+                f"{noun} one by one, say: python -m rlhf_studio resume {run_dir} --from-start"
+            ),
             "from-start",
         )
         self.why, self.steps = why, steps

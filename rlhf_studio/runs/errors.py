@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from rlhf_studio.language import S_
 from rlhf_studio.regular import UnfitFile
 
 FULL_BYTES = 65536  # less than what SQLite asks for at once beside a database
@@ -82,19 +83,19 @@ class NotRunning(StoreError):
         super().__init__(message, "not-running")
 
 
-RECORDING_ENDED = "The recording ended"
+RECORDING_ENDED = S_("The recording ended")
 """How the last line of a run's log begins where the recording of somebody else's training could not store why it ended."""
-PROGRAM_ENDED = "The program ended"
+PROGRAM_ENDED = S_("The program ended")
 """How it begins where a program ended and had not closed its recording."""
 
 
 class RunGone(StoreError):
     """The run folder was deleted, moved or replaced while an engine worked in it; nothing more may be written there."""
 
-    PHRASE = "was deleted, moved or replaced while the engine worked in it"  # what is left of it in a moved folder is the log
+    PHRASE = S_("was deleted, moved or replaced while the engine worked in it")  # what is left of it in a moved folder is the log
 
     def __init__(self, run_dir: Path):
-        super().__init__(f"The run folder {run_dir} {self.PHRASE}.", "gone")
+        super().__init__(S_(f"The run folder {run_dir} {self.PHRASE}."), "gone")
 
 
 class OnlyRead(StoreError):
@@ -102,8 +103,10 @@ class OnlyRead(StoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This is a recording that came with the program: it cannot be changed, and nothing can go on from it. "
-            "Its settings can be copied to Train, for a run of your own.",
+            S_(
+                "This is a recording that came with the program: it cannot be changed, and nothing can go on from it. "
+                "Its settings can be copied to Train, for a run of your own."
+            ),
             "state",
         )
 
@@ -143,13 +146,13 @@ _OS_REASONS: dict[int, Reason] = {
 }
 
 _SENTENCES: dict[Reason, str] = {
-    "full": "The disk is full: {path} could not be written. Free some space, then try again; what was saved before is kept.",
-    "io": "Reading or writing {path} failed ({detail}). Check the disk, then try again.",
-    "busy": "{path} is in use by another program and did not become free in time. Try again in a moment.",
-    "damaged": "{path} is damaged or was not written by RLHF Studio ({detail}).",
-    "read-only": "{path} may not be written or opened ({detail}). Check the permissions of the folder.",
-    "missing": "{path} does not exist or was removed.",
-    "in-the-way": "{path} cannot be a folder here: a file is in the way ({detail}). Choose another place.",
+    "full": S_("The disk is full: {path} could not be written. Free some space, then try again; what was saved before is kept."),
+    "io": S_("Reading or writing {path} failed ({detail}). Check the disk, then try again."),
+    "busy": S_("{path} is in use by another program and did not become free in time. Try again in a moment."),
+    "damaged": S_("{path} is damaged or was not written by RLHF Studio ({detail})."),
+    "read-only": S_("{path} may not be written or opened ({detail}). Check the permissions of the folder."),
+    "missing": S_("{path} does not exist or was removed."),
+    "in-the-way": S_("{path} cannot be a folder here: a file is in the way ({detail}). Choose another place."),
 }
 
 

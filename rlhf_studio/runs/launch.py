@@ -15,6 +15,7 @@ from pathlib import Path
 from rlhf_studio import system
 from rlhf_studio.child_process.environment import FOLDER_VARIABLE, START_FD_VARIABLE, engine_environment
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import NotRunning, StoreError, store_error
 from rlhf_studio.runs.reader import RunReader
@@ -147,13 +148,13 @@ def force_stop(run_dir: Path, by: str, grace: float = 2.0) -> str:
         raise NotRunning(f"The run in {folder} is not running, so there is nothing to end.")
     with liveness.EngineLock(folder):
         saved = RunReader(folder).checkpoints()
-        begin = "the beginning, because there is no checkpoint"
+        begin = S_("the beginning, because there is no checkpoint")
         if saved:
-            begin = f"the newest whole checkpoint (step {saved[-1].step}, unless it is damaged)"
-        text = f"Ended by force by {by}. A resume goes on from {begin}."
+            begin = S_(f"the newest whole checkpoint (step {saved[-1].step}, unless it is damaged)")
+        text = S_(f"Ended by force by {by}. A resume goes on from {begin}.")
         if record_end(folder, EventRecord("warning", "stop", text)):
             return text
-    return f"The engine has ended; the run is {RunReader(folder).status().state}."
+    return S_(f"The engine has ended; the run is {RunReader(folder).status().state}.")
 
 
 def engine_processes(run_dir: Path) -> list[int]:

@@ -94,6 +94,27 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
     return min(exact, key=lambda pace: pace.seconds, default=scaled)
 
 
+def whole_seconds(root: Path, config: StageConfig) -> float | None:
+    """How long all steps of an earlier run took that had as much to do as a run with these settings; the least of the newest
+    :data:`RUNS_COMPARED` such runs. None without one. For stages whose settings do not say how many steps there will be.
+    """
+    seconds: list[float] = []
+    for folder in _newest(root):
+        earlier = _config(folder)
+        if earlier is None or earlier.stage != config.stage or _to_do(earlier) != _to_do(config):
+            continue
+        each = _of(folder, STEP_TIME)
+        try:
+            steps = RunReader(folder).status().total_steps
+        except StoreError:
+            continue
+        if each and steps:
+            seconds.append(each * steps)
+        if len(seconds) == RUNS_COMPARED:
+            break
+    return min(seconds, default=None)
+
+
 def step_seconds(times: Sequence[float] | np.ndarray) -> float | None:
     """Seconds of a step of a run, by the :data:`STEP_TIME` of its steps from the first on: the median of its last :data:`RECENT_STEPS`.
 
@@ -180,6 +201,13 @@ def _sizes(config: StageConfig) -> Any:
         return config.evaluation.batch_size, config.evaluation.samples, len(named), generation, data
     training = getattr(config, config.stage)
     return training.batch_size, training.micro_batch, data
+
+
+def _to_do(config: StageConfig) -> Any:
+    """What decides how much a whole run has to do: all that costs time, and how often it is done."""
+    if isinstance(config, EvaluationRunConfig):
+        return _models(config), _sizes(config), config.evaluation.prompts
+    return _models(config), _sizes(config), getattr(config, config.stage)
 
 
 def _of(folder: Path, metric: str) -> float | None:

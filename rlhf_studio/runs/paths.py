@@ -10,6 +10,8 @@ import secrets
 import time
 from pathlib import Path
 
+from rlhf_studio.language import S_
+
 RUNS = "runs"
 CONFIG = "config.yaml"
 EARLIER_CONFIG = "config-{number}.yaml"  # what config.yaml was before the settings changed for the first, second ... time
@@ -93,9 +95,9 @@ def where_shown(folder: Path, workspace: Path) -> str:
     if place.resolve() == (Path(workspace) / RUNS).resolve():
         return ""
     if place.name == RUNS:
-        return f"To see it on the page, start that with RLHF_STUDIO_WORKSPACE={place.parent} (or --workspace)."
+        return S_(f"To see it on the page, start that with RLHF_STUDIO_WORKSPACE={place.parent} (or --workspace).")
     shown = Path(workspace).absolute() / RUNS
-    return f"The page does not show it: it shows the runs in {shown}, or those of another workspace, named in RLHF_STUDIO_WORKSPACE."
+    return S_(f"The page does not show it: it shows the runs in {shown}, or those of another workspace, named in RLHF_STUDIO_WORKSPACE.")
 
 
 def named_run(path: Path, workspace: Path) -> Path:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths, schema
 from rlhf_studio.runs.codec import columns_of
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
@@ -80,8 +81,10 @@ OLD: dict[str, dict[str, str]] = {
 LOCK, WAIT_SECONDS = "people.lock", 60.0  # held while rows are taken over
 SET_ASIDE = "{name}.taken-over"
 """What an old file is called when its rows are here. That of a class goes when something of the class is to be forgotten."""
-IN_USE = "{path} is in use by an app of an earlier version. End that app first, so that what is in it can be taken over into {new}."
-NEWER = "{path} was written by an app of an earlier version after its contents had been taken over into {new}. Move one of the two away."
+IN_USE = S_("{path} is in use by an app of an earlier version. End that app first, so that what is in it can be taken over into {new}.")
+NEWER = S_(
+    "{path} was written by an app of an earlier version after its contents had been taken over into {new}. Move one of the two away."
+)
 
 
 class NotPossible(Exception):
@@ -171,7 +174,7 @@ class Database:
                 raise StoreError(f"{self.path} is damaged: {error}.", "damaged") from error
 
     def _remedy(self) -> AbstractContextManager[None]:
-        return with_remedy("Restore it from a copy, or move it away to begin with no votes, no rounds and no visitors.")
+        return with_remedy(S_("Restore it from a copy, or move it away to begin with no votes, no rounds and no visitors."))
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and self._database_file is not None and self._database_file.is_ours():
@@ -264,7 +267,7 @@ def _is_old(path: Path) -> bool:
 
 def _close_journal(path: Path) -> None:
     """Bring what a killed app has left in the write-ahead log into the file, and see that it is whole and ours. Raises StoreError."""
-    with with_remedy("Restore it from a copy, or move it away."), closing(schema.connect(path)) as connection:
+    with with_remedy(S_("Restore it from a copy, or move it away.")), closing(schema.connect(path)) as connection:
         try:
             if schema.set_journal(connection, "delete", 1.0) == "wal":
                 raise StoreError(IN_USE.format(path=path, new=DATABASE), "busy")

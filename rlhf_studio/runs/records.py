@@ -6,12 +6,13 @@ Arrays are numpy; nothing here knows torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from rlhf_studio.language import N_
+from rlhf_studio.language import N_, S_
 from rlhf_studio.runs.visitors.starters import Starter
 
 State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
@@ -224,6 +225,16 @@ Kind = Literal["studio", "program", "watched", "log"]
 the log that it was read from."""
 
 
+TOLD = {
+    "log": S_(N_("read from {name}")),
+    "followed": S_(N_("read from {name} as it grows")),
+    "watched": S_(N_("recorded from {name}")),
+    "program": S_(N_("made by {name}")),
+    "studio": "",
+}
+"""Who trains a run of each kind, in a few words."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a run comes from, beside its settings.
@@ -275,10 +286,12 @@ class Origin:
     def only_read(self) -> str:
         """Why nothing here can train this run or go on with it, as the end of a sentence about it; empty where something can."""
         return {
-            "log": f"was {self.told}: there is no model to train. Start a new run.",
-            "watched": f"is recorded from {self.imported}, outside this app: its model is not here. Start a new run.",
-            "program": f"was made by {self.program}, which has its prompts and rewards: run that again, or start a new run from the policy "
-            "in one of its checkpoints.",
+            "log": S_(f"was {self.told}: there is no model to train. Start a new run."),
+            "watched": S_(f"is recorded from {self.imported}, outside this app: its model is not here. Start a new run."),
+            "program": S_(
+                f"was made by {self.program}, which has its prompts and rewards: run that again, or start a new run from the policy "
+                "in one of its checkpoints."
+            ),
             "studio": "",
         }[self.kind]
 
@@ -306,9 +319,13 @@ class Origin:
     @property
     def told(self) -> str:
         """Who trains the run, in a few words below its name; empty where an engine of ours does."""
-        log = f"read from {self.imported}{f' ({self.log_of})' if self.log_of else ''}{' as it grows' if self.followed else ''}"
-        kinds = {"log": log, "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
-        return kinds.get(self.kind, "")
+        return self.tell()
+
+    def tell(self, say: Callable[[str], str] = str) -> str:
+        """The same, said by ``say``, which translates."""
+        log = self.imported + (f" ({self.log_of})" if self.log_of else "")
+        words = say(TOLD["followed" if self.kind == "log" and self.followed else self.kind])
+        return words.format(name=self.program if self.kind == "program" else log)
 
     @property
     def may_stop(self) -> bool:
@@ -517,23 +534,23 @@ class Phase:
 PHASES = {
     phase.name: phase
     for phase in (
-        Phase("rollout", N_("sampling"), ("logprobs", "entropy", "values"), N_("its responses are written; their scores come next")),
-        Phase("score", N_("scoring"), (), N_("its responses are scored; the reference's probabilities come next")),
+        Phase("rollout", S_(N_("sampling")), ("logprobs", "entropy", "values"), N_("its responses are written; their scores come next")),
+        Phase("score", S_(N_("scoring")), (), N_("its responses are scored; the reference's probabilities come next")),
         Phase(
             "reference",
-            N_("the reference pass"),
+            S_(N_("the reference pass")),
             ("ref_logprobs", "kl"),
             N_("its responses are compared with the reference; advantages come next"),
         ),
         Phase(
             "advantages",
-            N_("the advantages"),
+            S_(N_("the advantages")),
             ("rewards", "deltas", "advantages", "whitened_advantages", "returns"),
             N_("its advantages are computed; the update comes next"),
             timed=False,
         ),
-        Phase("update", N_("the update"), ("new_logprobs", "ratio", "clipped"), N_("its update is done; the step is recorded next")),
-        Phase("record", N_("recording")),
+        Phase("update", S_(N_("the update")), ("new_logprobs", "ratio", "clipped"), N_("its update is done; the step is recorded next")),
+        Phase("record", S_(N_("recording"))),
     )
 }
 """The parts of a step, in their order. After the last one the step is done."""

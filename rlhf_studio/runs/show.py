@@ -10,12 +10,14 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.io import parse_ppo, ppo_only
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.units import without_dust
 from rlhf_studio.visible import visible
 
 MOST_EVENTS = 1_000_000  # more than a run has
@@ -29,7 +31,7 @@ def show_values(run_dir: Path) -> dict[str, Any]:
     return {
         **_status_values(status),
         "run_dir": str(run_dir),
-        "metrics": last[-1][1] if last else {},
+        "metrics": {name: value if value is None else without_dust(value) for name, value in last[-1][1].items()} if last else {},
         "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
         "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.newest_events()],
     }
@@ -78,22 +80,26 @@ def _status_values(status: RunStatus) -> dict[str, Any]:
 
 def show_text(values: dict[str, Any]) -> str:
     """A few lines for people; with the doctor's ``verdict`` and ``findings`` where the values have them."""
-    silent = f"; the engine has not answered for {values['silent']} s" if values["silent"] is not None else ""
+    silent = _("; the engine has not answered for {values} s").format(values=values["silent"]) if values["silent"] is not None else ""
     lines = [
         f"{visible(values['name'], lines=False)} ({values['run_id']})",
-        f"state        {values['state']}{silent}" + (f": {values['cause']}" if values["cause"] else ""),
-        f"step         {values['step']}" + (f" of {values['total_steps']}" if values["total_steps"] else ""),
-        *([f"device       {values['device']}"] if values["device"] else []),
-        f"folder       {values['run_dir']}",
+        _("state        {state}").format(state=_(values["state"])) + silent + (f": {told(values['cause'])}" if values["cause"] else ""),
+        (_("step         {step} of {total}") if values["total_steps"] else _("step         {step}")).format(
+            step=values["step"], total=values["total_steps"]
+        ),
+        *([_("device       {device}").format(device=told(values["device"]))] if values["device"] else []),
+        _("folder       {folder}").format(folder=values["run_dir"]),
     ]
     if values["origin"]["words"]:
-        lines.append("lengths      in words: the texts came without tokens")
+        lines.append(_("lengths      in words: the texts came without tokens"))
     if values["recorded"] > values["step"]:
-        sentence = f"steps {values['step'] + 1} to {values['recorded']} are from before the resume; each stays until it is played again"
-        lines.insert(3, f"kept         {sentence}")
+        sentence = _("steps {value} to {values} are from before the resume; each stays until it is played again").format(
+            value=values["step"] + 1, values=values["recorded"]
+        )
+        lines.insert(3, _("kept         {sentence}").format(sentence=sentence))
     if "verdict" in values:
-        lines += [f"verdict      {values['verdict']['sentence']}"]
-        lines += [f"note         {note}" for note in values["verdict"]["notes"]]
+        lines += [_("verdict      {sentence}").format(sentence=values["verdict"]["sentence"])]
+        lines += [_("note         {note}").format(note=note) for note in values["verdict"]["notes"]]
         graver = [finding for finding in values["findings"] if finding["level"] != "note"]
         lines += [f"{finding['level']:13}{finding['title']} ({finding['when']})" for finding in graver]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
@@ -105,7 +111,7 @@ def list_text(workspace: Path) -> str:
     """One line per run."""
     statuses = Workspace(workspace).runs()
     if not statuses:
-        return f"No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world"
+        return _("No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world").format(workspace=workspace)
     return "\n".join(
         f"{status.run_id:24}{'unreadable' if status.unreadable else status.state:13}{_progress(status)} {visible(status.name, lines=False)}"
         for status in statuses

@@ -31,6 +31,7 @@ from pathlib import Path
 
 from rlhf_studio import system
 from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.language import S_
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import liveness, paths, rows
 from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError, store_error
@@ -125,12 +126,12 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
     if row.state in ALIVE:
         return _with(row, "interrupted", cause=_interruption(entry if untouched else None, run_dir, row.origin))
     if row.state == "queued" and entry is not None and entry.state == "cancelled":
-        return _with(row, "stopped", "Cancelled before it started")
+        return _with(row, "stopped", S_("Cancelled before it started"))
     if row.state == "queued" and entry is not None:
         return _with(row, "failed", cause=early_end(run_dir, entry.exit_code))
     if row.state == "queued" and in_workspace and time.time() - row.created_at > JUST_CREATED_SECONDS:
         line = _last_words(run_dir)
-        never = "The run was prepared but never got going. Resume starts it."
+        never = S_("The run was prepared but never got going. Resume starts it.")
         return _with(row, "interrupted", cause=line if line.startswith(RECORDING_ENDED) else never)
     return row
 
@@ -147,8 +148,8 @@ def early_end(run_dir: Path, exit_code: int | None) -> str:
     """The sentence for an engine that ended before it wrote anything, with the last line of its log."""
     how = "" if exit_code is None else f" ({_exit(exit_code)})"
     line = _last_words(run_dir)
-    log = f" The last line of its log: {line.rstrip('.')}." if line else " Its log is empty."
-    return f"The engine ended before it could begin{how}.{log} Put that right, then resume the run."
+    log = S_(f" The last line of its log: {line.rstrip('.')}.") if line else S_(" Its log is empty.")
+    return S_(f"The engine ended before it could begin{how}.{log} Put that right, then resume the run.")
 
 
 def _interruption(entry: QueueEntry | None, run_dir: Path, origin: Origin) -> str:
@@ -156,15 +157,15 @@ def _interruption(entry: QueueEntry | None, run_dir: Path, origin: Origin) -> st
     code = entry.exit_code if entry else None
     line = _last_words(run_dir)
     if RunGone.PHRASE in line:
-        how = f"The folder of the run was moved or renamed while the {who} worked in it, so the {who} ended."
+        how = S_(f"The folder of the run was moved or renamed while the {who} worked in it, so the {who} ended.")
     elif line.startswith((RECORDING_ENDED, PROGRAM_ENDED)):
         how = line
     elif code == -system.KILL:
-        how = f"The {who} was killed (SIGKILL), often by the system because memory ran out."
+        how = S_(f"The {who} was killed (SIGKILL), often by the system because memory ran out.")
     elif code is not None:
-        how = f"The {who} ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}"
+        how = S_(f"The {who} ended without saying why ({_exit(code)}). The last line of its log: {line or 'none'}")
     else:
-        how = f"The {who} ended without saying why: it was killed, memory ran out, or the machine went down."
+        how = S_(f"The {who} ended without saying why: it was killed, memory ran out, or the machine went down.")
     return how
 
 

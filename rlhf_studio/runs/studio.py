@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths, people, schema
 from rlhf_studio.runs.codec import FieldCodec, RecordTable, converted, integer, plain, text, truth
 from rlhf_studio.runs.errors import StoreError, store_error, with_remedy
@@ -48,7 +49,7 @@ _REPLACED = 3  # "resume", with settings that were replaced when the run was que
 
 MAX_TAGS, MAX_TAG = 20, 40
 
-REMEDY = "Move it away to go on; the runs stay, the queue, names and notes are lost."
+REMEDY = S_("Move it away to go on; the runs stay, the queue, names and notes are lost.")
 
 EntryState = Literal["waiting", "claimed", "done", "lost", "cancelled"]
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import create, liveness, paths, rows, schema
 from rlhf_studio.runs.errors import AlreadyRunning, RunGone, StoreError, store_error
 from rlhf_studio.runs.records import (
@@ -89,7 +90,7 @@ class RunWriter:
                 raise store_error(error, self.run_dir) from error
         with self._transaction() as connection:
             connection.execute("DELETE FROM scratch")
-            _expire_commands(connection, "a new start of the run", early_too=False)
+            _expire_commands(connection, S_("a new start of the run"), early_too=False)
             connection.execute("UPDATE commands SET early = 0 WHERE early = 1")
             # In this same transaction: the lock is held again, so readers would believe a row that a killed engine left as "running".
             connection.execute(
@@ -164,7 +165,7 @@ class RunWriter:
             connection.execute("UPDATE heartbeat SET at = ?", (now,))
             if state in ENDED:  # whatever was asked too late must not stop the run when it is resumed one day
                 connection.execute("DELETE FROM scratch")
-                _expire_commands(connection, "the end of the run", early_too=True)
+                _expire_commands(connection, S_("the end of the run"), early_too=True)
 
     def plan(self, total_steps: int) -> None:
         """Say how many steps the run is to have; another number than at its creation when its settings have changed. Raises StoreError."""
@@ -363,7 +364,7 @@ def record_end(run_dir: Path, record: EventRecord) -> bool:
             now = time.time()
             rows.insert_event(connection, now, step, record)
             connection.execute("DELETE FROM scratch")
-            _expire_commands(connection, "the end of the run", early_too=True)
+            _expire_commands(connection, S_("the end of the run"), early_too=True)
             connection.execute(
                 "UPDATE run SET state = 'stopped', phase = '', fraction = NULL, cause = '', ended_at = ?, seq = seq + 1", (now,)
             )

@@ -27,6 +27,7 @@ import gradio as gr
 from rlhf_studio.child_process.environment import NO_HUB_TOKEN
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions, permissions_from_flags
 from rlhf_studio.exit_codes import BAD_INPUT
+from rlhf_studio.language import ENGLISH, _, speaking, told
 from rlhf_studio.runs.classroom.secret import VISITORS, lasting_secret
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.store import Feedback
@@ -370,22 +371,23 @@ def main(
         keep_hub_token = options.share_hub_token or serves_one_person(options.host, os.environ)
         if not keep_hub_token:
             os.environ[NO_HUB_TOKEN] = "1"  # the app's own checks and previews must not use the token either
-        server = launch(
-            options.workspace,
-            host=options.host,
-            port=options.port,
-            mode=mode,
-            start=start,
-            on_queued=on_queued,
-            permissions=permissions,
-            keep_hub_token=keep_hub_token,
-            allow_hosts=options.allow_host,
-            prepare_lessons=True,
-            browse=options.browse,
-            mcp=options.mcp,
-        )
+        with speaking(ENGLISH):  # the pages are translated for each reader
+            server = launch(
+                options.workspace,
+                host=options.host,
+                port=options.port,
+                mode=mode,
+                start=start,
+                on_queued=on_queued,
+                permissions=permissions,
+                keep_hub_token=keep_hub_token,
+                allow_hosts=options.allow_host,
+                prepare_lessons=True,
+                browse=options.browse,
+                mcp=options.mcp,
+            )
     except (OSError, StoreError, ValueError) as error:
-        say(f"rlhf-studio: the app could not start: {error}", sys.stderr)
+        say("rlhf-studio: " + _("the app could not start: {error}").format(error=told(error)), sys.stderr)
         return BAD_INPUT
     for line in greeting(server.url, server.workspace.root, server.access, options.host):
         say(line)

@@ -17,7 +17,7 @@ from rlhf_studio.inputs.estimate.speed import SpeedMeasurement
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.inputs.preflight.seconds import seconds_by_rate
 from rlhf_studio.language import N_, _, together
-from rlhf_studio.runs.pace import known_pace, slowness
+from rlhf_studio.runs.pace import known_pace, slowness, whole_seconds
 from rlhf_studio.ui.outlook import recipe_minutes, unknown_time
 from rlhf_studio.units import duration, format_byte_range, format_bytes, short_count, span
 
@@ -137,6 +137,9 @@ def estimate(
     """
     recipe = recipe or recipes.get(config.recipe)
     steps = config.ppo.steps if isinstance(config, RunConfig) else 0
+    whole = None if steps else whole_seconds(root, config)
+    if whole is not None:
+        return Estimate(whole, whole, "earlier run")
     minutes = recipe_minutes(config, recipe) if recipe else None
     if minutes is not None:
         slower = _slower_here(root, config, recipes)

@@ -21,6 +21,7 @@ from functools import cache, wraps
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import gradio as gr
 from starlette.responses import HTMLResponse
@@ -168,6 +169,7 @@ const open = async () => {
     const { address } = await again(() => import(asset("shared/address.js")));
     await address.turn(PAGE);
     SCRIPTS.forEach(preload);
+    if (PAGE === "shell") document.querySelector("meta[name=rs-scripts]")?.content.split(" ").forEach(preload);
     await shown;
     const { words } = document.documentElement.dataset;
     const learned = () => import(asset("shared/language.js")).then(({ learn }) => learn(root + "/words/" + words));
@@ -250,6 +252,22 @@ def small_page(text: str, links: Sequence[Link], status: int) -> HTMLResponse:
 def scripts(page: str) -> tuple[str, ...]:
     """The scripts of a page, relative to :data:`ASSETS`: its entry, and all that it imports."""
     return scripts_from(f"{page}/{page}.js")
+
+
+_LEADING = {"talk": "talk", "lesson": "learn", "place": "learn", "run": "live", "replay": "live"}
+"""Parameters that lead to a page where no tab is named, as in ``assets/shared/address.js``."""
+
+
+def begun_early(query: str) -> bytes:
+    """For the head of Gradio's page: the scripts of the page that the address leads to. The line above the tabs asks for them behind its
+    own; else they would be asked for only when that line has chosen a tab and Gradio has drawn it."""
+    try:
+        asked = parse_qs(query, max_num_fields=50)
+    except ValueError:  # an address that leads nowhere
+        return b""
+    named = asked.get("tab", [""])[0]
+    led = named if named in STYLES else next((page for key, page in _LEADING.items() if key in asked), "")
+    return f'<meta name="rs-scripts" content="{" ".join(scripts(led))}">'.encode() if led else b""
 
 
 def scripts_from(entry: str) -> tuple[str, ...]:

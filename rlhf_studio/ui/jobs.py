@@ -8,6 +8,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.child_process.service import Service
+from rlhf_studio.language import shown
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 
@@ -29,7 +30,8 @@ def news(service: Service, access: Access, data: Any, request: gr.Request, gone:
     # the state is read before the events: a job that is done then has all of its events
     state, position = job.state, sum(other.request.get("prompt") is not None for other in service.before(job))
     events = job.events[first : first + MOST_EVENTS]
-    return sent.as_json({"state": state, "place": position, "events": events, "more": len(job.events) > first + len(events)})
+    said = [shown(event, ("error", "text") if event.get("event") in ("failed", "progress") else ("problem", "notes")) for event in events]
+    return sent.as_json({"state": state, "place": position, "events": said, "more": len(job.events) > first + len(events)})
 
 
 def cancel(service: Service, access: Access, data: Any, request: gr.Request) -> None:

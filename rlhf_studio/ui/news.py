@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.language import told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED, RunStatus, is_alarm
 from rlhf_studio.runs.workspace import Workspace
@@ -36,7 +37,7 @@ class News:
         try:
             return {"events": await self._events.get(), "now": time.time()}
         except StoreError as error:
-            return {"events": [], "now": time.time(), "problem": str(error)}
+            return {"events": [], "now": time.time(), "problem": told(error)}
 
     def _read(self) -> list[Json]:
         begun = sorted((run for run in self._workspace.runs() if run.started_at is not None), key=lambda run: run.started_at or 0)
@@ -51,12 +52,12 @@ class News:
         except StoreError:
             return []  # the Runs page says what is wrong with the run
         first = {event.kind: event for event in reversed(events) if is_alarm(event.level, event.kind)}
-        return [_event(run, "alarm", event.text, event.time, event.kind) for event in first.values()]
+        return [_event(run, "alarm", told(event.text), event.time, event.kind) for event in first.values()]
 
 
 def _end(run: RunStatus) -> Json:
     steps = f"Step {run.step} of {run.total_steps}" if run.total_steps else f"Step {run.step}"
-    return _event(run, run.state, run.cause if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
+    return _event(run, run.state, told(run.cause) if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
 
 
 def _event(run: RunStatus, what: str, text: str, at: float, kind: str = "") -> Json:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlhf_studio.config.io import Problem
 from rlhf_studio.config.wording import NEEDS_VALUE
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.ui.form import SECTION_TITLES
 
 _PLAIN = {
@@ -41,7 +41,7 @@ def for_page(problems: Sequence[Problem], values: Any) -> list[dict[str, str]]:
 
 def _row(problem: Problem, names: Container[str]) -> dict[str, str]:
     """The problem as the page gets it. ``lacks`` says that the only thing wrong with the setting is that it is empty."""
-    row = {"field": problem.field, "message": plain(_named(problem), names)}
+    row = {"field": problem.field, "message": told(plain(_named(problem), names))}
     return row | ({"lacks": "value"} if problem.message == NEEDS_VALUE else {})
 
 

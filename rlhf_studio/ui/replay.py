@@ -9,7 +9,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.replay import replay_of
-from rlhf_studio.language import language
+from rlhf_studio.language import language, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED
 from rlhf_studio.runs.workspace import Workspace
@@ -37,7 +37,7 @@ class Replays:
         try:
             body = await self._work.run(lambda: self._body(sent.run_id(data)))
         except (StoreError, TooBusy) as error:
-            body = encode_text({"problem": str(error)})
+            body = encode_text({"problem": told(error)})
         return sent.as_json(body)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.language import _, ngettext, together
+from rlhf_studio.language import _, ngettext, together, told
 from rlhf_studio.runs.checkpoints import NoCheckpoint, where_to_resume
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -30,7 +30,7 @@ def question(workspace: Workspace, access: Access, data: Any, request: Any) -> J
     except NoCheckpoint as error:
         return {"title": _("Begin this run again at step 1?"), "text": cannot_go_on(error), "confirm": _("Begin again")}
     except StoreError as error:
-        return {"problem": str(error)}
+        return {"problem": told(error)}
     return {}
 
 
@@ -38,7 +38,7 @@ def refusal(error: Exception) -> str:
     """What the page says of a resume, or another action, that the store refuses: without the command for a terminal, and its path."""
     if isinstance(error, NoCheckpoint):
         return together(cannot_go_on(error), _("Nothing was changed: press Resume to be asked."))
-    return str(error)
+    return told(error)
 
 
 def cannot_go_on(error: NoCheckpoint) -> str:

@@ -18,7 +18,7 @@ from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -78,11 +78,11 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
     """A run as the table shows it. When a recording was made, and how long that took, is of no interest to anybody."""
     return {
         "id": run.run_id,
-        "name": run.name or run.run_id,
+        "name": told(run.name) if run.recording else run.name or run.run_id,
         "recipe": run.recipe,
         "stage": run.stage,
         "state": run.state,
-        "note": without_secrets(run.cause) or run.phase,
+        "note": told(without_secrets(run.cause) or run.phase),
         "queue_position": run.queue_position,
         "step": run.step,
         "total": run.total_steps,
@@ -101,11 +101,11 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "kind": run.origin.kind,
-        "told": run.origin.told,
-        "only_read": run.origin.only_read,
+        "told": run.origin.tell(_),
+        "only_read": told(run.origin.only_read),
         "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
-        "recording": _ABOUT.get(run.run_id, "") if run.recording else "",
+        "recording": told(_ABOUT.get(run.run_id, "")) if run.recording else "",
         "course": course_of(summary.get("scores") or ()),
         **{
             key: None if run.recording and key == "elapsed" else summary.get(key)
@@ -131,8 +131,19 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
     headline = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
     if headline is None:
         return None
-    label = _(GLOSSARY[headline.metric].title).lower()
-    return {"label": label, "first": headline.first, "last": headline.last, "falls": headline.falls, "percent": headline.percent}
+    return {
+        "label": GLOSSARY[headline.metric].title,
+        "first": headline.first,
+        "last": headline.last,
+        "falls": headline.falls,
+        "percent": headline.percent,
+    }
+
+
+def _spoken(row: Json) -> Json:
+    """A row, which is the same for everybody, with the name of its number in the language that is spoken now."""
+    headline = row["headline"]
+    return row if headline is None else {**row, "headline": {**headline, "label": _(headline["label"]).lower()}}
 
 
 def loss_of(reader: RunReader, name: str) -> str:
@@ -227,7 +238,7 @@ class RunsPage:
         try:
             table = await self._table.get()
         except StoreError as error:
-            return {**own, "problem": str(error)}
+            return {**own, "problem": told(error)}
         problems = [self._queue_problem(), self._recordings_problem, self._kept_problem() if own["operator"] else ""]
         answer = {**own, "problem": " ".join(filter(None, problems)), "version": table.version}
         has = member(data, "version")
@@ -237,7 +248,7 @@ class RunsPage:
         answer["recordings"] = {"first": first, "shown": first or all(row["recording"] for row in table.rows())}
         mine = self._access.starter(request, data).key if table.starters and self._access.plays(request, data) else None
         answer["mine"] = [run for run, starter in table.starters.items() if starter.key == mine]
-        return {**answer, "ids": list(table.sent), "rows": table.rows(since)}
+        return {**answer, "ids": list(table.sent), "rows": [_spoken(row) for row in table.rows(since)]}
 
     @callable_by(Role.OPERATOR)
     def loss(self, data: Any, request: gr.Request) -> Json:
@@ -262,7 +273,7 @@ class RunsPage:
         try:
             return copied(self._workspace.reader(sent.run_id(data)))
         except StoreError as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
 
     def forget(self) -> None:
         """Runs have come or changed: the next question about the table reads it anew."""

@@ -42,7 +42,7 @@ from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.prompts.preview import preview_prompts
 from rlhf_studio.inputs.settings_file import over_recipe, recipe_under
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
 from rlhf_studio.runs.pace import known_pace
@@ -266,7 +266,7 @@ class TrainPage:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))
             if source is None:
-                run_id = self._runs.submit(config, config.name or recipe.title, report.expected_peak, "", by=by)
+                run_id = self._runs.submit(config, config.name or _(recipe.title), report.expected_peak, "", by=by)
             else:
                 run_id = self._runs.submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:
@@ -276,7 +276,7 @@ class TrainPage:
             limited = reason == "limit"
             if reason not in ("limit", "missing", "state"):  # these problems are no news for the log, and anybody can cause them
                 logger.exception("a run could not be created")
-            problem = Problem("", str(error) if limited else _("the run could not be created: {error}").format(error=error))
+            problem = Problem("", told(error) if limited else _("the run could not be created: {error}").format(error=told(error)))
             way = {"run": error.run} if isinstance(error, OwnRunFirst) else {}
             return {"problems": _rows_of([problem], data), **self._duplicate(limited), **way}
         return {"run_id": run_id}
@@ -292,7 +292,7 @@ class TrainPage:
         try:
             self._runs.resume_with(source.status.run_id, config)
         except StoreError as error:
-            raise ConfigError([Problem("", _("the run cannot be resumed: {error}").format(error=error))]) from error
+            raise ConfigError([Problem("", _("the run cannot be resumed: {error}").format(error=told(error)))]) from error
         return source.status.run_id
 
     def measure(self, data: Any, request: gr.Request) -> None:
@@ -301,7 +301,7 @@ class TrainPage:
         try:
             self._speed.begin("cuda" if member(data, "device") == "cuda" else "cpu")
         except OSError as error:
-            raise gr.Error(_("The measurement could not be started: {error}").format(error=error), print_exception=False) from error
+            raise gr.Error(_("The measurement could not be started: {error}").format(error=told(error)), print_exception=False) from error
 
     # --- helpers ------------------------------------------------------------------------------------------------------------
 

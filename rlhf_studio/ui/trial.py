@@ -15,7 +15,7 @@ import gradio as gr
 from rlhf_studio.analysis.trial import Correction, judgement_of
 from rlhf_studio.config import STAGES
 from rlhf_studio.config.io import ConfigError, walk_fields
-from rlhf_studio.language import _, ngettext
+from rlhf_studio.language import _, ngettext, told
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.trial import LEAST_STEPS, MINUTES, note_of, put_aside, trial_settings, tried
@@ -70,7 +70,7 @@ class Trials:
             rows = problems.for_page(error.problems, member(data, "values"))
             return {**_failed(_("The settings must be in order first.")), "problems": rows}
         except (StoreError, ValueError) as error:
-            return _failed(str(error))
+            return _failed(told(error))
 
     def _start(self, data: Any) -> Json:
         config, report = self._train_page.ready(data)
@@ -86,7 +86,7 @@ class Trials:
             self._workspace.cancel(run_id)
         else:
             send_command(folder, "discard")
-        return {"state": "working", "run": run_id, "progress": "Stopping"}
+        return {"state": "working", "run": run_id, "progress": _("Stopping")}
 
     def _look(self, run_id: str, folder: Path, data: Any) -> Json:
         run = self._workspace.status(run_id)
@@ -95,7 +95,7 @@ class Trials:
         judgement = judgement_of(folder, _seconds(member(data, "seconds")), _words(member(data, "until")))
         if judgement is None or run.state in ("failed", "interrupted"):
             return {
-                **_failed(_("The trial ended without a result: {value}.").format(value=(run.cause or run.state).rstrip("."))),
+                **_failed(_("The trial ended without a result: {value}.").format(value=told(run.cause or run.state).rstrip(".。"))),
                 "run": run_id,
             }
         return {
@@ -116,9 +116,9 @@ class Trials:
                 return _("Waiting to start")
             return ngettext("Waiting: {count} run comes first", "Waiting: {count} runs come first", before).format(count=before)
         if run.state == "loading":
-            return run.phase or _("Loading")
+            return told(run.phase) or _("Loading")
         least = _(", of at least {least_steps}").format(least_steps=LEAST_STEPS) if run.step < LEAST_STEPS else ""
-        doing = f". {run.phase}" if run.phase else ""
+        doing = f". {told(run.phase)}" if run.phase else ""
         return _("Step {step} of the trial{least}{doing}").format(step=run.step + 1, least=least, doing=doing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.browser
 
 def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page: Callable[..., Any], studio: Studio) -> None:
     record = replay_of(studio.workspace.reader(REPLAYED))
-    moment = record["moments"][-1]
+    moment = next(moment for moment in record["moments"] if moment["kind"] == "gold_turns")
     place = record["steps"].index(moment["step"])
     page = open_page(f"?tab=live&run={REPLAYED}")
     page.get_by_role("button", name="Replay").click()
@@ -31,7 +32,7 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     page.wait_for_url(f"**replay={REPLAYED}**")
 
     # what is said is what was recorded
-    said = player.get_by_role("button", name=f"Step {moment['step']}").last
+    said = player.get_by_role("button", name=re.compile(rf"^Step {moment['step']}\b"))
     assert moment["sentence"] not in said.inner_text(), "nothing is given away"
     said.click()
     expect(said).to_contain_text(moment["sentence"])
@@ -64,7 +65,12 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     shown = step.inner_text()
     page.reload()
     expect(step).to_have_text(shown)
+    bar.fill(str(len(record["steps"]) - 1))
+    expect(player.locator(".rs-now")).to_contain_text(record["moments"][-1]["sentence"])
+    told = page.locator(".rs-live .rs-verdict-sentence")
+    assert told.inner_text().startswith(record["moments"][-1]["sentence"]), "the replay ends in the words of the page"
     bar.fill("4")
+    expect(player.locator(".rs-replay-answer-head")).to_contain_text("Answer at step 5, next: 10")
     way = player.get_by_role("link", name="Step through this update")
     expect(way).to_have_attribute("href", f"?tab=learn&lesson=one_sample&run={REPLAYED}&scene=written&set=step%3A5%2Csample%3A1")
 

@@ -60,8 +60,9 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     expect(live.locator(".rs-verdict-sentence")).to_contain_text("wins 100 %")
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
-    expect(banner).not_to_contain_text("More experiments")
+    expect(banner).not_to_contain_text("More to try")
     banner.get_by_role("link", name="Open the table").click()
+    page.get_by_text("All numbers").click()
     expect(page.get_by_role("region", name="Table of results")).to_contain_text("Gold gained")
     expect(page.get_by_label("Evaluation", exact=True).locator("option:checked")).to_contain_text("who is better")
 
@@ -69,6 +70,7 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
 def test_an_evaluation_is_looked_at_from_all_sides_and_voted_on_blindly(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page(f"?tab=evaluate&evaluation={studio.runs['evaluation']}")
     table, wins = page.get_by_role("region", name="Table of results"), page.locator(".rs-evaluate-wins li")
+    page.get_by_text("All numbers").click()
     expect(table).to_contain_text("Gold gained")
     expect(wins).to_contain_text("12 wins, 0 ties, 0 losses")
     with page.expect_download() as download:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rlhf_studio.analysis.replay import replay_of
+from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import config_from_yaml
 from rlhf_studio.runs.gpus import Gpu
 from tests.browser.conftest import HOSTILE, choose, go, section, wait_for_form, width_of
@@ -519,6 +521,10 @@ def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_p
     page.locator(".rs-film, .rs-replay").first.wait_for()
     words, controls = page.evaluate(COUNTED)
     assert words <= 150 and controls <= 20, (words, controls)
+    bar = page.locator(".rs-train .rs-replay-range")
+    for moment in replay_of(studio.workspace.reader(REPLAYED))["moments"]:
+        bar.fill(str(moment["step"] - 1))
+        assert page.evaluate(COUNTED)[0] <= 150, moment
     page.get_by_role("button", name="My own model").click()
     expect(page.get_by_label("Filter, or type a folder")).to_be_focused()
     choose(page, "world")

@@ -115,7 +115,7 @@ def test_the_report_of_another_trainers_run_says_what_is_known_of_it(tmp_path: P
 
 def test_nothing_found_in_few_steps_is_not_called_chance(reader: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:
     actual = fakes.learned_of(reader)
-    for enough, sentence in ((True, "can be told from chance"), (False, "Too few steps to tell which phrases changed")):
+    for enough, sentence in ((True, "No phrase has clearly become"), (False, "Too few steps to tell which phrases changed")):
         monkeypatch.setattr(insights, "learned_of", lambda _, enough=enough: replace(actual, phrases=[], enough=enough))
         assert sentence in Page(report(story(reader))).text
 

@@ -266,6 +266,8 @@ def test_no_advice_that_makes_no_sense() -> None:
     held, rate = WORLD.ppo.learning_rate, {"ppo.learning_rate": 3 * WORLD.ppo.learning_rate}
     cured = suggestions(WORLD, NOWHERE, "nothing learned", True, rate)
     assert cured[0].title == f"Again with learning rate {3 * held}" and [idea.changes for idea in cured].count(rate) == 1
+    purposes = [suggestions(WORLD, NOWHERE, verdict, True)[0].purpose for verdict in ("improved", "collapsed", "exploiting the reward")]
+    assert purposes == ["experiment", "repair", "repair"]
     assert titles(WORLD, "too early") == titles(WORLD, "improving") == []
     assert titles(WORLD, "improved", Origin(imported="log.jsonl")) == []
     assert "Three more seeds" not in titles(WORLD, "improved", Origin(sweep="s", changes={"engine.seed": 1}))

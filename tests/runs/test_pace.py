@@ -10,7 +10,7 @@ from typing import Any
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.pace import Pace, known_pace, slowness, usual_start
+from rlhf_studio.runs.pace import Pace, known_pace, slowness, usual_start, whole_seconds
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.runs.writer import RunWriter
 
@@ -130,3 +130,18 @@ def test_how_long_an_engine_takes_to_start(tmp_path: Path) -> None:
     add_run(tmp_path, "e", config(), [1.0])  # it has not told
     assert usual_start(tmp_path, "ppo") == 8.5
     assert usual_start(tmp_path, "sft") is None
+
+
+def test_an_evaluation_takes_as_long_as_one_with_as_much_to_do(tmp_path: Path) -> None:
+    """4 steps of 3 s; the same with other prompts has another number of steps, and a PPO run tells nothing of it."""
+
+    def evaluation(prompts: int) -> StageConfig:
+        return parse_config({"stage": "evaluation", "evaluation": {"policies": "bundled/world-policy", "prompts": prompts}})
+
+    assert whole_seconds(tmp_path, evaluation(64)) is None
+    add_run(tmp_path, "a", config(), [5.0, 5.0])
+    add_run(tmp_path, "b", evaluation(64), [9.0, 3.0, 3.0])
+    with RunWriter(tmp_path / "runs" / "b") as writer:
+        writer.plan(4)
+    assert whole_seconds(tmp_path, evaluation(64)) == 12.0
+    assert whole_seconds(tmp_path, evaluation(128)) is None

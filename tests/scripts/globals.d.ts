@@ -5,3 +5,5 @@ interface Window {
     /** Gradio's description of the app. */
     gradio_config: any;
 }
+/** The translations that an exported page brings with it (ui/assets/shared/language.js). */
+declare var rsWords: Record<string, string> | undefined;

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { ReplayClock, placeOf } = await import("../../rlhf_studio/ui/assets/replay/clock.js");
-const { endOf, frameAt, rangeOf, strengthOf, valueAt } = await import("../../rlhf_studio/ui/assets/replay/sums.js");
+const { endOf, frameAt, nextOf, rangeOf, strengthOf, valueAt } =
+  await import("../../rlhf_studio/ui/assets/replay/sums.js");
 
 test("steps share the time that the pauses leave, and a pause comes after its step is reached", () => {
   const clock = new ReplayClock(11, 30, [4, 4, 8], 5); // two moments of one step are one pause
@@ -63,4 +64,11 @@ test("the last token is the end of an answer only where the answer stopped and a
     ends.map((frame) => endOf({ tokens: ["a", "b"], ...frame })),
     [1, -1, -1],
   );
+});
+
+test("the next answer is named where steps are shown until then", () => {
+  const frames = [0, 1, 5, 10].map((step) => ({ step }));
+  const steps = [1, 2, 3, 4, 5, 10];
+  const next = frames.map((frame) => nextOf(frames, frame, steps)?.step ?? null);
+  assert.deepEqual(next, [null, 5, null, null]);
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
-const { figures } = await import("../../rlhf_studio/ui/assets/runs/values.js");
+const { colourName, dashOf, figures } = await import("../../rlhf_studio/ui/assets/runs/values.js");
 
 test("models whose folders are called alike are told apart by the folders around them", () => {
   const { value } = COLUMNS.find(({ key }) => key === "model");
@@ -17,6 +17,13 @@ test("models whose folders are called alike are told apart by the folders around
     "": "–",
   };
   for (const [model, name] of Object.entries(names)) assert.equal(value({ model }), name);
+});
+
+test("24 lines go by before two have the same colour and strokes, and neighbours share neither", () => {
+  const looks = Array.from({ length: 24 }, (_, place) => [colourName(place), dashOf(place)]);
+  assert.equal(new Set(looks.map(String)).size, 24);
+  for (const [place, [colour, dash]] of looks.slice(1).entries())
+    assert.ok(looks[place][0] !== colour && looks[place][1] !== dash, `line ${place}`);
 });
 
 test("a metric's figures have as many decimals as its runs need, all the same", () => {

@@ -70,7 +70,7 @@ def imports_of(path: Path) -> dict[Path, set[str]]:
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
-LATER = {"replay", "charts", "train", "talk", "shared", "help", "added"}
+LATER = {"replay", "charts", "train", "talk", "shared", "help", "added", "classroom", "rounds"}
 """Folders of scripts that may be loaded when somebody wants them: of Train, the form."""
 
 
@@ -101,6 +101,15 @@ def test_what_is_shared_serves_two_pages():
         assert path.name in tokens or sum(path in reached_from(page) for page in PAGES) >= 2, (
             f"{path.name} belongs to the one page that uses it"
         )
+
+
+LED = [("tab=evaluate", "evaluate"), ("run=x&step=3", "live"), ("tab=nowhere", None), ("a=1&" * 99, None)]
+
+
+@pytest.mark.parametrize(("query", "page"), LED)
+def test_the_scripts_of_the_page_that_an_address_leads_to_are_begun_early(query: str, page: str | None) -> None:
+    named = re.findall(r'content="(.+)"', html.begun_early(query).decode())
+    assert named == ([" ".join(html.scripts(page))] if page else [])
 
 
 STYLED_BY = {"pictures/recorded": "shares", "replay/answer": "replay"}

@@ -12,6 +12,7 @@ import pytest
 from rlhf_studio.analysis.evaluation.answers import by_policy
 from rlhf_studio.config import EvaluationRunConfig
 from rlhf_studio.config.bundled import EXAMPLE_ROAD_EVALUATION
+from rlhf_studio.language import speaking
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.finding.recordings import Recordings
@@ -96,6 +97,14 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert "no answers of 'nobody'" in report(page, first="nobody")["problem"]
     nothing_new = page.boot({"run": "evaluation-1", "seen": reply["seen"]}, VIEWER)
     assert "report" not in nothing_new and "report" not in page.boot({"run": "../etc"}, VIEWER)
+
+
+def test_each_reader_is_answered_in_their_language(page: EvaluatePage) -> None:
+    with speaking("zh"):
+        chinese = report(page)
+    english = report(page)
+    assert [column["title"] for column in english["columns"]][:4] == ["Score", "Gold", "KL", "Length"]
+    assert [column["title"] for column in chinese["columns"]][:4] == ["得分", "金标准", "KL", "长度"]
 
 
 def test_a_recorded_evaluation_is_there_before_the_first_of_ones_own(tmp_path: Path) -> None:

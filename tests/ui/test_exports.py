@@ -71,7 +71,13 @@ def test_a_report_is_made_and_listed(exports: Exports, run: FakeRun) -> None:
     assert (after["job"]["key"], after["job"]["state"], after["job"]["files"]) == (key, "done", ["report.html"])
     assert [file["name"] for file in after["files"]] == ["report.html"]
     target = run.folder / "exports" / "report.html"
-    assert json.loads(target.read_text()) == {"run_dir": str(run.folder), "what": "html", "target": str(target), "op": None}
+    assert json.loads(target.read_text()) == {
+        "run_dir": str(run.folder),
+        "what": "html",
+        "target": str(target),
+        "op": None,
+        "language": "en",
+    }
 
 
 def test_what_fails_says_why_and_what_hangs_can_be_ended(exports: Exports, run: FakeRun) -> None:

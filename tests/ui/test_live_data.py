@@ -89,8 +89,8 @@ def test_only_wanted_metrics_are_sent():
 
 
 def test_numbers_are_sent_with_six_significant_digits():
-    values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -5e-30, 3.0], np.float32)
-    np.testing.assert_allclose(payloads.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, -5e-30, 3.0], rtol=1e-12)
+    values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -3.7e-17, 2e-9], np.float64)
+    np.testing.assert_allclose(payloads.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, 0.0, 2e-9], rtol=1e-12)
     assert (
         payloads.encode_numbers(payloads.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
     )
@@ -308,11 +308,17 @@ def test_before_and_now_takes_the_first_and_the_newest_answer_of_each_prompt():
 
 
 def test_one_watched_answer_comes_with_the_list_of_all():
-    answers = [(step, WatchRecord(sample, "p", f"{sample} at {step}", 1.0, 0.5)) for step in (0, 5) for sample in (3, 4)]
+    kl = np.array([1.0, -2.0], np.float32)
+    answers = [
+        (step, WatchRecord(sample, "p", f"{sample} at {step}", 1.0, 0.5, arrays={"kl": sample * kl}))
+        for step in (0, 5)
+        for sample in (3, 4)
+    ]
     first, other = (json.loads(responses.answer_payload(answers, sample)) for sample in (-1, 4))
     assert first["samples"] == other["samples"] == [3, 4]
     assert (first["sample"], first["before"]["response"], first["now"]["response"]) == (3, "3 at 0", "3 at 5")
     assert other["now"]["response"] == "4 at 5"
+    assert first["scales"] == other["scales"] == {"kl": {"centre": 0.0, "limit": 8.0}}, "one colour is one number at all prompts"
     assert json.loads(responses.answer_payload([], -1)) == {"samples": []}
     assert "not watched" in json.loads(responses.answer_payload(answers, 5))["problem"]
 

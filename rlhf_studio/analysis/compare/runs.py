@@ -21,6 +21,7 @@ from rlhf_studio.config import STAGES, Stage
 from rlhf_studio.config.changes import flat
 from rlhf_studio.config.metrics.stages import HEADLINES, SUMMARIES
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import _
 from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
@@ -68,7 +69,8 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     ]
     groups = _groups(labels, [status.name for status in statuses], group_of_run, rows)
     verdict, notes = judge(readers, runs, groups, rows)
-    notes = [*(f"{run.label} is broken on purpose: it has the fault {run.fault}." for run in runs if run.fault), *notes]
+    broken = _("{label} is broken on purpose: it has the fault {fault}.")
+    notes = [*(broken.format(label=run.label, fault=run.fault) for run in runs if run.fault), *notes]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
 
@@ -225,8 +227,8 @@ def _compared(
         settings_known=all_known(settings),
         step=status.step,
         total_steps=status.total_steps,
-        first={name: first for name, (first, _) in ends.items()},
-        last={name: last for name, (_, last) in ends.items()},
+        first={name: first for name, (first, _last) in ends.items()},
+        last={name: last for name, (_first, last) in ends.items()},
         changed=[(change.step, change.setting, change.new) for change in changed],
         stage=stage,
         fault=noted_fault(reader.run_dir) or "",
@@ -247,7 +249,7 @@ def _watched(readers: Sequence[RunReader]) -> list[WatchedPrompt]:
     chosen = [prompt for prompt, times in prompts.items() if times > 1 or len(readers) == 1]
     nothing: tuple[None, None] = (None, None)
     pairs = {prompt: [own.get(prompt, nothing) for own in answers] for prompt in chosen}
-    return [WatchedPrompt(prompt, [first for first, _ in own], [newest for _, newest in own]) for prompt, own in pairs.items()]
+    return [WatchedPrompt(prompt, [first for first, _newest in own], [newest for _first, newest in own]) for prompt, own in pairs.items()]
 
 
 def _first_and_newest(reader: RunReader) -> dict[str, tuple[WatchedAnswer, WatchedAnswer]]:

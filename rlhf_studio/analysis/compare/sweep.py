@@ -30,7 +30,7 @@ def sweep_table(readers: Sequence[RunReader], metric: str) -> SweepTable:
     placed = [run for run, plain in enumerate(settings) if all(is_known(plain, axis) for axis in axes)]
     last = {run: first_and_last(readers[run], readers[run].status().stage, [metric])[metric][1] for run in placed}
     if why := not_one_scale([readers[run] for run, value in last.items() if value is not None], metric):
-        raise ValueError(f"{why}.")
+        raise ValueError(why)
     values = {run: [_value(settings[run], axis) for axis in axes] for run in placed}
     rows = _ordered([own[0] for own in values.values()])
     columns = _ordered([own[1] for own in values.values()]) if len(axes) == 2 else [None]

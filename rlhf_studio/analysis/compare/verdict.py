@@ -24,16 +24,15 @@ from rlhf_studio.analysis.trend import variance_of_mean
 from rlhf_studio.config import STAGE_TITLES
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
+from rlhf_studio.language import ENGLISH, N_, _, language, ngettext, together
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Kind
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import decimals, number_text
 
 KL = "objective/kl"
-NAMES = {GOLD: "gold score", SCORE: "score"} | {
-    metric.name: metric.title.lower() for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())
-}
-NAMES[SCORE] = "score"
+TITLES = {metric.name: metric.title for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())}
+TITLES |= {GOLD: N_("gold score"), SCORE: N_("score")}
 FALLS = frozenset(name for headline in HEADLINES.values() if headline.falls for name in headline.names)
 """Metrics of which the lowest is the best."""
 MOST_TOLD = 4
@@ -85,22 +84,28 @@ def judge(
     notes = _notes(runs, there, metric, ranked=not unlike)
     failed = _failed_early(runs, groups, there)
     there = [run for run in there if run not in failed]
-    notes += [f"“{runs[run].label}” failed after step {runs[run].step}, so its seeds' mean is without it." for run in failed]
+    without = _("“{label}” failed after step {step}, so its seeds' mean is without it.")
+    notes += [without.format(label=runs[run].label, step=runs[run].step) for run in failed]
     if not there:
-        return "None of these runs has recorded a step yet.", notes
+        return _("None of these runs has recorded a step yet."), notes
     results = _results(readers, runs, groups, there, metric)
     if len(results) == 1:
         return _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
         differ = difference(rows, runs, there)
-        how = "scored differently" if metric in (GOLD, SCORE) else "measured on different examples"
-        return f"These runs were {how}, so their {_plural(NAMES[metric])} cannot be compared. {differ}", notes
+        scored = metric in (GOLD, SCORE)
+        cannot = (
+            _("These runs were scored differently, so their {values} cannot be compared.")
+            if scored
+            else _("These runs were measured on different examples, so their {values} cannot be compared.")
+        )
+        return together(cannot.format(values=_plural(_named(metric))), differ), notes
     if unlike:
-        return f"{unlike}. {_each_by_itself(results, runs, metric)}", notes
+        return together(unlike, _each_by_itself(results, runs, metric)), notes
     if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
-        notes.append("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round.")
+        notes.append(_("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round."))
     return _sentence(results, rows, runs, metric), notes
 
 
@@ -119,9 +124,11 @@ def _common_metric(runs: Sequence[ComparedRun]) -> str | None:
 
 
 def _of_different_stages(runs: Sequence[ComparedRun]) -> str:
-    titles = [STAGE_TITLES[stage] for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
-    none = f"These runs are of different stages ({_all_of(titles)}), and no number says of all of them how good they are"
-    return f"{none}: compare their policies on the Evaluate page."
+    titles = [_(STAGE_TITLES[stage]) for stage in dict.fromkeys(run.stage for run in runs)]  # type: ignore[index]  # it is one of its keys
+    return _(
+        "These runs are of different stages ({stages}), and no number says of all of them how good they are: compare their policies on "
+        "the Evaluate page."
+    ).format(stages=_all_of(titles))
 
 
 def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun], metric: str) -> str:
@@ -129,18 +136,32 @@ def _each_by_itself(results: Sequence[GroupResult], runs: Sequence[ComparedRun],
     ends = []
     for result in sorted(results, key=lambda result: result.runs[0]):
         first = [value for run in result.runs if (value := runs[run].first[metric]) is not None]
-        began = f"from {result.written(float(np.mean(first)))} " if first else ""
-        ends.append(f"{result.text} went {began}to {result.written(result.value)}")
-    listed = _all_of(ends) if len(ends) <= MOST_TOLD else f"{', '.join(ends[:MOST_TOLD])}; the table of figures has all {len(ends)}"
-    return f"Each by itself, its {NAMES[metric]} in the first step and on average in the last tenth: {listed}."
+        told = _("{who} went from {began} to {ended}") if first else _("{who} went to {ended}")
+        began = result.written(float(np.mean(first))) if first else ""
+        ends.append(told.format(who=result.text, began=began, ended=result.written(result.value)))
+    listed = _all_of(ends)
+    if len(ends) > MOST_TOLD:
+        listed = _("{some}; the table of figures has all {count}").format(some=_all_of(ends[:MOST_TOLD], last=False), count=len(ends))
+    return _("Each by itself, its {name} in the first step and on average in the last tenth: {listed}.").format(
+        name=_named(metric), listed=listed
+    )
 
 
-def _all_of(parts: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
+def _named(metric: str) -> str:
+    """What a metric is called inside a sentence."""
+    return _(TITLES[metric]).lower()
+
+
+def _all_of(parts: Sequence[str], *, last: bool = True) -> str:
+    """``a``, ``a and b``, ``a, b and c``; without ``last`` there is no "and"."""
+    if language() != ENGLISH:
+        return "、".join(parts)
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part) if last else ", ".join(parts)
 
 
 def _plural(name: str) -> str:
+    if language() != ENGLISH:
+        return name
     return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
 
 
@@ -148,38 +169,71 @@ def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: 
     best, second, last = results[0], results[1], results[-1]
     margin = _margin(best, second, results)
     sure = abs(best.value - second.value) > margin
-    name, first, next_to = NAMES[metric], best.written(best.value), best.written(second.value)
-    by = "seeds" if any(len(result.values) > 1 for result in results) else "the noise from step to step"
-    chance = (
-        f"{by} alone can make a difference of {_by_itself(margin)}"
-        if np.isfinite(margin)
-        else "so few steps do not tell what chance can do"
-    )
+    seeds = any(len(result.values) > 1 for result in results)
+    chance = _("so few steps do not tell what chance can do")
+    if np.isfinite(margin):
+        alone = (
+            _("seeds alone can make a difference of {size}")
+            if seeds
+            else _("the noise from step to step alone can make a difference of {size}")
+        )
+        chance = alone.format(size=_by_itself(margin))
+    about = {
+        "name": _named(metric),
+        "best": best.text,
+        "first": best.written(best.value),
+        "second": second.text,
+        "next_to": best.written(second.value),
+        "kl": _kl(best, second),
+        "chance": chance,
+        "count": len(results),
+        "last": last.text,
+        "end": last.written(last.value),
+    }
     differ = difference(rows, runs, [result.runs[0] for result in results])
     if len(results) == 2:
-        if sure:
-            return f"{best.text} reaches a {name} of {first} against {next_to} for {second.text}{_kl(best, second)}. {differ}"
-        return f"{best.text} and {second.text} end with about the same {name}, {first} against {next_to}: {chance}. {differ}"
-    begin = f"Of {len(results)} settings, {best.text} reaches the {'lowest' if metric in FALLS else 'highest'} {name}, {first}"
-    end = f"{last.text} comes last with {last.written(last.value)}. {differ}"
-    if sure:
-        return f"{begin}, and {second.text} is next with {next_to}{_kl(best, second)}; {end}"
-    return f"{begin}, but {second.text} with {next_to} is too close to tell: {chance}; {end}"
+        told = (
+            _("{best} reaches a {name} of {first} against {next_to} for {second}{kl}.")
+            if sure
+            else _("{best} and {second} end with about the same {name}, {first} against {next_to}: {chance}.")
+        )
+        return together(told.format(**about), differ)
+    begin = (
+        _("Of {count} settings, {best} reaches the lowest {name}, {first}")
+        if metric in FALLS
+        else _("Of {count} settings, {best} reaches the highest {name}, {first}")
+    )
+    told = (
+        _("{begin}, and {second} is next with {next_to}{kl}; {last} comes last with {end}.")
+        if sure
+        else _("{begin}, but {second} with {next_to} is too close to tell: {chance}; {last} comes last with {end}.")
+    )
+    return together(told.format(begin=begin.format(**about), **about), differ)
 
 
 def _one_group(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
-    name = NAMES[metric]
+    name = _named(metric)
     if len(result.runs) == 1:
         first = runs[result.runs[0]].first[metric]
-        began = "" if first is None else f" from {result.written(first)} in its first step"
-        return f"One run: its {name} went{began} to {result.written(result.value)} in its last tenth{_kl(result)}."
+        told = (
+            _("One run: its {name} went to {ended} in its last tenth{kl}.")
+            if first is None
+            else _("One run: its {name} went from {began} in its first step to {ended} in its last tenth{kl}.")
+        )
+        began = "" if first is None else result.written(first)
+        return told.format(name=name, began=began, ended=result.written(result.value), kl=_kl(result))
     kls = [kl for run in result.runs if (kl := runs[run].last.get(KL)) is not None]
-    kl_ends = f"({result.kl_written(min(kls))} to {result.kl_written(max(kls))})" if kls else ""
-    at_kl = f", at a KL of {result.kl_written(float(np.mean(kls)))} {kl_ends}" if kls else ""
-    return (
-        f"{_same(result)} end with a {name} of {result.written(result.value)} on average "
-        f"({result.written(min(result.values))} to {result.written(max(result.values))}){at_kl}.{_by_luck(result, runs, metric)}"
+    ends = {"kl": float(np.mean(kls)), "low": min(kls), "high": max(kls)} if kls else {}
+    at_kl = _(", at a KL of {kl} ({low} to {high})").format(**{end: result.kl_written(kl) for end, kl in ends.items()}) if kls else ""
+    told = _("{who} end with a {name} of {mean} on average ({low} to {high}){at_kl}.").format(
+        who=_same(result),
+        name=name,
+        mean=result.written(result.value),
+        low=result.written(min(result.values)),
+        high=result.written(max(result.values)),
+        at_kl=at_kl,
     )
+    return together(told, _by_luck(result, runs, metric))
 
 
 def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> str:
@@ -187,22 +241,25 @@ def _by_luck(result: GroupResult, runs: Sequence[ComparedRun], metric: str) -> s
     seeds = len(result.runs)
     if seeds < 2 or seeds != len(result.values):
         return ""
-    low, *_, high = sorted(result.runs, key=lambda run: runs[run].last[metric] or 0.0)
+    low, *_between, high = sorted(result.runs, key=lambda run: runs[run].last[metric] or 0.0)
     apart = max(result.values) - min(result.values)
     margin = student_t(STEPS_FREE, level=1 - LEVEL / math.comb(seeds, 2)) * math.sqrt(result.alone[low] + result.alone[high])
     if not np.isfinite(margin):
         return ""
-    most = "They differ by" if seeds == 2 else "The largest difference is"
-    if apart <= margin:
-        return f" {most} {_by_itself(apart)}, no more than luck: the noise from step to step alone can make {_by_itself(margin)}."
-    return (
-        f" {most} {_by_itself(apart)}, more than the {_by_itself(margin)} that the noise from step to step can make: the seed matters here."
+    most = _("They differ by {apart}") if seeds == 2 else _("The largest difference is {apart}")
+    told = (
+        _("{most}, no more than luck: the noise from step to step alone can make {margin}.")
+        if apart <= margin
+        else _("{most}, more than the {margin} that the noise from step to step can make: the seed matters here.")
     )
+    return told.format(most=most.format(apart=_by_itself(apart)), margin=_by_itself(margin))
 
 
 def _same(result: GroupResult) -> str:
     seeds = len(result.values)
-    return f"{seeds} seeds of the same settings" if seeds > 1 else f"{len(result.runs)} runs of the same settings and seed"
+    if seeds > 1:
+        return _("{count} seeds of the same settings").format(count=seeds)
+    return _("{count} runs of the same settings and seed").format(count=len(result.runs))
 
 
 def _results(
@@ -222,8 +279,10 @@ def _result(group: RunGroup, runs: Sequence[ComparedRun], there: Sequence[int], 
     of_seed = [[run for run in mine if runs[run].seed == seed] for seed in dict.fromkeys(runs[run].seed for run in mine)]
     values = [float(np.mean([value for run in same if (value := runs[run].last[metric]) is not None])) for same in of_seed]
     kls = [kl for run in mine if (kl := runs[run].last.get(KL)) is not None]
-    seeds = "1 seed" if len(mine) == 1 else f"{len(values)} seeds" if len(values) > 1 else f"{len(mine)} runs of one seed"
-    label = f"“{group.label}”" if len(group.runs) == 1 else f"“{group.label}” ({seeds})"
+    seeds = ngettext("{count} seed", "{count} seeds", len(values)).format(count=len(values))
+    if len(values) == 1 < len(mine):
+        seeds = _("{count} runs of one seed").format(count=len(mine))
+    label = f"“{group.label}”" if len(group.runs) == 1 else _("“{label}” ({seeds})").format(label=group.label, seeds=seeds)
     variance = sum(float(np.mean([alone[run] for run in same])) for same in of_seed) / len(of_seed) ** 2
     kl, digits = float(np.mean(kls)) if kls else None, (_digits(runs, metric), _digits(runs, KL))
     return GroupResult(group, label, mine, float(np.mean(values)), values, kl, variance, alone, *digits)
@@ -266,8 +325,9 @@ def _margin(first: GroupResult, second: GroupResult, results: Sequence[GroupResu
 def _kl(best: GroupResult, other: GroupResult | None = None) -> str:
     if best.kl is None or (other is not None and other.kl is None):
         return ""
-    against = "" if other is None or other.kl is None else f" against {best.kl_written(other.kl)}"
-    return f", at a KL of {best.kl_written(best.kl)}{against}"
+    if other is None or other.kl is None:
+        return _(", at a KL of {kl}").format(kl=best.kl_written(best.kl))
+    return _(", at a KL of {kl} against {other}").format(kl=best.kl_written(best.kl), other=best.kl_written(other.kl))
 
 
 def _digits(runs: Sequence[ComparedRun], metric: str) -> int:
@@ -285,30 +345,33 @@ def _by_itself(value: float) -> str:
 
 def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ranked: bool = True) -> list[str]:
     missing = [run for index, run in enumerate(runs) if index not in there and not run.step]
-    notes = [f"“{run.label}” has recorded nothing to compare yet." for run in missing]
+    notes = [_("“{label}” has recorded nothing to compare yet.").format(label=run.label) for run in missing]
     unmeasured = [run for index, run in enumerate(runs) if index not in there and run not in missing]
-    notes += [f"“{run.label}” has recorded no {NAMES[metric]}." for run in unmeasured]
+    notes += [_("“{label}” has recorded no {name}.").format(label=run.label, name=_named(metric)) for run in unmeasured]
     lengths = {runs[run].step for run in there}
     if len(lengths) > 1:
-        notes.append(f"The runs have from {min(lengths)} to {max(lengths)} steps, and each is summed up by its own last tenth.")
+        each = _("The runs have from {fewest} to {most} steps, and each is summed up by its own last tenth.")
+        notes.append(each.format(fewest=min(lengths), most=max(lengths)))
     going = [f"“{runs[run].label}”" for run in there if runs[run].state in ("loading", "running", "paused")]
     if going:
-        notes.append(f"Not finished yet: {', '.join(going)}.")
+        notes.append(_("Not finished yet: {runs}.").format(runs=_all_of(going, last=False)))
     if ranked and metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):
-        notes.append("Not all of the runs have a gold score, so the score that they were trained on decides.")
+        notes.append(_("Not all of the runs have a gold score, so the score that they were trained on decides."))
     notes += _not_all_known(runs)
     for run in runs:
         notes += [
-            f"“{run.label}”: {title(setting)} was changed to {value_text(value)} at step {step}, while it ran."
+            _("“{label}”: {setting} was changed to {value} at step {step}, while it ran.").format(
+                label=run.label, setting=title(setting), value=value_text(value), step=step
+            )
             for step, setting, value in run.changed
         ]
     return notes
 
 
 _SOURCES: dict[Kind, str] = {
-    "log": "read from a log",
-    "watched": "trained outside this app",
-    "program": "made by a program that keeps its prompts and rewards",
+    "log": N_("read from a log"),
+    "watched": N_("trained outside this app"),
+    "program": N_("made by a program that keeps its prompts and rewards"),
 }
 
 
@@ -317,10 +380,12 @@ def _not_all_known(runs: Sequence[ComparedRun]) -> list[str]:
     parts = []
     for kind, source in _SOURCES.items():
         names = [f"“{run.label}”" for run in runs if run.kind == kind and not run.settings_known]
-        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        parts += [f"{_all_of([*names[:MOST_NAMED], *more])} ({source})"] if names else []
-    end = "such a run is not averaged with others, and a setting that is not known is shown as “–”."
-    return [f"Not all settings are known of {_all_of(parts)}: {end}"] if parts else []
+        more = [_("{count} more").format(count=len(names) - MOST_NAMED)] if len(names) > MOST_NAMED else []
+        parts += [_("{runs} ({source})").format(runs=_all_of([*names[:MOST_NAMED], *more]), source=_(source))] if names else []
+    told = _(
+        "Not all settings are known of {runs}: such a run is not averaged with others, and a setting that is not known is shown as “–”."
+    )
+    return [told.format(runs=_all_of(parts))] if parts else []
 
 
 def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) -> list[str]:
@@ -333,6 +398,15 @@ def _other_way(results: Sequence[GroupResult], scored: Sequence[GroupResult]) ->
     top = scored[0]
     gold = next(result for result in results if result.group == top.group)
     sure = results[0].value - gold.value > _margin(results[0], gold, results, len(results) - 1)
-    end = "the gold score says otherwise" if sure else "the gold score does not tell the two apart"
-    figures = f"{top.written(top.value)} against {top.written(best.value)} for {best.text}"
-    return [f"By the score that they were trained on, {top.text} is ahead, with {figures}; {end}."]
+    told = (
+        _(
+            "By the score that they were trained on, {top} is ahead, with {first} against {second} for {best}; the gold score says "
+            "otherwise."
+        )
+        if sure
+        else _(
+            "By the score that they were trained on, {top} is ahead, with {first} against {second} for {best}; the gold score does not "
+            "tell the two apart."
+        )
+    )
+    return [told.format(top=top.text, first=top.written(top.value), second=top.written(best.value), best=best.text)]

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.analysis.compare.records import ComparedRun, SettingRow
 from rlhf_studio.config import STAGES, StageConfig, short_name
+from rlhf_studio.language import ENGLISH, _, language, ngettext
 
 SEED = "engine.seed"
 ONLY_STORED = frozenset(
@@ -73,12 +74,14 @@ def _titles() -> dict[str, str]:
 def title(setting: str) -> str:
     """A setting's title inside a sentence: "KL coefficient", "learning rate"; of a part of a component "weight of component 1"."""
     known = _titles().get(setting)
+    if known is not None and language() != ENGLISH:
+        return _(known)
     if known is not None:
         return known if known[1:2].isupper() or not known[1:2].isalpha() else known[0].lower() + known[1:]
     if setting.startswith(f"{COMPONENTS}."):
-        index, _, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
-        named = f"reward component {int(index) + 1}"
-        return f"{part.replace('_', ' ')} of {named}" if part not in ("", "kind") else named
+        index, _dot, part = setting.removeprefix(f"{COMPONENTS}.").partition(".")
+        named = _("reward component {number}").format(number=int(index) + 1)
+        return _("{part} of {whole}").format(part=part.replace("_", " "), whole=named) if part not in ("", "kind") else named
     parent = setting.rpartition(".")[0]
     return title(parent) if parent in _titles() else setting
 
@@ -86,9 +89,9 @@ def title(setting: str) -> str:
 def value_text(value: Any) -> str:
     """A setting's value as people read it: with a minus sign, of a model or a file its name alone, of a long text the beginning."""
     if value is None or value == "":
-        return "nothing"
+        return _("nothing")
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return _("on") if value else _("off")
     if isinstance(value, int | float):
         return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value).replace("-", "−")
     text = short_name(value) if isinstance(value, str) else str(value)
@@ -107,18 +110,21 @@ def difference(rows: Sequence[SettingRow], runs: Sequence[ComparedRun], order: S
     named = [row for row in telling(rows) if row.differs()]
     whole = all(run.settings_known for run in runs)
     if not named and not whole:
-        return "In which settings they differ is not known."
+        return _("In which settings they differ is not known.")
     if not named and any(run.fault for run in runs):
-        return "They differ in a fault that was made on purpose."
+        return _("They differ in a fault that was made on purpose.")
     if not named:
-        return "They differ in what was changed while they ran."
+        return _("They differ in what was changed while they ran.")
     titles = list(dict.fromkeys(title(row.setting) for row in named))
-    begin = "They differ in" if whole else "Of the settings that are known, they differ in"
+    told = _("They differ in {settings}.") if whole else _("Of the settings that are known, they differ in {settings}.")
     if len(named) == 1:
         given = list(dict.fromkeys(named[0].values[run] for run in order if named[0].known[run]))
         names = [value_text(value) for value in given]
         values = names if len(set(names)) == len(given) else [str(value) for value in given]  # two models of one name
-        return f"{begin} {titles[0]} ({' against '.join(values)})."
+        return told.format(settings=_("{setting} ({values})").format(setting=titles[0], values=_(" against ").join(values)))
     more = len(titles) - MOST_NAMED
-    parts = titles[:MOST_NAMED] + ([f"{more} more {'setting' if more == 1 else 'settings'}"] if more > 0 else [])
-    return f"{begin} {' and '.join([', '.join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)}."
+    rest = ngettext("{count} more setting", "{count} more settings", more).format(count=more)
+    parts = titles[:MOST_NAMED] + ([rest] if more > 0 else [])
+    if language() != ENGLISH:
+        return told.format(settings="、".join(parts))
+    return told.format(settings=" and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts))

@@ -80,8 +80,11 @@ def the_last(many: int) -> str:
     return _("the last {many}").format(many=many)
 
 
-def in_counts(run: RunData, kind: VerdictKind) -> str:
-    """The sentence for a run that has ended and of which this is the verdict; empty where the verdict's own says it better."""
+def in_counts(run: RunData, kind: VerdictKind, *, with_phrase: bool = True) -> str:
+    """The sentence for a run that has ended and of which this is the verdict; empty where the verdict's own says it better.
+
+    ``with_phrase``: with a second sentence about the phrase that took over, where one did.
+    """
     steps = [int(step) for step in run.steps]
     if run.reader is None or not run.ended or run.state == "failed" or len(steps) < 2:
         return ""
@@ -89,12 +92,12 @@ def in_counts(run: RunData, kind: VerdictKind) -> str:
     poor = _poor(run, steps, gold)
     if poor is None:
         return ""
-    phrase = _phrase(run)
+    phrase = _phrase(run) if with_phrase else ""
     if kind in ("improved", "improving"):
         if poor.change < 0:
             said = (_("It worked: {poor}.") if gold else _("The score rose: {poor}.")).format(poor=poor)
             return together(said, _("But {phrase}.").format(phrase=phrase) if phrase else "")
-        return _("The score rose, but the answers are no better by the gold score: {poor}.").format(poor=poor) if gold else ""
+        return _("The score rose, but gold says that the answers are no better: {poor}.").format(poor=poor) if gold else ""
     if kind == "exploiting the reward" and gold and poor.change > 0:
         fooled = _("The judge was fooled: its score rose, but {poor}.").format(poor=poor)
         return together(fooled, _("{phrase}.").format(phrase=phrase) if phrase else "")

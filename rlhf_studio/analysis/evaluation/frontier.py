@@ -7,7 +7,6 @@ Model Overoptimization", the proxy reward goes on rising along it while the gold
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -76,7 +75,10 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 def titled(policy: str) -> str:
     """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
     in words, too."""
-    return re.sub(r"@start$", ", at its start", re.sub(r"@(\d+)$", r", step \1", policy))
+    name, _at, which = policy.rpartition("@")
+    if which == "start":
+        return _("{name}, at its start").format(name=name)
+    return _("{name}, step {step}").format(name=name, step=which) if which.isdecimal() and name else policy
 
 
 def _has(point: Point, measure: str) -> bool:

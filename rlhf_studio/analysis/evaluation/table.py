@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE, PART, SCORE
 from rlhf_studio.analysis.evaluation.intervals import NOTHING, Interval
 from rlhf_studio.analysis.evaluation.report import PolicyReport, Report
-from rlhf_studio.language import _
+from rlhf_studio.language import _, pgettext
 
 Cell = Interval | float | None
 
@@ -109,7 +109,7 @@ def _texts() -> _Made:
         for n, what in ((1, _("words")), (2, _("sequences of 2 words")), (3, _("sequences of 3 words")))
     ]
     repeated = _("Share of the phrases of four words that stood in the same answer before.")
-    made.append((Column("repetition", "Repetition", repeated, True, 1), lambda policy: policy.repetition))
+    made.append((Column("repetition", _("Repetition"), repeated, True, 1), lambda policy: policy.repetition))
     return made
 
 
@@ -137,15 +137,19 @@ def _against(report: Report) -> _Made:
         if measure == GOLD or GOLD not in report.measures:
             continue
         title = title_of(measure)
-        for key, where in (
-            ("own", _("of its own answers")),
-            ("first", _("of its answers and those of {first}").format(first=report.first)),
+        for key, called, where in (
+            ("own", pgettext("answers", "own"), _("of its own answers")),
+            ("first", pgettext("answers", "first"), _("of its answers and those of {first}").format(first=report.first)),
         ):
             meaning = _("How often {measure} orders two {where} to one prompt as gold does.").format(measure=title.lower(), where=where)
             made.append(
                 (
                     Column(
-                        f"agreement/{key}/{measure}", _("{title} agrees with gold ({key})").format(title=title, key=key), meaning, True, 0
+                        f"agreement/{key}/{measure}",
+                        _("{title} agrees with gold ({key})").format(title=title, key=called),
+                        meaning,
+                        True,
+                        0,
                     ),
                     lambda policy, measure=measure, key=key: getattr(policy.agreements[measure], AGREEMENTS[key]),  # type: ignore[misc]
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.analysis.records import OF_SETTINGS, Finding
 from rlhf_studio.config.live import LIVE_SETTINGS
 from rlhf_studio.config.metrics.table import METRICS
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, pgettext
 from rlhf_studio.units import score_text
 
 MOST_MOMENTS, MOST_CHECKPOINTS = 8, 40
 KL_STEPS = 2
 """Steps in a row above a limit before it counts as passed: one step alone may be above it by chance."""
 USUAL_KL = next(metric.usual[1] for metric in METRICS if metric.name == "objective/kl" and metric.usual)
+QUIET_STEPS, QUIET_PARTS = 12, 3
+"""A stretch without a moment is long with more steps than the first, and than this part of all steps."""
+CURVES = {N_("score"): "objective/scores", N_("gold"): "gold/score", "KL": "objective/kl"}
 CLIPPING = ("clip-fraction-high", "steps-too-large")
 ORDER = ("gold_turns", "kl", "alarm", "takes_over", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
@@ -53,6 +56,45 @@ def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
     return sorted(renamed, key=lambda moment: moment["step"])
 
 
+def told(run: RunData, moments: Sequence[Moment], outcome: str) -> list[Moment]:
+    """The moments, so that somebody who watches always has one sentence to read: with the numbers that the run begins with, what has
+    changed inside each long stretch without a moment, and at its last step the ``outcome``, where there is one."""
+    first, last = int(run.steps[0]), int(run.steps[-1])
+    known = sorted({first, last, *(moment["step"] for moment in moments)})
+    longest = max(QUIET_STEPS, (last - first) // QUIET_PARTS)
+    between = [pair for one, other in pairwise(known) for pair in pairwise(_parts(run, one, other, longest)) if pair[1] < other]
+    begins = [] if any(moment["step"] == first for moment in moments) else [("start", first, _begins(run))]
+    quiet = [("stretch", now, _changed(run, before, now)) for before, now in between]
+    added = [_moment(step, kind, sentence) for kind, step, sentence in (*begins, *quiet, ("end", last, outcome)) if sentence]
+    return sorted([*moments, *added], key=lambda moment: moment["step"])
+
+
+def _parts(run: RunData, one: int, other: int, longest: int) -> list[int]:
+    """The steps that part a stretch into pieces that are no longer than this: its ends, and recorded steps between them."""
+    parts = -(-(other - one) // longest)
+    inside = [int(run.steps[np.searchsorted(run.steps, one + (other - one) * part // parts)]) for part in range(1, parts)]
+    return sorted({one, *inside, other})
+
+
+def _begins(run: RunData) -> str:
+    values = _values_at(run, int(run.steps[0]))
+    numbers = pgettext("clauses", ", ").join(f"{_(name)} {value}" for name, value in values.items())
+    return _("It begins: {numbers}.").format(numbers=numbers) if values else ""
+
+
+def _changed(run: RunData, before: int, now: int) -> str:
+    old, new = _values_at(run, before), _values_at(run, now)
+    changes = pgettext("clauses", ", ").join(f"{_(name)} {old[name]} → {value}" for name, value in new.items() if name in old)
+    return _("Since step {step:,}: {changes}.").format(step=before, changes=changes) if changes else ""
+
+
+def _values_at(run: RunData, step: int) -> dict[str, str]:
+    at = int(np.searchsorted(run.steps, step))
+    columns = {name: run.column(metric)[at] for name, metric in CURVES.items() if run.has(metric)}
+    known = {name: float(value) for name, value in columns.items() if np.isfinite(value)}
+    return {name: f"{value:z.1f}".replace("-", "\u2212") if name == "KL" else score_text(value) for name, value in known.items()}
+
+
 def marks_of(run: RunData) -> list[Moment]:
     """Small marks: the first and the last step, and the newest checkpoints."""
     first, last = int(run.steps[0]), int(run.steps[-1])
@@ -80,18 +122,16 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         at, fall = int(np.searchsorted(run.steps, finding.since)), judges.fall(gold)
         now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
         then = now[best] if np.isfinite(now[best]) else score.start
-        change = _("gold {best} → {now} since step {steps:,}").format(
-            best=score_text(fall.best[at]), now=score_text(fall.now[at]), steps=int(run.steps[best])
-        )
+        gold_words = score_text(fall.best[at]), score_text(fall.now[at])
         scores = score_text(then), score_text(now[at])
-        what = (
-            _("the score rises and gold falls") if now[at] > then and scores[0] != scores[1] else _("gold falls, the score does not rise")
+        rises = now[at] > then and scores[0] != scores[1]
+        sentence = (
+            _("Gold turns: since step {step:,} gold falls ({gold}), and the score still rises ({score}).")
+            if rises
+            else _("Gold turns: since step {step:,} gold falls ({gold}), and the score does not rise ({score}).")
         )
-        yield _moment(
-            finding.since,
-            "gold_turns",
-            _("Gold turns: {what} ({change}, score {scores}).").format(what=what, change=change, scores=" → ".join(scores)),
-        )
+        words = sentence.format(step=int(run.steps[best]), gold=" → ".join(gold_words), score=" → ".join(scores))
+        yield _moment(finding.since, "gold_turns", words)
 
 
 def _phrases(run: RunData) -> Iterator[Moment]:
@@ -108,6 +148,8 @@ def _phrases(run: RunData) -> Iterator[Moment]:
             continue
         seen.append((phrase, kind))
         counts = _("{after} of {of} answers, {before} of {before_of} at the start") if phrase.before_of else _("{after} of {of} answers")
+        if phrase.before_of == phrase.after_of:
+            counts = _("{after} of {of} answers, {before} at the start")
         counts = counts.format(after=phrase.after, of=phrase.after_of, before=phrase.before, before_of=phrase.before_of)
         words = TAKEN_OVER if phrase.takes_over else SPREADS
         yield _moment(step, kind, _(words[phrase.verb]).format(text=phrase.text, counts=counts))
@@ -125,12 +167,12 @@ def _kl(run: RunData) -> Iterator[Moment]:
     passed = streak(kl > limit, KL_STEPS)
     if passed.any():
         at = int(np.argmax(passed))
-        what = (
-            _("its target of {limit:g} nats").format(limit=limit[at])
+        sentence = (
+            _("KL is above its target of {limit:g} nats: {kl} nats for each answer.")
             if adaptive
-            else _("{limit:g} nats, where the usual range ends").format(limit=limit[at])
+            else _("KL leaves the usual range: {kl} nats for each answer, more than {limit:g}.")
         )
-        yield _moment(run.steps[at], "kl", _("KL passes {what}: {kl} nats for each answer.").format(what=what, kl=figure(kl[at])))
+        yield _moment(run.steps[at], "kl", sentence.format(limit=limit[at], kl=figure(kl[at])))
 
 
 def _score(run: RunData) -> Iterator[Moment]:
@@ -139,7 +181,7 @@ def _score(run: RunData) -> Iterator[Moment]:
     if risen.any():
         at = int(np.argmax(risen))
         change = f"{score_text(score.start)} → {score_text(score.start + judges.rise(score)[0][at])}"
-        yield _moment(run.steps[at], "score", _("The score has risen by more than chance: {change}.").format(change=change))
+        yield _moment(run.steps[at], "score", _("The score rises, by more than chance: {change}.").format(change=change))
 
 
 def _other_findings(findings: Sequence[Finding], told: tuple[str, ...]) -> Iterator[Moment]:

@@ -9,12 +9,15 @@ import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
 from rlhf_studio.analysis.doctor.doctor import diagnosis
+from rlhf_studio.analysis.doctor.in_counts import in_counts
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.logs.shareable import without_secrets
+from rlhf_studio.analysis.records import Verdict
 from rlhf_studio.analysis.replay.answers import answers_of, is_shaped, score_of
-from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of
+from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of, told
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import told as in_words
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 
@@ -44,10 +47,11 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``kl_target``: what the adaptive controller aims at, in nats, else null; ``kl_usual``: where the usual range of a KL ends.
     - ``one_scale``: whether score and gold may share an axis (:func:`on_one_scale`). Where false, each needs an axis of its own, and
       the distance between the two lines says nothing.
-    - ``moments``: at most eight, ascending by step: ``step``, ``kind``, ``sentence``. Kinds: ``phrase`` (a phrase spreads), ``gold_turns``
-      (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many tokens are
-      clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than chance),
-      ``alarm`` (any other alarm of the doctor's).
+    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``. At most eight that matter: ``phrase`` (a phrase spreads),
+      ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many
+      tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than
+      chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a
+      long stretch without a moment) and ``end`` (what a run that is over came to, in the words of its page).
     - ``marks``: small marks without a pause, of the same form; kinds ``first``, ``last``, ``checkpoint``.
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
@@ -64,11 +68,12 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     run = RunCache(reader).read()
     with reader.snapshot():
         status = reader.status()
-        head = {"run": status.run_id, "title": without_secrets(status.name or status.run_id)}
+        head = {"run": status.run_id, "title": in_words(status.name) if status.recording else without_secrets(status.name or status.run_id)}
         problem = nothing_to_replay(run)
         if problem or not isinstance(run, RunData):
             return {**head, "problem": problem}
-        moments = moments_of(run, diagnosis(run).findings)
+        found = diagnosis(run)
+        moments = told(run, moments_of(run, found.findings), _outcome(run, found.verdict))
         rows = shown_rows(run.steps, [moment["step"] for moment in moments])
         answers, tokens = answers_of(reader, run)
     series = {name: numbers(run.column(metric)[rows]) if run.has(metric) else None for name, metric in SERIES.items()}
@@ -87,6 +92,12 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
         "tokens": tokens,
         "answers": answers,
     }
+
+
+def _outcome(run: RunData, verdict: Verdict) -> str:
+    """What a run that is over came to: the first sentence at the end of its page; empty where there is nothing to say yet."""
+    known = run.ended and verdict.kind not in ("too early", "not known")
+    return (in_counts(run, verdict.kind, with_phrase=False) or verdict.sentence) if known else ""
 
 
 def nothing_to_replay(run: RecordedRun) -> str:

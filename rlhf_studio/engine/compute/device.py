@@ -24,6 +24,7 @@ from rlhf_studio.engine.compute.pulse import Pulse
 from rlhf_studio.engine.compute.ranks import ONE_RANK, AccelerateRanks, Ranks, join_ranks
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_environment, launch_problems
 from rlhf_studio.inputs.checks.machine import batch_split_problems, device_problems
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Compute:
         """For people: ``cpu, 2 threads`` or the GPU's name, with the precision when it is not float32."""
         on_gpu = self.device.type == "cuda"
         threads = torch.get_num_threads()
-        name = torch.cuda.get_device_name(self.device) if on_gpu else f"cpu, {threads} {'thread' if threads == 1 else 'threads'}"
+        name = torch.cuda.get_device_name(self.device) if on_gpu else S_(f"cpu, {threads} threads") if threads != 1 else S_("cpu, 1 thread")
         name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
         if self.ranks.size == 1:
             return name

@@ -29,6 +29,7 @@ from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared
+from rlhf_studio.language import S_
 
 
 def build_trainer(
@@ -43,7 +44,7 @@ def build_trainer(
     seed_everything(config.engine.seed)
     begun = begin_processes(config.reward.components, permissions)
     report("Reading the prompts", None)
-    rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
+    rows = read_prompts(config.data, tick=lambda text: report(S_(f"Reading the prompts: {text}"), None))
     eval_rows = read_held_out(config.data, report)
     # Weights that are trained stay float32 (autocast does the rest); a frozen base under LoRA takes the compute format.
     dtype, options = compute.dtype if config.lora.enabled else torch.float32, load_options(config, compute)
@@ -78,8 +79,10 @@ def make_policy(
     if config.model.gradient_checkpointing and not enable_gradient_checkpointing(policy):
         raise ConfigError([Problem("model.gradient_checkpointing", f"{config.model.policy} has no layers that can be computed again")])
     if config.ppo.reference_ema and policy.has_lora and not (can_merge(policy.model) and compute.dtype is torch.float32):
-        needs = "matrices and ordinary embeddings, no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
-        message = f"a reference that follows needs plain LoRA on float32 weights: {needs}"
+        needs = S_(
+            "matrices and ordinary embeddings, no DoRA, no quantized or half-precision base, no adapted layer that shares its weights"
+        )
+        message = S_(f"a reference that follows needs plain LoRA on float32 weights: {needs}")
         raise ConfigError([Problem("ppo.reference_ema", message)])
     if compute.ranks.sharded:
         _shard(policy, reference, compute)
@@ -165,13 +168,13 @@ def _shard(policy: Policy, reference: Reference, compute: Compute) -> None:
 
 def _other_tokenizers(scorer: Scorer, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     others = {model.name for _, model in scorer.reward_models() if not model.shares(tokenizer)}
-    return [f"{name} has another tokenizer than the policy: it reads each response as text, tokenised anew." for name in sorted(others)]
+    return [S_(f"{name} has another tokenizer than the policy: it reads each response as text, tokenised anew.") for name in sorted(others)]
 
 
 def _few_prompts(config: RunConfig, prompts: int) -> list[str]:
     if prompts >= config.ppo.batch_size:
         return []
-    return [f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch."]
+    return [S_(f"There are {prompts} prompts for a batch of {config.ppo.batch_size}: they repeat within each batch.")]
 
 
 def pad_id(tokenizer: PreTrainedTokenizerBase, model: Any) -> int:

@@ -10,6 +10,7 @@ from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.io import ConfigError, parse_ppo
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange
 from rlhf_studio.engine.learning_rate import learning_rate_factor
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord, SettingChange
 
 MOST_NAMED = 8  # changes in one sentence
@@ -25,7 +26,7 @@ def change_event(before: Mapping[str, Any] | None, config: StageConfig, step: in
     changes = [] if before is None else changes_between(before, config.model_dump(mode="json"))
     if before is None or not changes:
         return None
-    text = f"Changed after step {step}: {', '.join(map(str, changes))}."
+    text = S_(f"Changed after step {step}: {', '.join(map(str, changes))}.")
     if isinstance(config, RunConfig):
         text += _jump(before, config.ppo, step)
     return EventRecord("info", "setting", text, {"changes": [vars(change) for change in changes]})
@@ -49,9 +50,9 @@ def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]
     """
     again = {(change.step, change.setting, change.value) for change in planned}
     lost = [change for change in changes if (change.step, change.setting, change.new) not in again]
-    parts = [f"{LIVE_SETTINGS.get(change.setting, change.setting)} to {change.new:.6g} in step {change.step}" for change in lost]
+    parts = [S_(f"{LIVE_SETTINGS.get(change.setting, change.setting)} to {change.new:.6g} in step {change.step}") for change in lost]
     more = [f"and {len(parts) - MOST_NAMED} more"] if len(parts) > MOST_NAMED else []
-    return f" Changes of settings that are not made again: {', '.join([*parts[:MOST_NAMED], *more])}." if parts else ""
+    return S_(f" Changes of settings that are not made again: {', '.join([*parts[:MOST_NAMED], *more])}.") if parts else ""
 
 
 def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
@@ -63,7 +64,7 @@ def _jump(before: Mapping[str, Any], now: PPOConfig, step: int) -> str:
     was, planned, will = _rate(old, max(step - 1, 0)), _rate(old, step), _rate(now, step)
     if planned == will:
         return ""
-    return f" The learning rate was {was:.3g} in step {step}; in step {step + 1} it is {will:.3g}, and would have been {planned:.3g}."
+    return S_(f" The learning rate was {was:.3g} in step {step}; in step {step + 1} it is {will:.3g}, and would have been {planned:.3g}.")
 
 
 def _rate(settings: PPOConfig, step: int) -> float:

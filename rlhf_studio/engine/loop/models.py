@@ -18,6 +18,7 @@ from rlhf_studio.engine.sampling.same_numbers import CannotTrace
 from rlhf_studio.engine.sampling.static_step import StaticStep, static_step
 from rlhf_studio.engine.sampling.traced_step import TracedStep, trace_step
 from rlhf_studio.inputs.ends import Ends
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ def traced(policy: Policy, config: RunConfig, compute: Compute) -> tuple[TracedS
     try:
         return static_step(policy, config.generation, compute) if on_gpu else trace_step(policy, config.generation), []
     except CannotTrace as error:
-        return None, [f"Sampling goes through the model step by step, which is slower: {error}."]
+        return None, [S_(f"Sampling goes through the model step by step, which is slower: {error}.")]

@@ -17,6 +17,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.held_out import eval_error, eval_settings, held_out_notes, set_aside
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.prompts.read import Prompts, nothing_left, read_prompts
+from rlhf_studio.language import S_
 
 
 class TokenizerEncoder:
@@ -168,15 +169,21 @@ class PromptStream:
         changed = state.get("sha256", self._fingerprint) != self._fingerprint  # the first versions noted none
         aside = list(state.get("aside", ()))
         if changed:
-            counts = f"there were {before} and now there are {now}" if before != now else f"there are {now} as before, but not the same"
+            counts = (
+                S_(f"there were {before} and now there are {now}") if before != now else S_(f"there are {now} as before, but not the same")
+            )
             self._order = self._order_of(self._pass)
-            return [f"the prompts have changed since: {counts}"]
+            return [S_(f"the prompts have changed since: {counts}")]
         configured = self._aside
         self._set_aside(aside)
         if aside == configured:
             return []
-        held = f"{len(aside):,} of its prompts stay held out, not" if aside else "it goes on with all prompts and holds none out, not even"
-        return [f"{held} the {len(configured):,} that the settings would choose for a new run"]
+        held = (
+            S_(f"{len(aside):,} of its prompts stay held out, not")
+            if aside
+            else S_("it goes on with all prompts and holds none out, not even")
+        )
+        return [S_(f"{held} the {len(configured):,} that the settings would choose for a new run")]
 
     def _order_of(self, number: int) -> list[int]:
         """The numbers of the prompts that training draws, in the order of this pass."""
@@ -209,7 +216,7 @@ def hold_out(prompts: Prepared, rows: Prompts | None, tokenizer: PreTrainedToken
     notes = held_out_notes(data, len(prompts.ids), 0, len(prepared.ids))
     known = {tuple(ids) for ids in prompts.ids}
     if both := sum(tuple(ids) in known for ids in prepared.ids):
-        notes.append(f"{both:,} of {len(prepared.ids):,} held-out prompts are among those that training draws too.")
+        notes.append(S_(f"{both:,} of {len(prepared.ids):,} held-out prompts are among those that training draws too."))
     return HeldOut([], prepared, notes)
 
 
@@ -217,6 +224,10 @@ def read_held_out(data: DataConfig, report: OnProgress) -> Prompts | None:
     """The rows of ``data.eval``; None when it names nothing. Raises :class:`PromptsError`."""
     settings = eval_settings(data)
     try:
-        return None if settings is None else read_prompts(settings, tick=lambda text: report(f"Reading the held-out prompts: {text}", None))
+        return (
+            None
+            if settings is None
+            else read_prompts(settings, tick=lambda text: report(S_(f"Reading the held-out prompts: {text}"), None))
+        )
     except PromptsError as error:
         raise eval_error(error) from None

@@ -15,6 +15,7 @@ from rlhf_studio.engine.compute.sharding import full_optimizer_state, full_tenso
 from rlhf_studio.engine.loop.changed_settings import changed
 from rlhf_studio.engine.loop.trainer import Progress, Trainer
 from rlhf_studio.engine.loop.watching.probes import restored_probes
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import SettingChange
 
 START = "start"  # the name of the only tensor in TrainingState.start_at_probes
@@ -87,10 +88,10 @@ def restore(trainer: Trainer, state: TrainingState) -> list[str]:
     if numbers["device"] == device:
         trainer.sampling_generator.set_state(state.tensors["sampling"])
     else:
-        changes.append(f"the run was on {numbers['device']} and goes on with {device}: other random numbers")
+        changes.append(S_(f"the run was on {numbers['device']} and goes on with {device}: other random numbers"))
     threads = torch.get_num_threads()
     if numbers["threads"] != threads:
-        changes.append(f"CPU threads: {numbers['threads']} before, {threads} now, so results may differ in the last bits")
+        changes.append(S_(f"CPU threads: {numbers['threads']} before, {threads} now, so results may differ in the last bits"))
     return changes
 
 

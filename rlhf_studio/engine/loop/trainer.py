@@ -29,6 +29,7 @@ from rlhf_studio.engine.recording.skips import Skips, skip_event
 from rlhf_studio.engine.recording.so_far import rollouts_so_far
 from rlhf_studio.engine.rewards.errors import RewardError
 from rlhf_studio.engine.types import PromptBatch, Rollout, Samples, Scores, StepSoFar, UpdateStats
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.kl_control import AdaptiveKL, FixedKL
 from rlhf_studio.ppo.rewards import shape_rewards
 from rlhf_studio.runs.records import EventRecord, ProbeScore, RolloutRecord, SettingChange, StepEpisodes, StepRecord, WatchRecord
@@ -224,7 +225,7 @@ class Trainer:
             return score_watched(self.models, answers), []
         except RewardError as error:
             self.skips.add(error)
-            return [], [skip_event("The answers to the watched prompts were", error)]
+            return [], [skip_event(S_("The answers to the watched prompts were"), error)]
 
     def _check_first(self, rollout: Rollout) -> list[EventRecord]:
         """Raises :class:`ParityError`."""
@@ -235,7 +236,7 @@ class Trainer:
         """The record of a step whose responses could not be scored: nothing was learned. Raises ``error`` when the run is to stop at it."""
         self.skips.add(error)
         self.progress.step += 1
-        events = [*change_events(changes), skip_event("This update was", error)]
+        events = [*change_events(changes), skip_event(S_("This update was"), error)]
         return StepRecord(self.progress.step, self._costs(costs, None), [], [], events, changes=self.live.to_record(changes))
 
     def _costs(self, costs: Costs, rollout: Rollout | None) -> dict[str, float]:

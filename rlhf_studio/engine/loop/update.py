@@ -17,6 +17,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.recording.last_logprobs import LastLogprobs
 from rlhf_studio.engine.types import MinibatchStats, NonFiniteError, Rollout, UpdateStats
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.diagnostics import UpdateSums
 
 
@@ -45,7 +46,7 @@ class Updater:
         last, stopped_early = LastLogprobs(rollout, self._compute.ranks), False
         in_a_pass = math.ceil(len(rollout.tokens) / ppo.mini_batch_size)
         for number, (epoch, rows) in enumerate(shuffled_minibatches(len(rollout.tokens), ppo.ppo_epochs, ppo.mini_batch_size, generator)):
-            self._compute.pulse(f"Update: pass {epoch + 1}/{ppo.ppo_epochs}, minibatch {number % in_a_pass + 1}/{in_a_pass}")
+            self._compute.pulse(S_(f"Update: pass {epoch + 1}/{ppo.ppo_epochs}, minibatch {number % in_a_pass + 1}/{in_a_pass}"))
             self.optimizer.zero_grad(set_to_none=True)
             rows = rows.to(self._compute.device)
             result = self.gradients.backward(rollout, rows, objective, detach_trunk=warming_up)
@@ -103,14 +104,14 @@ class Updater:
         sums, episode = result.sums, result.broken_episode
         quantities = {"policy loss": sums.policy_loss, "value loss": sums.value_loss, "entropy": sums.entropy}
         quantities |= {"KL in the loss": sums.kl_loss}
-        where = f" in episode {episode}, prompt {rollout.prompts[episode]!r}" if episode >= 0 else ""
+        where = S_(f" in episode {episode}, prompt {rollout.prompts[episode]!r}") if episode >= 0 else ""
         for name, value in quantities.items():
             if not math.isfinite(value):
-                return f"the {name} is not finite ({value}){where}"
+                return S_(f"the {name} is not finite ({value}){where}")
         threshold = self._config.ppo.ratio_threshold
         if threshold and sums.mean_ratio > threshold:
-            return f"the mean ratio {sums.mean_ratio:.3g} exceeds the threshold {threshold:g}, so the minibatch was skipped"
-        return "" if torch.isfinite(norm) else f"the gradient norm is not finite ({float(norm)})"
+            return S_(f"the mean ratio {sums.mean_ratio:.3g} exceeds the threshold {threshold:g}, so the minibatch was skipped")
+        return "" if torch.isfinite(norm) else S_(f"the gradient norm is not finite ({float(norm)})")
 
 
 def shuffled_minibatches(episodes: int, epochs: int, size: int, generator: torch.Generator) -> Iterator[tuple[int, Tensor]]:

@@ -15,8 +15,9 @@ from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.models.load_model import LoadedModel, check_same_tokens, load_causal_lm, load_reward_model
 from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.types import OnProgress, TokenBatch
+from rlhf_studio.language import S_
 
-WHY = "and a critic reads the policy's tokens; start as policy"
+WHY = S_("and a critic reads the policy's tokens; start as policy")
 
 
 def make_value_head(hidden_size: int, init: str, seed: int) -> nn.Linear:
@@ -109,10 +110,10 @@ def _from_reward_model(config: RunConfig, policy: LoadedModel, report: OnProgres
     loaded = load_reward_model(component.model, component.revision, component.label, torch.float32, report, f"reward.components.{index}")
     score = getattr(loaded.model, "score", None)
     if isinstance(score, HiddenHead):
-        message = f"the score head of {component.model} has a hidden layer, and a value head is one linear layer; start as policy"
+        message = S_(f"the score head of {component.model} has a hidden layer, and a value head is one linear layer; start as policy")
         raise ConfigError([Problem("critic.start", message)])
     if not isinstance(score, nn.Linear):
-        message = f"{component.model} reads texts in both directions, so it would see tokens before they are written; start as policy"
+        message = S_(f"{component.model} reads texts in both directions, so it would see tokens before they are written; start as policy")
         raise ConfigError([Problem("critic.start", message)])
     check_same_tokens(component.model, loaded, policy, "critic.start", WHY)
     head = nn.Linear(score.in_features, 1)

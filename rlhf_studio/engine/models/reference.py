@@ -26,6 +26,7 @@ from rlhf_studio.engine.models.adapters import POLICY, REFERENCE, is_adapter
 from rlhf_studio.engine.models.load_model import LoadedModel, adapter_base, check_same_tokens, fetch, load_causal_lm
 from rlhf_studio.engine.models.policy import Policy, ResponseModel, plain_model
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.language import S_
 
 FIELD = "model.reference"
 
@@ -123,16 +124,16 @@ def load_reference(config: RunConfig, policy: LoadedModel, report: OnProgress, o
     if not name:
         if not lora.enabled or (lora.off_is_start and not config.ppo.reference_ema):
             return LoadedReference()
-        why = "it follows the policy" if config.ppo.reference_ema else "biases of the base learn too"
-        why = f"the {lora.init_lora_weights} start changes the base" if lora.changes_base else why
-        note = f"The reference is a frozen copy of the starting model, because {why}: this takes its memory once more."
+        why = S_("it follows the policy") if config.ppo.reference_ema else S_("biases of the base learn too")
+        why = S_(f"the {lora.init_lora_weights} start changes the base") if lora.changes_base else why
+        note = S_(f"The reference is a frozen copy of the starting model, because {why}: this takes its memory once more.")
         return LoadedReference(copy.deepcopy(policy.model), notes=[note])
     folder = fetch(name, config.model.reference_revision, report, FIELD)
     if lora.enabled and lora.off_is_start and not config.ppo.reference_ema and not policy.merged and _is_on_policy(folder, config, report):
-        return LoadedReference(adapter=folder, notes=[f"The reference is the adapter {name}, on the policy's own base."])
+        return LoadedReference(adapter=folder, notes=[S_(f"The reference is the adapter {name}, on the policy's own base.")])
     loaded = load_causal_lm(name, config.model.reference_revision, policy.model.dtype, report, FIELD, options)
-    check_same_tokens(name, loaded, policy, FIELD, "so their log-probabilities cannot be compared", outputs=True)
-    return LoadedReference(loaded.model, notes=[f"The reference is {name}, kept beside the policy."])
+    check_same_tokens(name, loaded, policy, FIELD, S_("so their log-probabilities cannot be compared"), outputs=True)
+    return LoadedReference(loaded.model, notes=[S_(f"The reference is {name}, kept beside the policy.")])
 
 
 def _is_on_policy(folder: Path, config: RunConfig, report: OnProgress) -> bool:

@@ -39,6 +39,7 @@ from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, toleranc
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.types import ForwardOutput, NonFiniteError, PromptBatch, TokenBatch
 from rlhf_studio.inputs.models.rotation import boundary_problem, rotation_boundary
+from rlhf_studio.language import S_
 
 SMALL_MODEL = 20_000_000  # weights
 ROWS = 3  # prompts, from the shortest to the longest; with many lanes one more than lanes, so that one lane has two
@@ -66,7 +67,7 @@ class ParityReport:
 
     def sentence(self) -> str:
         """For people."""
-        return f"The forward pass was compared with the model's own: largest difference {self.largest:.2g}."
+        return S_(f"The forward pass was compared with the model's own: largest difference {self.largest:.2g}.")
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class _ParityCheck:
                 self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
         with models.reference.active() as reference:  # computed without the random adapters, on which the reference must not depend
             expected, _ = _plain_pass(models, reference, tokens)
-        subject = _Subject("model.reference", names.reference or names.policy, "log-probabilities of the reference")
+        subject = _Subject("model.reference", names.reference or names.policy, S_("log-probabilities of the reference"))
         self._compare(subject, reference_output.logprobs, expected, tokens)
         if policy.has_lora:  # with random adapters its logits are larger than its own, which are about as large as those of its base
             logprobs = expected if models.reference.frozen_copy is None else _plain_pass(models, policy, tokens)[0]

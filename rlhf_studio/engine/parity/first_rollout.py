@@ -11,6 +11,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.parity.tolerance import ParityError, Tolerance, tolerance_of
 from rlhf_studio.engine.types import Rollout
+from rlhf_studio.language import S_
 
 
 def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: float = 0.0, *, at_start: bool) -> str:
@@ -39,7 +40,7 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
     width = part.mask.shape[1]
     again = models.forward_pass.run(models.policy, part, 0).logprobs
     wrong = _beyond(tolerance, again - rollout.logprobs[mine, :width], part.mask, (scale, noise))
-    problem = f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained" if wrong else ""
+    problem = S_(f"model.policy: before the first update the ratio is not 1: {wrong}; nothing was trained") if wrong else ""
     offset = ""
     if at_start and _reference_is_start(config):
         apart = rollout.logprobs[mine] - rollout.ref_logprobs[mine]
@@ -47,7 +48,7 @@ def check_first_rollout(models: Models, rollout: Rollout, scale: float, noise: f
         if config.lora.changes_base:  # PiSSA and OLoRA split the base's matrices, which rounds them
             offset = _offset(apart, mask[mine]) if wrong or tolerance.half else ""
         elif wrong and not problem:
-            problem = f"model.reference: it has the policy's weights, but the KL does not begin at 0: {wrong}; nothing was trained"
+            problem = S_(f"model.reference: it has the policy's weights, but the KL does not begin at 0: {wrong}; nothing was trained")
     ranks.raise_together(problem, ParityError)
     if problem:
         raise ParityError(problem)
@@ -60,8 +61,8 @@ def _offset(apart: Tensor, mask: Tensor) -> str:
     if not apart.any():
         return ""
     mean, most = float(apart.sum(dim=1).mean()), float(apart.abs().max())
-    size = f"{mean:+.2g} nats per response, at most {most:.2g} at one token"
-    return f"The reference is the policy's start, but rounding sets them apart: the KL begins at {size}. Nothing is subtracted for it."
+    size = S_(f"{mean:+.2g} nats per response, at most {most:.2g} at one token")
+    return S_(f"The reference is the policy's start, but rounding sets them apart: the KL begins at {size}. Nothing is subtracted for it.")
 
 
 def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_noise: tuple[float, float]) -> str:
@@ -72,7 +73,7 @@ def _beyond(tolerance: Tolerance, difference: Tensor, mask: Tensor, scale_and_no
     """
     measured = [tolerance.measure(row[real], *scale_and_noise) for row, real in zip(difference.cpu(), mask.cpu(), strict=True)]
     size, allowed = max(measured, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
-    return "" if size <= 2 * allowed else f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most"
+    return "" if size <= 2 * allowed else S_(f"log-probabilities differ by {size:.2g}, and rounding explains {2 * allowed:.2g} at most")
 
 
 def _reference_is_start(config: RunConfig) -> bool:

@@ -50,13 +50,13 @@ class Console:
             self._screen.show(text) if self._has_log else say(text)
             return
         with self._screen.ignoring_a_lost_terminal():
-            self._bar.write(visible(text), file=self._screen.out)
+            self._bar.write(visible(self._screen.told(text)), file=self._screen.out)
 
     def phase(self, text: str) -> None:
         """What is being loaded. A text that is the same as the one before is not printed again."""
         if self._bar is not None and not self._screen.gone:
             with self._screen.ignoring_a_lost_terminal():
-                self._bar.set_description(visible(text, lines=False))
+                self._bar.set_description(visible(self._screen.told(text), lines=False))
         if text != self._phase:
             self._line(text)
         self._phase = text
@@ -65,7 +65,7 @@ class Console:
         """What a long step is doing: on a terminal only, in the bar's own line."""
         if self._bar is not None and not self._screen.gone:
             with self._screen.ignoring_a_lost_terminal():
-                self._bar.set_description(visible(doing, lines=False))
+                self._bar.set_description(visible(self._screen.told(doing), lines=False))
 
     def _line(self, text: str) -> None:
         """What a bar shows in its own way; plain text for the log, and where there is no bar."""

@@ -19,6 +19,7 @@ from rlhf_studio.engine.compute.ranks import CHANGE, STOP, WAIT
 from rlhf_studio.engine.process.stopping import STOP_COMMANDS, Signals, StopRequested, asked_by
 from rlhf_studio.engine.stages.stage_run import StageRun
 from rlhf_studio.engine.types import StepSoFar
+from rlhf_studio.language import S_
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.trial import LEAST_STEPS
 from rlhf_studio.runs.records import PHASES, TIME_OVER, EventRecord, Scratch, SettingChange, StepRecord
@@ -27,7 +28,7 @@ from rlhf_studio.runs.writer import Command, RunWriter
 POLL_SECONDS = 0.25  # between two looks at the commands while a run waits
 LOOK_SECONDS = 1.0  # between two looks at the requests inside a step, and between two reports of how far it is
 LONG_STEP = 2.0  # seconds: a shorter step says nothing of how far it is, and is not ended inside
-ONE_PROCESS = "Going on by one phase needs a run of one process, because the others would wait for it in the middle of a step; use step"
+ONE_PROCESS = S_("Going on by one phase needs a run of one process, because the others would wait for it in the middle of a step; use step")
 
 
 class StepEnded(BaseException):
@@ -139,7 +140,7 @@ class Control:
         """Go back to before the step, and carry out the request to stop. Raises :class:`StopRequested`."""
         if self._put_back:
             self._put_back()
-        text = f"Step {self._run.step_number + 1} was under way and is dropped: a resume trains it again."
+        text = S_(f"Step {self._run.step_number + 1} was under way and is dropped: a resume trains it again.")
         self._writer.event(EventRecord("info", "stop", text))
         self._phase = "rollout"  # the state from before the step is what is saved
         while True:  # earlier requests are carried out first
@@ -151,8 +152,8 @@ class Control:
         minutes = f"{limit:g} {'minute' if limit == 1 else 'minutes'}"
         self._writer.event(EventRecord("info", TIME_OVER, f"{limit:g} minutes of training are over.", {"minutes": limit}))
         if self._trial:
-            self._end(f"the trial's time of {minutes} is over", by_person=False)
-        self._stop(f"the time limit of {minutes} is over (engine.max_minutes)", by_person=False)
+            self._end(S_(f"the trial's time of {minutes} is over"), by_person=False)
+        self._stop(S_(f"the time limit of {minutes} is over (engine.max_minutes)"), by_person=False)
 
     def after_phase(self, phase: str, so_far: StepSoFar) -> None:
         """When a person goes on phase by phase: store the numbers that the step has so far, and wait. Raises :class:`StopRequested`."""
@@ -163,7 +164,7 @@ class Control:
             return
         self._phase, number = phase, self._run.step_number + 1
         self._writer.scratch(Scratch(number, phase, self._run.recorded_so_far(phase, so_far)))
-        self._pause(f"Paused after {PHASES[phase].what}, in step {number}")
+        self._pause(S_(f"Paused after {PHASES[phase].what}, in step {number}"))
         self._attend()
 
     def while_rating(self) -> bool:
@@ -184,7 +185,7 @@ class Control:
     def after_step(self, step: int) -> None:
         """Acknowledge the requests for other settings that this step was the first to be trained with; it is on record."""
         for number in [number for number, first in self._changes.items() if first <= step]:
-            self._writer.acknowledge(number, f"done: from step {self._changes.pop(number)} on")
+            self._writer.acknowledge(number, S_(f"done: from step {self._changes.pop(number)} on"))
 
     def _pause(self, phase: str) -> None:
         self._going = "paused"
@@ -215,7 +216,7 @@ class Control:
             self._end(f"{asked_by(command)}, without saving")
         if kind == "checkpoint" and self._phase == "update":
             self._later.add(command.id)
-            text = f"The checkpoint will be written when step {self._run.step_number + 1} is done."
+            text = S_(f"The checkpoint will be written when step {self._run.step_number + 1} is done.")
             self._writer.event(EventRecord("info", "checkpoint", text))
             return
         if kind == "checkpoint":
@@ -239,7 +240,7 @@ class Control:
     def _no_phases(self) -> str:
         """Why this run cannot wait between two phases; empty when it can."""
         if not self._run.has_phases:
-            return "Only a step of PPO has phases to wait between; use step"
+            return S_("Only a step of PPO has phases to wait between; use step")
         return ONE_PROCESS if self._run.compute.ranks.size > 1 else ""
 
     def _change(self, command: Command) -> str:
@@ -269,6 +270,6 @@ class Control:
 
     def _end(self, reason: str, by_person: bool = True) -> None:
         for number, first in self._changes.items():
-            self._writer.acknowledge(number, f"kept: a resume trains step {first} with them")
+            self._writer.acknowledge(number, S_(f"kept: a resume trains step {first} with them"))
         self._run.compute.ranks.broadcast(STOP)
         raise StopRequested(reason, "" if by_person else f"{reason[:1].upper()}{reason[1:]}.")

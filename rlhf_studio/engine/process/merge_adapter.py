@@ -19,6 +19,7 @@ from rlhf_studio.engine.process.plain_copy import SHARD
 from rlhf_studio.inputs.helper import answer, read_task
 from rlhf_studio.inputs.models.adapters import embedding_rows
 from rlhf_studio.inputs.models.safetensors_header import read_header
+from rlhf_studio.language import S_
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
         answer({"problem": "; ".join(problem.message for problem in error.problems)})
     except (AttributeError, NotImplementedError) as error:  # of kinds that have no way of being merged
         reason = " ".join(str(error).split())[:200]
-        answer({"problem": f"peft cannot merge the adapter {task['name']} into its base: {reason or type(error).__name__}"})
+        answer({"problem": S_(f"peft cannot merge the adapter {task['name']} into its base: {reason or type(error).__name__}")})
 
 
 def merge(adapter: Path, name: str, base: str, revision: str, target: Path, dtype: str) -> None:

@@ -14,6 +14,7 @@ from rlhf_studio.engine.process.control import Control
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.errors import ComponentError, NotRated
 from rlhf_studio.engine.stages.stage_run import StageRun
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS, NewItem, NewTask, item_key
@@ -111,12 +112,12 @@ class RatingDesk:
 
     def _without(self, task_id: str, settings: HumanReward, items: list[int], missing: int) -> dict[int, list[int]]:
         """The time is over: do what the person chose."""
-        what = f"{missing} of {len(items) * settings.raters} ratings were missing after {settings.time_limit:g} minutes"
+        what = S_(f"{missing} of {len(items) * settings.raters} ratings were missing after {settings.time_limit:g} minutes")
         if settings.fallback == "stop":
-            self._control.give_up(f"people did not rate in time: {what}")
+            self._control.give_up(S_(f"people did not rate in time: {what}"))
         taken = self._feedback.take_ratings(task_id, self._step(), settings.raters, items, all_of_them=False) or {}
         if settings.fallback == "skip":
             raise NotRated(what)
-        text = f"{what}: what nobody rated gets {settings.fallback_score:g}."
+        text = S_(f"{what}: what nobody rated gets {settings.fallback_score:g}.")
         self._writer.event(EventRecord("warning", "rating", text, {"missing": missing}), step=self._step())
         return taken

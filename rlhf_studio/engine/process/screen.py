@@ -11,10 +11,11 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from rlhf_studio.language import language, speaking, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import store_error
 from rlhf_studio.system import OURS
@@ -23,16 +24,22 @@ from rlhf_studio.visible import say
 
 @dataclass
 class Screen:
-    """The terminal (or file, or pipe) that a person started the engine from."""
+    """The terminal (or file, or pipe) that a person started the engine from, and the language that is spoken there."""
 
     out: TextIO
     err: TextIO
     gone: bool = False
+    language: str = field(default_factory=language)
 
     def show(self, text: str) -> None:
         """One line. When the terminal or pipe is gone, the line is only in the log, and the run goes on."""
         with self.ignoring_a_lost_terminal():
-            say(text, self.out)
+            say(self.told(text), self.out)
+
+    def told(self, text: str) -> str:
+        """What the engine says, in the language of this terminal."""
+        with speaking(self.language):
+            return told(text)
 
     @contextlib.contextmanager
     def ignoring_a_lost_terminal(self) -> Iterator[None]:

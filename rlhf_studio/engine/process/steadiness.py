@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, unstable
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord, StepRecord
 
 
@@ -35,7 +36,7 @@ class Steadiness:
 def unstable_event(changes: dict[str, float], why: str, run_dir: Path | None) -> EventRecord:
     """That the run is not stable, and the fork with the ``changes``; a trial, without ``run_dir``, says in its end what would be better."""
     ((setting, rate),) = changes.items()
-    fork = f" A lower rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}" if run_dir else ""
+    fork = S_(f" A lower rate may be: python -m rlhf_studio fork {run_dir} --{setting} {rate:g}") if run_dir else ""
     return EventRecord("warning", "unstable", f"Not stable: {why}.{fork}", {"changes": changes})
 
 
@@ -44,5 +45,5 @@ def restart_event(before: StageConfig, after: StageConfig, why: str) -> EventRec
     setting, left = f"{before.stage}.learning_rate", after.engine.restart_if_unstable
     old, rate = (getattr(config, before.stage).learning_rate for config in (before, after))
     more = "once more" if left else "no more"
-    text = f"It begins again with {setting} {rate:g} in place of {old:g}, as engine.restart_if_unstable allows; {more} after that."
+    text = S_(f"It begins again with {setting} {rate:g} in place of {old:g}, as engine.restart_if_unstable allows; {more} after that.")
     return EventRecord("warning", "restart", f"Not stable: {why}. {text}", {"changes": [{"setting": setting, "old": old, "new": rate}]})

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import EventRecord
 from rlhf_studio.runs.writer import Command, RunWriter
@@ -23,7 +24,7 @@ from rlhf_studio.system import signal_main_thread
 
 GRACE_SECONDS = 5.0  # from a request to stop to the end of a process whose main thread does not return from its call
 POLL_SECONDS = 0.5  # between two looks at the requests in the run folder
-OPERATOR = "asked by an operator"
+OPERATOR = S_("asked by an operator")
 STOP_COMMANDS = ("stop", "discard")  # while a run loads there is nothing to save, so both mean the same
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -184,7 +185,7 @@ class StopWatcher:
     def _end(self) -> None:
         """Record the stop, which the main thread cannot do, then end the process."""
         with contextlib.suppress(StoreError):  # where it cannot be stored, the run shows as interrupted
-            record_stop(self._writer, self._reason, " while loading, in the middle of a call that did not return")
+            record_stop(self._writer, self._reason, S_(" while loading, in the middle of a call that did not return"))
         self._end_process()
 
 

@@ -19,6 +19,7 @@ from rlhf_studio.engine.models.load_model import UNUSABLE, fetch, load_tokenizer
 from rlhf_studio.engine.process.plain_copy import SHARD, lack_of_room, plain_config, plain_copy
 from rlhf_studio.inputs.helper import answer, read_task
 from rlhf_studio.inputs.models.reward_models import is_reward_model
+from rlhf_studio.language import S_
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
         answer({"problem": "; ".join(problem.message for problem in error.problems)})
     except (*UNUSABLE, AttributeError, NotImplementedError) as error:
         reason = " ".join(str(error).split())[:300]
-        answer({"problem": f"transformers {transformers.__version__} cannot unpack {name}: {reason or type(error).__name__}"})
+        answer({"problem": S_(f"transformers {transformers.__version__} cannot unpack {name}: {reason or type(error).__name__}")})
 
 
 def unpack(folder: Path, target: Path, method: str, dtype: torch.dtype) -> None:

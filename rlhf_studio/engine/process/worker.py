@@ -40,6 +40,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.provenance import ingredients
 from rlhf_studio.inputs.relative_paths import pinned
+from rlhf_studio.language import S_
 from rlhf_studio.runs import checkpoints, paths
 from rlhf_studio.runs.checkpoints import BEGINNING, StartingPoint
 from rlhf_studio.runs.create import complete_config, replace_config
@@ -126,7 +127,7 @@ def run_engine(
     except StoreError as error:
         if error.reason not in ("full", "gone"):
             raise
-        Console(0, screen).say(f"failed: {str(error).rstrip('.')}; the engine has ended")  # there is nowhere else to say it
+        Console(0, screen).say(S_(f"failed: {str(error).rstrip('.')}; the engine has ended"))  # there is nowhere else to say it
         return FAILED
 
 
@@ -175,8 +176,8 @@ class Worker:
             self._train(self._load())
         except StopRequested as stop:
             self._signals.record(self._writer, str(stop), stop.cause)
-            way = "" if is_trial(self._run_dir) else f"; go on with: python -m rlhf_studio resume {self._run_dir}"
-            self.console.say(f"stopped: {stop}{way}")
+            way = "" if is_trial(self._run_dir) else S_(f"; go on with: python -m rlhf_studio resume {self._run_dir}")
+            self.console.say(f"{S_('stopped')}: {stop}{way}")
             return STOPPED
         except (ConfigError, PromptsError, ParityError) as error:
             return self._fail(str(error), BAD_INPUT)
@@ -184,18 +185,18 @@ class Worker:
             return self._fail(f"{error}. {self._what_is_left()}", FAILED)
         except torch.OutOfMemoryError as error:
             smaller = " or ".join(name for name in SAVE_MEMORY if self._uses(name))
-            return self._fail(f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller {smaller}", FAILED)
+            return self._fail(S_(f"the GPU ran out of memory ({str(error).splitlines()[0]}). Use a smaller {smaller}"), FAILED)
         except (RunGone, Unstable):
             raise
         except (StoreError, OSError) as error:
             return self._fail(
-                f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume", FAILED
+                S_(f"{str(error).rstrip('.')}. Earlier steps and checkpoints are intact; make room or fix the disk, then resume"), FAILED
             )
         except Exception as error:  # noqa: BLE001 - whatever it is: the run must end with its cause on record
             self.console.say(traceback.format_exc())
-            return self._fail(f"{type(error).__name__}: {error}. The full trace is in engine.log", FAILED)
+            return self._fail(S_(f"{type(error).__name__}: {error}. The full trace is in engine.log"), FAILED)
         self._writer.set_state("finished")
-        self.console.say(f"done: {self._run_dir}")
+        self.console.say(f"{S_('done')}: {self._run_dir}")
         return DONE
 
     def _tell_end(self) -> None:
@@ -215,7 +216,7 @@ class Worker:
         return setting in dict(walk_fields(type(self._config))) and uses(self._config.stage, setting)
 
     def _fail(self, cause: str, code: int) -> int:
-        self.console.say(f"failed: {cause} ({self._run_dir})")
+        self.console.say(f"{S_('failed')}: {cause} ({self._run_dir})")
         self._writer.event(EventRecord("error", "failure", cause))
         self._writer.set_state("failed", cause=cause)
         return code
@@ -223,8 +224,8 @@ class Worker:
     def _what_is_left(self) -> str:
         """What a person can go on from after a failure."""
         if self._saved_step <= 0:
-            return "There is no checkpoint yet: mend the cause and start again"
-        return f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume"
+            return S_("There is no checkpoint yet: mend the cause and start again")
+        return S_(f"The checkpoint of step {self._saved_step} is intact: mend the cause and resume")
 
     def _report(self, text: str, fraction: float | None) -> None:
         """Say what is being loaded. A request to stop that some library has caught takes effect here at the latest."""
@@ -238,7 +239,7 @@ class Worker:
             return self._prepare()
 
     def _end_while_loading(self) -> None:
-        self.console.say(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}")
+        self.console.say(S_(f"stopped while loading; begin again with: python -m rlhf_studio resume {self._run_dir}"))
         end_process()
 
     def _prepare(self) -> StageRun:
@@ -296,7 +297,7 @@ class Worker:
         start = self._session.starting_point
         for problem in start.problems:
             self._writer.event(EventRecord("warning", "resume", f"A checkpoint was passed over. {problem}."))
-        text, data = "The run starts again from step 0.", {"settings": self._config.model_dump(mode="json")}
+        text, data = S_("The run starts again from step 0."), {"settings": self._config.model_dump(mode="json")}
         resumes, clauses = self._session.mode == "resume", list[str]()
         if resumes:  # the other ranks load as well, and must load the same
             run.compute.ranks.broadcast(NO_CHECKPOINT if start.step is None else start.step)
@@ -384,7 +385,7 @@ class Worker:
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         self._writer.event(EventRecord("info", "checkpoint", f"Checkpoint of step {step} written.", {"step": step, "bytes": size}))
         if users:
-            text = f"Step {step} was trained again, so its checkpoint is no longer the one that these runs use: {', '.join(users)}."
+            text = S_(f"Step {step} was trained again, so its checkpoint is no longer the one that these runs use: {', '.join(users)}.")
             self._writer.event(EventRecord("warning", "checkpoint-replaced", text, {"step": step, "users": users}))
 
     def _snapshot(self, run: StageRun) -> None:

@@ -16,6 +16,7 @@ from rlhf_studio.engine.objective import objective_settings
 from rlhf_studio.engine.rewards.episodes import cut_share
 from rlhf_studio.engine.text import PieceTable, remembering_decoder, token_pieces
 from rlhf_studio.engine.types import Alternatives, Rollout, UpdateStats
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.diagnostics import explained_variance
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.losses import policy_loss
@@ -112,7 +113,7 @@ def first_non_finite(rollout: Rollout) -> str:
         bad = (~torch.isfinite(masked_select(numbers, rollout.tokens.mask))).any(dim=1)
         if bad.any():
             episode = int(bad.to(torch.int8).argmax())
-            return f"{name} is not finite in episode {episode}, prompt {rollout.prompts[episode]!r}"
+            return S_(f"{name} is not finite in episode {episode}, prompt {rollout.prompts[episode]!r}")
     return ""
 
 

@@ -9,6 +9,7 @@ from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, NotRated, RewardError, StepSkipped, quoted
 from rlhf_studio.engine.rewards.kinds.human import HumanRatings
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModels, RewardModelScorer
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Component:
 def _what_was_scored(episodes: Episodes, row: int | None) -> str:
     """The end of an error's sentence: the prompt and response of ``row``; for a whole batch its size and its first prompt."""
     if row is not None:
-        return f" for the prompt {quoted(episodes.prompts[row])} and the response {quoted(episodes.responses[row])}"
+        return S_(f" for the prompt {quoted(episodes.prompts[row])} and the response {quoted(episodes.responses[row])}")
     count = len(episodes.responses)
-    what = "response" if count == 1 else f"batch of {count} responses, the first"
-    return f"; it was scoring the {what} to the prompt {quoted(episodes.prompts[0])}"
+    what = "response" if count == 1 else S_(f"batch of {count} responses, the first")
+    return S_(f"; it was scoring the {what} to the prompt {quoted(episodes.prompts[0])}")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.inputs.chat import Messages
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def worst_reading(readings: Iterable[Tensor | None]) -> Tensor | None:
 def reading_note(reading: Tensor | None, who: str) -> str:
     """A sentence for a single text that lost its beginning, as ``reading`` (1, 2) says; empty when it did not."""
     read, total = (0, 0) if reading is None else reading[0].tolist()
-    return f"{who} read only the last {read:,} of the text's {total:,} tokens: its beginning was cut off." if read < total else ""
+    return S_(f"{who} read only the last {read:,} of the text's {total:,} tokens: its beginning was cut off.") if read < total else ""
 
 
 def cut_share(reading: Tensor | None) -> float:

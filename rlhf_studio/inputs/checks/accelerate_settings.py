@@ -11,6 +11,7 @@ import yaml
 
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.io import Problem
+from rlhf_studio.language import S_
 
 FSDP_VARIABLE = "ACCELERATE_USE_FSDP"
 FIELD = "engine.accelerate_config"
@@ -74,17 +75,17 @@ def launch_in_file(path: str) -> Launch:
 def launch_problems(config: StageConfig, launch: Launch) -> Iterator[Problem]:
     """Settings that cannot be had together with what accelerate is asked for."""
     if launch.kind in OTHER_KINDS:
-        message = f"{OTHER_KINDS[launch.kind]} is not supported; use distributed_type: FSDP, which also splits weights, gradients"
+        message = S_(f"{OTHER_KINDS[launch.kind]} is not supported; use distributed_type: FSDP, which also splits weights, gradients")
         yield Problem(FIELD, f"{message} and the optimizer's state over the processes (docs/many-gpus.md)")
     if not launch.shards:
         return
     if config.stage != "ppo":
-        message = f"only PPO splits weights with FSDP, and in the stage {config.stage} every process would hold the whole model"
+        message = S_(f"only PPO splits weights with FSDP, and in the stage {config.stage} every process would hold the whole model")
         yield Problem(FIELD, f"{message}; use distributed_type: MULTI_GPU, or LoRA to need less memory")
     if launch.offload:
         yield Problem(FIELD, "fsdp_offload_params: true is not supported; set it to false, or use LoRA to need less memory")
     if config.model.quantization != "none":
-        message = f"{config.model.quantization} weights cannot be split by FSDP; use none, or distributed_type: MULTI_GPU"
+        message = S_(f"{config.model.quantization} weights cannot be split by FSDP; use none, or distributed_type: MULTI_GPU")
         yield Problem("model.quantization", message)
     if isinstance(config, RunConfig) and config.ppo.reference_ema and config.lora.enabled:
         yield Problem("ppo.reference_ema", "a reference that follows a LoRA policy cannot be split by FSDP; use 0, or no LoRA")

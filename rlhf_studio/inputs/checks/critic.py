@@ -6,6 +6,7 @@ from rlhf_studio.config import RewardModelReward, RunConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
+from rlhf_studio.language import S_
 
 
 def check_critic(config: RunConfig, policy: ModelFacts | None, hub: Hub | None, problems: list[Problem]) -> ModelFacts | None:
@@ -46,10 +47,10 @@ def _misfits(config: RunConfig, policy: ModelFacts | None, facts: ModelFacts, fi
     problems = []
     own, others = facts.vocab_size, None if policy is None else policy.vocab_size
     if own is not None and others is not None and others > own:
-        message = f"this critic knows {own:,} tokens and the policy {others:,}; it must read the policy's tokens"
+        message = S_(f"this critic knows {own:,} tokens and the policy {others:,}; it must read the policy's tokens")
         problems.append(Problem(field, message))
     needed = config.generation.response_length + 1
     if facts.max_positions is not None and facts.max_positions < needed:
-        message = f"this critic has {facts.max_positions:,} positions, too few for responses of {needed - 1:,} tokens"
+        message = S_(f"this critic has {facts.max_positions:,} positions, too few for responses of {needed - 1:,} tokens")
         problems.append(Problem(field, message))
     return problems

@@ -12,6 +12,7 @@ from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.examples.check import check_examples
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.rotation import boundary_problem
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: Example
     limit, most = facts.max_positions, config.data.max_tokens
     longest = most if tokens is None or not tokens.complete else min(most, tokens.longest)
     if limit is not None and longest > limit:
-        has = "examples may have" if tokens is None or not tokens.complete else "the longest example has"
+        has = S_("examples may have") if tokens is None or not tokens.complete else S_("the longest example has")
         if facts.attends_to == limit:
             yield Problem("data.max_tokens", f"in texts of more than {limit:,} tokens this model attends only to those that it picks; "
                           f"use at most {limit:,}")  # fmt: skip
@@ -89,12 +90,12 @@ def length_problems(config: SupervisedConfig, facts: ModelFacts, tokens: Example
             yield Problem("data.max_tokens", f"{has} {longest:,} tokens, but the model has {limit:,} positions; use at most {limit:,}")
     generation = getattr(config, "generation", None)
     if generation is not None and limit is not None and config.engine.watch_prompts and generation.response_length >= limit:
-        message = f"the model has only {limit:,} positions, prompt included; use less than that, or watch no prompts"
+        message = S_(f"the model has only {limit:,} positions, prompt included; use less than that, or watch no prompts")
         yield Problem("generation.response_length", message)
     if tokens is None or isinstance(config, SFTRunConfig) and config.model.fresh:
         return
     if boundary_problem(config.model.policy, facts.rotation_boundary, (tokens.texts[0], longest), 0):
-        message = (
+        message = S_(
             f"{config.model.policy} turns its positions by other frequencies in a text of more than {facts.rotation_boundary:,} tokens, "
             f"and examples of {tokens.texts[0]:,} to {longest:,} tokens lie on both sides; keep it at {facts.rotation_boundary:,} or less"
         )

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from rlhf_studio.config import EngineConfig, LoraConfig, RunConfig, StageConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.checks.accelerate_settings import launch_in_file, launch_problems
+from rlhf_studio.language import S_
 
 
 def machine_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem]:
@@ -40,7 +41,7 @@ def _quantized_base_problems(lora: LoraConfig) -> Iterator[Problem]:
         yield Problem("model.quantization", "quantized weights cannot be trained; turn on lora.enabled, or use none")
     elif not lora.off_is_start:
         setting = "init_lora_weights" if lora.changes_base else "bias"
-        allowed = "default, gaussian or orthogonal" if lora.changes_base else "none"
+        allowed = S_("default, gaussian or orthogonal") if lora.changes_base else "none"
         yield Problem(f"lora.{setting}", f"a quantized base cannot be changed or copied; use {allowed}")
 
 
@@ -51,7 +52,7 @@ def device_problems(engine: EngineConfig, gpus: int | None) -> Iterator[Problem]
     if gpus == 0:
         yield Problem("engine.device", "no CUDA GPU is available here; use cpu or auto")
     elif engine.gpu_index is not None and engine.gpu_index >= gpus:
-        choices = "the only one is cuda:0" if gpus == 1 else f"there are cuda:0 to cuda:{gpus - 1}"
+        choices = S_("the only one is cuda:0") if gpus == 1 else S_(f"there are cuda:0 to cuda:{gpus - 1}")
         yield Problem("engine.device", f"there is no GPU {engine.device}; {choices}")
 
 
@@ -60,8 +61,8 @@ def _process_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem
     engine = config.engine
     if not engine.accelerate_config:
         if gpus and engine.processes > gpus:
-            have = "there is one" if gpus == 1 else f"there are {gpus}"
-            message = f"{engine.processes} processes need a GPU each, and {have}; use at most {gpus}, or device cpu"
+            have = S_("there is one") if gpus == 1 else f"there are {gpus}"
+            message = S_(f"{engine.processes} processes need a GPU each, and {have}; use at most {gpus}, or device cpu")
             yield Problem("engine.processes", message)
         yield from batch_split_problems(config, engine.processes or max(gpus or 1, 1))
         return

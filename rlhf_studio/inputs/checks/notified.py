@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlhf_studio.config import DESKTOP, Permissions, StageConfig
 from rlhf_studio.config.io import Problem
+from rlhf_studio.language import S_
 
 
 def notified_problems(config: StageConfig, permissions: Permissions) -> Iterator[Problem]:
@@ -13,5 +14,5 @@ def notified_problems(config: StageConfig, permissions: Permissions) -> Iterator
     for name in config.engine.notified:
         if name != DESKTOP and name not in permissions.notify:
             known = f"; known here: {', '.join([*permissions.notify, DESKTOP])}"
-            message = f"nobody is called {name}; start the program with --notify-url {name}=URL{known}"
+            message = S_(f"nobody is called {name}; start the program with --notify-url {name}=URL{known}")
             yield Problem("engine.notify", message)

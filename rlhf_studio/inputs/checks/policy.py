@@ -15,6 +15,7 @@ from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.lora_targets import is_target, target_names
 from rlhf_studio.inputs.models.rotation import boundary_problem
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
+from rlhf_studio.language import S_
 
 OUTPUT_LAYERS = ("lm_head", "embed_out")
 """What families call the layer that gives the logits. A language model without a weight of such a name uses its embedding again there."""
@@ -71,7 +72,7 @@ def sampling_warning(settings: GenerationConfig) -> str | None:
     cuts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
     if not cuts:
         return None
-    return (
+    return S_(
         f"Sampling is cut off ({' and '.join(cuts)}), but log-probabilities are of the whole distribution: ratios and KL are not those of "
         "the policy that writes, and the KL can read negative. PPO is defined for top-k 0 and top-p 1."
     )
@@ -89,7 +90,7 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         yield Problem("lora.enabled", f"LoRA cannot be used with a {policy.model_type} model: {why}; train it in full")
     bypassed = [name for name in names if name in BYPASSED] if policy.model_type in BYPASSING else []
     if bypassed:
-        message = f"an adapter on {bypassed[0]} of a {policy.model_type} model would do nothing; leave it out, or write auto"
+        message = S_(f"an adapter on {bypassed[0]} of a {policy.model_type} model would do nothing; leave it out, or write auto")
         yield Problem("lora.target_modules", message)
     if not policy.tensors or names == ["auto"]:
         return
@@ -104,7 +105,7 @@ def _lora_problems(lora: LoraConfig, policy: ModelFacts) -> Iterator[Problem]:
         yield Problem("lora.target_modules", f"{message}; name layers of the blocks instead, or write auto")
     elif missing or not names:
         names_of_layers = sorted({layer.rsplit(".", 1)[-1] for layer in layers})
-        wrong = f"no layer is called {missing[0][:60]}" if missing else "no layer is named"
+        wrong = S_(f"no layer is called {missing[0][:60]}") if missing else S_("no layer is named")
         yield Problem("lora.target_modules", f"{wrong}; this model has: {', '.join(names_of_layers[:20])}; or write auto")
 
 
@@ -112,12 +113,12 @@ def _start_problems(lora: LoraConfig, policy: ModelFacts, names: list[str]) -> I
     """Settings of adapters that need a matrix for each layer, in models whose layers or experts share one."""
     start, auto = lora.init_lora_weights, names == ["auto"]
     if policy.model_type in SHARES_BLOCKS and lora.changes_base and auto:
-        message = f"{start} changes matrices that several blocks of a {policy.model_type} model use; use default"
+        message = S_(f"{start} changes matrices that several blocks of a {policy.model_type} model use; use default")
         yield Problem("lora.init_lora_weights", message)
     if policy.model_type not in FUSED_EXPERTS or not (auto or EXPERT_LAYERS & {name.rsplit(".", 1)[-1] for name in names}):
         return
-    why = f"does not work with the experts of a {policy.model_type} model, which lie in one tensor"
-    layers = "or name layers outside of them in lora.target_modules, such as q_proj, v_proj"
+    why = S_(f"does not work with the experts of a {policy.model_type} model, which lie in one tensor")
+    layers = S_("or name layers outside of them in lora.target_modules, such as q_proj, v_proj")
     if start in ("orthogonal", "pissa", "olora"):
         yield Problem("lora.init_lora_weights", f"{start} {why}; use default or gaussian, {layers}")
     if lora.dropout:
@@ -138,7 +139,9 @@ def check_reference(
         problems.append(Problem("model.reference_revision" if error.setting == "revision" else "model.reference", str(error)))
         return None
     if policy is not None and None not in (policy.vocab_size, facts.vocab_size) and policy.vocab_size != facts.vocab_size:
-        message = f"{config.model.reference} knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; they must be the same"
+        message = S_(
+            f"{config.model.reference} knows {facts.vocab_size:,} tokens and the policy {policy.vocab_size:,}; they must be the same"
+        )
         problems.append(Problem("model.reference", message))
     return facts
 
@@ -165,17 +168,17 @@ def position_problems(config: RunConfig, policy: ModelFacts, longest_prompt: int
     if longest + response <= limit:
         return
     if policy.attends_to == limit:
-        message = (
+        message = S_(
             f"in texts of more than {limit:,} tokens this model attends only to those that it picks, and the picks change with the "
             f"rows beside it; {'' if measured else 'up to '}{longest:,} tokens of prompt leave {max(limit - longest, 0):,} for the response"
         )
         yield Problem("generation.response_length", message)
         return
-    source = "the longest prompt has" if measured else "prompts may have"
+    source = S_("the longest prompt has") if measured else S_("prompts may have")
     if response >= limit:
         yield Problem("generation.response_length", f"the model has only {limit:,} positions, prompt included; use less than that")
     elif longest >= limit:
-        message = f"{source} {longest:,} tokens, but the model has {limit:,} positions; use at most {limit - response:,}"
+        message = S_(f"{source} {longest:,} tokens, but the model has {limit:,} positions; use at most {limit - response:,}")
         yield Problem("data.max_prompt_tokens", message)
     else:
         yield Problem(

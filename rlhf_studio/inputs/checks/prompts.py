@@ -26,6 +26,7 @@ from rlhf_studio.inputs.prompts.prepare import Prepared, chat_texts, dialogue_no
 from rlhf_studio.inputs.prompts.preview import measure, measures_all
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import count_tokens
+from rlhf_studio.language import S_
 
 LONGEST_MEASURED, LONGEST_CHARACTERS = 2_000, 2_000_000
 
@@ -123,7 +124,7 @@ def _mean(counts: list[int]) -> int:
 def _notes(config: RunConfig) -> Iterator[str]:
     limits = [name for name in ("min_prompt_tokens", "query_tokens_max") if getattr(config.data, name)]
     if limits or config.data.overlong == "drop":
-        yield "The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts."
+        yield S_("The policy's tokens cannot be counted here, so what is left out or cut by length shows only when the run starts.")
 
 
 def _longest(config: RunConfig, policy: ModelFacts, prompts: Prompts, chat: ChatTemplate | None) -> int | None:

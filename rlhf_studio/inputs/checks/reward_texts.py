@@ -17,6 +17,7 @@ from rlhf_studio.inputs.prompts import Prompts, PromptsError
 from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.preview import measure
 from rlhf_studio.inputs.tokens import count_tokens
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,19 @@ def reward_text_notes(config: RunConfig, policy: ModelFacts | None, readers: Seq
         most = reader.longest
         if reader.settings.reads == "response":
             if response > most:
-                yield f"{reader.name} reads {most:,} tokens: of a longer response, of up to {response:,}, it scores the end alone."
+                yield S_(f"{reader.name} reads {most:,} tokens: of a longer response, of up to {response:,}, it scores the end alone.")
             continue
         counts = _prompt_tokens(config, policy, reader)
         few = sum(count + response > most for count in counts)
         if few:
             filled = sum(count >= most for count in counts)
-            alone = f", and {filled:,} fill them alone" if filled else ""
+            alone = S_(f", and {filled:,} fill them alone") if filled else ""
             yield (
-                f"{few:,} of {len(counts):,} prompts leave no room for a response of {response:,} tokens in the {most:,} that "
-                f"{reader.name} reads{alone}: such texts lose their beginning before they are scored. "
-                f"The longest prompt has {max(counts):,} tokens."
+                S_(
+                    f"{few:,} of {len(counts):,} prompts leave no room for a response of {response:,} tokens in the {most:,} that "
+                    f"{reader.name} reads{alone}: such texts lose their beginning before they are scored. "
+                    f"The longest prompt has {max(counts):,} tokens."
+                )
             )
 
 

@@ -15,6 +15,7 @@ from rlhf_studio.inputs.checks.text_form import form_findings, is_chat
 from rlhf_studio.inputs.models.facts import check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError
 from rlhf_studio.inputs.models.reward_models import RewardFile, read_reward_file
+from rlhf_studio.language import S_
 
 
 def check_rewards(
@@ -28,7 +29,7 @@ def check_rewards(
         name = component.name or component.kind
         if name in first_index:
             earlier = first_index[name] + 1
-            message = f"component {earlier} is called {name} too; give each its own name, so that their curves can be told apart"
+            message = S_(f"component {earlier} is called {name} too; give each its own name, so that their curves can be told apart")
             problems.append(Problem(f"{field_name}.name", message))
         first_index.setdefault(name, index)
         readers += check_component(component, field_name, hub, problems, permissions, config.data)
@@ -37,7 +38,7 @@ def check_rewards(
             message = "people's ratings need a run of one process; set engine.processes to 1 and leave engine.accelerate_config empty"
             problems.append(Problem(f"{field_name}.kind", message))
         if component.needs_reference() and not config.data.reference_column:
-            message = f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one"
+            message = S_(f"component {index + 1} ({component.kind}) compares with a reference text; name the column that holds one")
             problems.append(Problem("data.reference_column", message))
     return readers
 
@@ -80,7 +81,7 @@ def _models(
             readers.append(RewardTextReader(field_name, name, component, facts, chat=is_chat(component, trained)))
             template = find_template(facts.tokenizer_files) if readers[-1].chat else None
             if component.chat_template == "own" and template is None:
-                message = f"{name} has no chat template; use policy, or a model trained on chats"
+                message = S_(f"{name} has no chat template; use policy, or a model trained on chats")
                 problems.append(Problem(f"{field_name}.chat_template", message))
             findings = form_findings(name, component, trained, None if template is None else template.source, data)
             problems += [_problem(field_name, finding) for finding in findings]
@@ -98,7 +99,7 @@ def _end_token_problems(component: ClassifierReward, name: str, saved: RewardFil
     if saved is None or saved.append_eos == component.append_eos:
         return []
     what, use = ("with", "on") if saved.append_eos else ("without", "off")
-    message = f"{name} was trained on texts {what} an end token at their end, so its scores hold only for such texts; switch this {use}"
+    message = S_(f"{name} was trained on texts {what} an end token at their end, so its scores hold only for such texts; switch this {use}")
     return [Problem(f"{field_name}.append_eos", message)]
 
 

@@ -9,6 +9,7 @@ from rlhf_studio.inputs.prompts.cached import read_once
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import prompt_texts
 from rlhf_studio.inputs.trained_text import TrainedText, template_digest
+from rlhf_studio.language import S_
 
 MOST_LOOKED_AT = 200
 """Prompts that are looked at before a run; the engine looks at each."""
@@ -32,20 +33,22 @@ def form_findings(
         return
     if not trained.chat_template:
         if component.chat_template == "own":
-            yield ComponentProblem("chat_template", f"{name} was trained on plain text, not on chats in the form of its template; use auto")
+            yield ComponentProblem(
+                "chat_template", S_(f"{name} was trained on plain text, not on chats in the form of its template; use auto")
+            )
         return
     if component.reads == "response":
         yield ComponentProblem(
-            "reads", f"{name} was trained on whole chats, so a response alone has no score that means anything; use both"
+            "reads", S_(f"{name} was trained on whole chats, so a response alone has no score that means anything; use both")
         )
     elif component.chat_template == "policy":
-        message = f"{name} was trained on whole chats in the form of its own template, whose end the policy does not write; use auto"
+        message = S_(f"{name} was trained on whole chats in the form of its own template, whose end the policy does not write; use auto")
         yield ComponentProblem("chat_template", message)
     elif template is None or template_digest(template) != trained.template_sha256:
-        message = f"the chat template of {name} is not the one that it was trained with; put back the tokenizer that was saved with it"
+        message = S_(f"the chat template of {name} is not the one that it was trained with; put back the tokenizer that was saved with it")
         yield ComponentProblem("chat_template", message)
     elif component.chat_template == "auto" and data is not None and not data.chat_template and not _opens_all(trained, data):
-        message = (
+        message = S_(
             f"{name} was trained on chats, and the prompts are plain text; switch data.chat_template on, or use own, which takes a whole "
             "prompt as what the user says"
         )

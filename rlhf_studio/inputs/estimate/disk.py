@@ -11,6 +11,7 @@ from rlhf_studio.config import EngineConfig, RunConfig
 from rlhf_studio.config.io import Problem
 from rlhf_studio.inputs.estimate.counts import trained_in_files
 from rlhf_studio.inputs.models.facts import ModelFacts
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_bytes
 
 BYTES_PER_RECORDED_TOKEN = 240  # 13 float32 quantities, two top-5 tables, and the token's text
@@ -100,7 +101,7 @@ def disk_problems(disk: int, download: int, workspace: Path, free_bytes: Callabl
         return
     needed = disk + download
     if needed > free:
-        downloads = f" and {format_bytes(download)} of downloads" if download else ""
-        parts = f"about {format_bytes(disk)} of checkpoints and records{downloads}"
-        message = f"{parts} do not fit: {format_bytes(free)} are free at {folder}; keep fewer, or free some space"
+        downloads = S_(f" and {format_bytes(download)} of downloads") if download else ""
+        parts = S_(f"about {format_bytes(disk)} of checkpoints and records{downloads}")
+        message = S_(f"{parts} do not fit: {format_bytes(free)} are free at {folder}; keep fewer, or free some space")
         yield Problem("engine.keep_checkpoints", message)

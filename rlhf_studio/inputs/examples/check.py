@@ -16,13 +16,14 @@ from rlhf_studio.inputs.examples.reading.table import nothing_left_of
 from rlhf_studio.inputs.examples.rows import holds_plain_texts
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.language import S_
 
 StageWithExamples = SFTRunConfig | RewardModelRunConfig | DPORunConfig
-COPIED_EXAMPLES = (
+COPIED_EXAMPLES = S_(
     "Warning: data.eval holds the same as data.source under another name, so nothing is held out; name other examples, or leave it empty "
     "and set data.eval_share."
 )
-SAME_EXAMPLES = (
+SAME_EXAMPLES = S_(
     "Warning: data.eval names the examples that are trained on, so nothing is held out; name others, or leave it empty and set "
     "data.eval_share."
 )

@@ -9,6 +9,7 @@ from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.examples.rows import Demonstration, Pair, left_out_note
 from rlhf_studio.inputs.prompts.messages import Fields
 from rlhf_studio.inputs.prompts.prepare import special_note
+from rlhf_studio.language import S_
 
 IGNORED = -100
 """Label of a token that does not count."""
@@ -107,15 +108,21 @@ class PreparedPairs:
 
 def _changes(counts: Counter[str], total: int, data: DemonstrationsConfig | PairsConfig) -> list[str]:
     sentences = {
-        "cut": f"{counts['cut']:,} of {total:,} have more than {data.max_tokens:,} tokens and lost the beginning of their prompt.",
-        "divided": f"{counts['divided']:,} of {total:,} texts have more than {data.max_tokens:,} tokens and were divided.",
-        "silent": f"Of chats with other answers, {counts['silent']:,} empty {'answer is' if counts['silent'] == 1 else 'answers are'} not "
-        "learned: there is no text, or a call in its place that is not written.",
-        "spaced": f"{counts['spaced']:,} responses got a space in front, which would else stick to the form of their prompt.",
-        "stuck": f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
-        "data.prompt_format can say what does.",
-        "unmarked_end": f"The chat template's {{% generation %}} marks leave out the token that ends an answer, in "
-        f"{counts['unmarked_end']:,} of {total:,}. It is learned as well, else the model would never stop.",
+        "cut": S_(f"{counts['cut']:,} of {total:,} have more than {data.max_tokens:,} tokens and lost the beginning of their prompt."),
+        "divided": S_(f"{counts['divided']:,} of {total:,} texts have more than {data.max_tokens:,} tokens and were divided."),
+        "silent": S_(
+            f"Of chats with other answers, {counts['silent']:,} empty {'answer is' if counts['silent'] == 1 else 'answers are'} not "
+            "learned: there is no text, or a call in its place that is not written."
+        ),
+        "spaced": S_(f"{counts['spaced']:,} responses got a space in front, which would else stick to the form of their prompt."),
+        "stuck": S_(
+            f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
+            "data.prompt_format can say what does."
+        ),
+        "unmarked_end": S_(
+            f"The chat template's {{% generation %}} marks leave out the token that ends an answer, in "
+            f"{counts['unmarked_end']:,} of {total:,}. It is learned as well, else the model would never stop."
+        ),
     }
     noun = "demonstrations" if isinstance(data, DemonstrationsConfig) else "pairs"
     special = special_note(counts["special"], total, noun)

@@ -11,23 +11,24 @@ from typing import Any, Generic, TypeVar
 
 from rlhf_studio.inputs.prompts.cells import OBJECT_BYTES
 from rlhf_studio.inputs.prompts.messages import Message, parts_of
+from rlhf_studio.language import S_
 
 REASONS = {
     "blank": "{n} blank",
     "no_prompt": "{n} without a prompt",
     "no_rating": "{n} without a rating",
-    "empty_response": "{n} with an empty response",
-    "silent": "{n} with an empty answer, or a call in its place that is not written",
-    "equal": "{n} whose chosen and rejected responses are the same",
-    "no_shared_prompt": "{n} whose two chats differ before their last answers",
-    "no_answer": "{n} without an answer of the assistant",
-    "alone": "{n} with the only response to their prompt",
-    "same_rating": "{n} whose prompt has responses of one rating only",
-    "low_confidence": "{n} of which people were less sure than {data.min_confidence:g}",
-    "repeated": "{n} exact copies of earlier ones",
-    "tie": "{n} with equally good responses",
-    "too_long": "{n} with more than {data.max_tokens:,} tokens",
-    "long_response": "{n} whose response alone takes {data.max_tokens:,} tokens or more",
+    "empty_response": S_("{n} with an empty response"),
+    "silent": S_("{n} with an empty answer, or a call in its place that is not written"),
+    "equal": S_("{n} whose chosen and rejected responses are the same"),
+    "no_shared_prompt": S_("{n} whose two chats differ before their last answers"),
+    "no_answer": S_("{n} without an answer of the assistant"),
+    "alone": S_("{n} with the only response to their prompt"),
+    "same_rating": S_("{n} whose prompt has responses of one rating only"),
+    "low_confidence": S_("{n} of which people were less sure than {data.min_confidence:g}"),
+    "repeated": S_("{n} exact copies of earlier ones"),
+    "tie": S_("{n} with equally good responses"),
+    "too_long": S_("{n} with more than {data.max_tokens:,} tokens"),
+    "long_response": S_("{n} whose response alone takes {data.max_tokens:,} tokens or more"),
 }
 """Why an example is left out -> the words for it in a note."""
 
@@ -156,7 +157,7 @@ def left_out_note(left_out: Counter[str], left: int, data: Any, noun: str) -> li
     """One sentence for all that was left out, or none."""
     total = sum(left_out.values())
     were = "was" if total == 1 else "were"
-    return [f"{total:,} of {total + left:,} {noun} {were} left out: {reasons(left_out, data)}."] if total else []
+    return [S_(f"{total:,} of {total + left:,} {noun} {were} left out: {reasons(left_out, data)}.")] if total else []
 
 
 def memory_of(texts: Iterable[str], messages: tuple[Message, ...] | None) -> int:

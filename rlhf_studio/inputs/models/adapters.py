@@ -8,13 +8,14 @@ from rlhf_studio.inputs.models.files import ModelError, ModelFiles, moved_base, 
 from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.size_checks import EMBEDDINGS
+from rlhf_studio.language import S_
 
-LEARNED_VECTORS = "it puts learned vectors before every text and leaves the weights as they are"
+LEARNED_VECTORS = S_("it puts learned vectors before every text and leaves the weights as they are")
 NEVER_MERGED = {
     **dict.fromkeys(("PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "CPT", "CARTRIDGE"), LEARNED_VECTORS),
-    "ADAPTION_PROMPT": "it adds attention to learned vectors and leaves the weights as they are",
-    "XLORA": "it mixes several adapters anew for every token",
-    "POLY": "it mixes several adapters by task",
+    "ADAPTION_PROMPT": S_("it adds attention to learned vectors and leaves the weights as they are"),
+    "XLORA": S_("it mixes several adapters anew for every token"),
+    "POLY": S_("it mixes several adapters by task"),
 }
 """Kinds of peft adapters that no weights of the base can stand for -> why."""
 
@@ -31,17 +32,17 @@ def require_lora(files: ModelFiles, settings: dict[str, Any]) -> None:
     require_kind(files, settings)
     if settings.get("peft_type") != "LORA":
         language_model = settings.get("task_type") in (None, "CAUSAL_LM")
-        way_out = convert_command(files.name, files.revision) if language_model else "peft's merge_and_unload does it"
+        way_out = convert_command(files.name, files.revision) if language_model else S_("peft's merge_and_unload does it")
         raise ModelError(f"{files.name} is {kind_of_adapter(files)}, not a LoRA adapter; merge it into its base model first: {way_out}")
 
 
 def require_kind(files: ModelFiles, settings: dict[str, Any]) -> None:
     """Raises :class:`ModelError` for a kind that cannot be merged into its base."""
     if reason := NEVER_MERGED.get(str(settings.get("peft_type"))):
-        way_out = "start from its base model, or from a LoRA adapter"
+        way_out = S_("start from its base model, or from a LoRA adapter")
         raise ModelError(f"{files.name} is {kind_of_adapter(files)}, which cannot be merged into its base: {reason}; {way_out}")
     if settings.get("layer_replication"):
-        reason = "it uses layers of its base several times (layer_replication), for which a model folder has no place"
+        reason = S_("it uses layers of its base several times (layer_replication), for which a model folder has no place")
         raise ModelError(f"{files.name} is {kind_of_adapter(files)}, which cannot be merged into its base: {reason}")
 
 

@@ -19,6 +19,7 @@ from rlhf_studio.inputs.models.shape import HEADS, ModelShape, read_shape
 from rlhf_studio.inputs.models.size_checks import check_against_weights, check_numbers
 from rlhf_studio.inputs.models.tokenizer_files import TOKENIZER_FILES, check_vocabulary, has_tokenizer, pad_and_end
 from rlhf_studio.inputs.models.weights import pickle_advice, read_tensors, weight_files
+from rlhf_studio.language import S_
 
 ENCODER_TYPES = {
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "electra", "camembert", "roformer", "rembert",
@@ -90,7 +91,7 @@ def check_causal_lm(name: str, revision: str = "main", hub: Hub | None = None) -
 
     Raises :class:`ModelError` with one sentence when the engine could not use it.
     """
-    return _check(name, revision, hub, "CAUSAL_LM", "a causal language model")
+    return _check(name, revision, hub, "CAUSAL_LM", S_("a causal language model"))
 
 
 def check_shape(name: str, revision: str = "main", hub: Hub | None = None) -> ModelFacts:
@@ -100,7 +101,7 @@ def check_shape(name: str, revision: str = "main", hub: Hub | None = None) -> Mo
     """
     files = find_model(name, revision, hub)
     try:
-        return _facts(files, "CAUSAL_LM", "a causal language model", drawn=True)
+        return _facts(files, "CAUSAL_LM", S_("a causal language model"), drawn=True)
     except OSError as error:
         raise ModelError(f"{name} cannot be read: {error.strerror or error}") from None
 
@@ -121,9 +122,9 @@ def check_reward_base(name: str, revision: str = "main", hub: Hub | None = None)
 
 def check_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> ModelFacts:
     """Facts about a sequence classifier whose ``label`` (name or number) is the reward. Raises :class:`ModelError`."""
-    facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", "a sequence-classification model")
+    facts = _check(name, revision, hub, "SEQUENCE_CLASSIFICATION", S_("a sequence-classification model"))
     if facts.base:
-        return replace(facts, architecture=f"{facts.architecture} as a base, with the adapter's score head", labels=["LABEL_0"])
+        return replace(facts, architecture=S_(f"{facts.architecture} as a base, with the adapter's score head"), labels=["LABEL_0"])
     names = ", ".join(label[:60] for label in facts.labels[:20]) + (", ..." if len(facts.labels) > 20 else "")
     if not label and len(facts.labels) != 1:
         raise ModelError(f"{name} has {len(facts.labels)} labels; say which one is the reward: {names}", "label")
@@ -200,7 +201,7 @@ def _adapter_facts(files: ModelFiles, hub: Hub | None) -> ModelFacts:
             raise _base_unusable(files, error) from None
     try:
         elsewhere = any(has_tokenizer(link) for link in chain[:-1])
-        facts = _facts(chain[-1], "CAUSAL_LM", "a causal language model", tokenizer_elsewhere=elsewhere)
+        facts = _facts(chain[-1], "CAUSAL_LM", S_("a causal language model"), tokenizer_elsewhere=elsewhere)
     except ModelError as error:
         raise _base_unusable(files, error) from None
     for link in chain[:-1]:
@@ -223,7 +224,7 @@ def _adapter_base(files: ModelFiles) -> tuple[str, str]:
     require_lora(files, settings)
     base, revision = adapter_base(files, settings)
     if "adapter_model.safetensors" not in files.sizes:
-        remedy = pickle_advice(files) if "adapter_model.bin" in files.sizes else "save it as safetensors"
+        remedy = pickle_advice(files) if "adapter_model.bin" in files.sizes else S_("save it as safetensors")
         raise ModelError(f"{files.name} is a LoRA adapter without adapter_model.safetensors; {remedy}")
     read_tensors(files, ["adapter_model.safetensors"])
     return base, revision

@@ -18,6 +18,7 @@ from typing import Any
 from rlhf_studio.config.bundled import BUNDLED
 from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.trained import RUN_ID, DamagedError, require_intact, resolve
+from rlhf_studio.language import S_
 from rlhf_studio.visible import visible
 
 HUB_TIMEOUT_SECONDS = 5.0
@@ -165,7 +166,7 @@ def _meant_a_run(name: str) -> str:
     """What would be right where a person has written the id of a run, as the app makes them; empty for any other name."""
     if not RUN_ID.fullmatch(name.partition("@")[0]):
         return ""
-    return f" here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}"
+    return S_(f" here. It looks like the id of a run: name the run's folder instead, such as WORKSPACE/runs/{name}")
 
 
 def moved_base(base: str, adapter: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlhf_studio.inputs.helper import HelperError, ask_helper
 from rlhf_studio.inputs.models.files import ModelError, ModelFiles
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_bytes, percent
 
 MODULE = "rlhf_studio.engine.process.from_gguf"
@@ -34,7 +35,7 @@ def choose_file(files: ModelFiles, wanted: str) -> str:
         raise ModelError(f"{files.name} has no {wanted}; its GGUF files are: {listed}", "file")
     parts = {PART.sub("", name) for name in names}
     if not wanted and len(parts) > 1:
-        question = "say which one with --file NAME (the larger, the less was rounded)"
+        question = S_("say which one with --file NAME (the larger, the less was rounded)")
         raise ModelError(f"{files.name} holds {len(names)} GGUF files; {question}: {listed}", "file")
     chosen = wanted or names[0]
     match = PART.search(chosen)
@@ -66,20 +67,25 @@ def write_dequantized(files: ModelFiles, name: str, dtype: str, folder: Path, re
 def what_is_lost(made: dict[str, Any], dtype: str) -> list[str]:
     """Sentences about the helper's answer (:func:`rlhf_studio.engine.process.from_gguf.convert`)."""
     types = ", ".join(f"{kind} ({percent(share)})" for kind, share in made["types"].items() if share >= 0.005)
-    lines = [f"Its weights were stored as {types}: {made['bits']:.1f} bits a weight."]
+    lines = [S_(f"Its weights were stored as {types}: {made['bits']:.1f} bits a weight.")]
     if made["off"]:
         share = percent(made["off"] / made["size"])
         lines += [
-            "They were rounded when the file was made, and that does not come back: on average a weight is off by at most about "
-            f"{made['off']:.2g}, which is {share} of the size of an average weight ({made['size']:.2g}). The model may answer worse than "
-            "the original; if you can get the original with safetensors weights, start from that."
+            S_(
+                "They were rounded when the file was made, and that does not come back: on average a weight is off by at most about "
+                f"{made['off']:.2g}, which is {share} of the size of an average weight ({made['size']:.2g}). The model may answer worse "
+                "than the original; if you can get the original with safetensors weights, start from that."
+            )
         ]
-    bytes_each, other = (2, "") if dtype == "bfloat16" else (4, " (2 with --dtype bfloat16)")
+    bytes_each, other = (2, "") if dtype == "bfloat16" else (4, S_(" (2 with --dtype bfloat16)"))
     grown = format_bytes(bytes_each * made["weights"])
-    lines += [f"{format_bytes(made['file'])} became {grown}: {made['weights']:,} weights of {bytes_each} bytes each{other}."]
+    lines += [S_(f"{format_bytes(made['file'])} became {grown}: {made['weights']:,} weights of {bytes_each} bytes each{other}.")]
     if made["splitter"]:
         lines += [
-            f"The file says that its tokenizer cuts texts into pieces by the rule {made['splitter']!r}, which is not known here; "
-            "GPT-2's is used. Compare the tokens of a few of your texts with the original tokenizer's, or copy its files into the folder."
+            S_(
+                f"The file says that its tokenizer cuts texts into pieces by the rule {made['splitter']!r}, which is not known here; "
+                "GPT-2's is used. Compare the tokens of a few of your texts with the original tokenizer's, or copy its files into the "
+                "folder."
+            )
         ]
     return lines

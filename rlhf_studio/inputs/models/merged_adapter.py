@@ -11,6 +11,7 @@ from rlhf_studio.inputs.models.adapters import adapter_base, kind_of_adapter, re
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, read_json
 from rlhf_studio.inputs.models.tokenizer_files import TOKENIZER_FILES
+from rlhf_studio.language import S_
 
 MODULE = "rlhf_studio.engine.process.merge_adapter"
 SECONDS = 3600.0
@@ -48,7 +49,7 @@ def write_merged(files: ModelFiles, base: tuple[str, str], dtype: str, folder: P
         "dtype": dtype,
     }
     ask_engine(MODULE, task, files.name, report)
-    return (f"{files.name} is {kind_of_adapter(files)}; it was merged into its base, {base[0]}. The result is a whole model.",)
+    return (S_(f"{files.name} is {kind_of_adapter(files)}; it was merged into its base, {base[0]}. The result is a whole model."),)
 
 
 def ask_engine(module: str, task: dict[str, Any], name: str, report: Callable[[str], None]) -> None:

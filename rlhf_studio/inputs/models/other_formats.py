@@ -9,9 +9,10 @@ from typing import Any
 from rlhf_studio.inputs.models.files import ModelFiles
 from rlhf_studio.inputs.models.gguf import gguf_files
 from rlhf_studio.inputs.models.pickles import convert_command
+from rlhf_studio.language import S_
 
 ENDINGS = {
-    ".npz": "MLX or NumPy arrays",
+    ".npz": S_("MLX or NumPy arrays"),
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
     ".onnx": "ONNX",
@@ -20,7 +21,7 @@ ENDINGS = {
     ".nemo": "NeMo",
 }
 """How weights of other programs end."""
-ORIGINAL = "use the original model with safetensors weights"
+ORIGINAL = S_("use the original model with safetensors weights")
 PREQUANTIZED = {
     "awq": "AWQ", "gptq": "GPTQ", "fp8": "FP8", "fbgemm_fp8": "FP8", "mxfp4": "MXFP4", "hqq": "HQQ", "aqlm": "AQLM", "quanto": "Quanto",
     "eetq": "EETQ", "bitnet": "BitNet",
@@ -36,10 +37,10 @@ def gguf_advice(files: ModelFiles) -> str:
     names = gguf_files(files)
     command = convert_command(files.name, files.revision)
     if len(names) == 1:
-        return f"{files.name} holds a GGUF file, which cannot be trained as it is; convert it first: {command}"
+        return S_(f"{files.name} holds a GGUF file, which cannot be trained as it is; convert it first: {command}")
     listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    way_out = f"convert one first: {command} --file {shlex.quote(names[0])}"
-    return f"{files.name} holds {len(names)} GGUF files ({listed}), which cannot be trained as they are; {way_out}"
+    way_out = S_(f"convert one first: {command} --file {shlex.quote(names[0])}")
+    return S_(f"{files.name} holds {len(names)} GGUF files ({listed}), which cannot be trained as they are; {way_out}")
 
 
 def other_weights(files: ModelFiles) -> str:
@@ -47,38 +48,38 @@ def other_weights(files: ModelFiles) -> str:
     name, stored = files.name, sorted(files.sizes)
     shards = [each for each in stored if SHARD.search(each)]
     if shards:
-        return f"{name} has {shards[0]}, but not model.safetensors.index.json, which says what is in which file; get that file too"
+        return S_(f"{name} has {shards[0]}, but not model.safetensors.index.json, which says what is in which file; get that file too")
     single = [each for each in stored if each.endswith(".safetensors") and not each.startswith("adapter_")]
     if single:
-        return f"{name} has {single[0]}, but no model.safetensors; if that file holds the whole model by transformers' names, rename it"
+        return S_(f"{name} has {single[0]}, but no model.safetensors; if that file holds the whole model by transformers' names, rename it")
     if gguf_files(files):
         return gguf_advice(files)
     for each in stored:
         if kind := next((kind for ending, kind in ENDINGS.items() if each.endswith(ending)), ""):
-            return f"{name} has no weights that can be trained: model.safetensors is missing, and {each} is for {kind}; {ORIGINAL}"
-    return f"{name} has no weights: model.safetensors is missing"
+            return S_(f"{name} has no weights that can be trained: model.safetensors is missing, and {each} is for {kind}; {ORIGINAL}")
+    return S_(f"{name} has no weights: model.safetensors is missing")
 
 
 def mlx_command(name: str) -> str:
     """The command of mlx-lm that writes a model with plain weights."""
     short = name.rstrip("/").rsplit("/", 1)[-1] or "model"
     command = shlex.join(["mlx_lm.convert", "--hf-path", name, "--mlx-path", f"converted/{short}", "--dequantize"])
-    return f"let mlx-lm (pip install mlx-lm) write plain weights: {command}"
+    return S_(f"let mlx-lm (pip install mlx-lm) write plain weights: {command}")
 
 
 def quantized_before(name: str, revision: str, config: dict[str, Any]) -> str:
     """What a model with quantized weights is, and the way out; empty for weights that are plain numbers."""
     packed, of_mlx = config.get("quantization_config"), config.get("quantization")
     if isinstance(of_mlx, dict) and "bits" in of_mlx:
-        return (
+        return S_(
             f"{name} has weights of {of_mlx['bits']} bits for Apple's MLX, which cannot be trained here; {mlx_command(name)}, or {ORIGINAL}"
         )
     if not isinstance(packed, dict) or not packed:
         return ""
     kind = kind_of_packing(packed)
     if packed.get("quant_method") in UNPACKABLE:
-        return f"{name} has {kind}, which cannot be trained; make plain numbers of them first: {convert_command(name, revision)}"
-    return f"{name} has {kind}, which were made for answering and cannot be trained; {ORIGINAL}, from which it was made"
+        return S_(f"{name} has {kind}, which cannot be trained; make plain numbers of them first: {convert_command(name, revision)}")
+    return S_(f"{name} has {kind}, which were made for answering and cannot be trained; {ORIGINAL}, from which it was made")
 
 
 def kind_of_packing(packed: dict[str, Any]) -> str:

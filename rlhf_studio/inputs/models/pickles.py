@@ -17,6 +17,7 @@ from typing import Any
 from rlhf_studio.inputs.helper import HelperError, ask_helper
 from rlhf_studio.inputs.models.files import ModelError, ModelFiles
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, read_header
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_bytes
 
 MODULE = "rlhf_studio.engine.process.unpickling"
@@ -31,7 +32,7 @@ def convert_command(name: str, revision: str = "main") -> str:
     """The command that converts the model, as a person would type it."""
     short = os.path.basename(name.rstrip("/")) or "model"
     given = [name, f"converted/{short}", *(["--revision", revision] if revision != "main" else [])]
-    return f"python -m rlhf_studio convert {shlex.join(given)}"
+    return S_(f"python -m rlhf_studio convert {shlex.join(given)}")
 
 
 def pickled_weights(files: ModelFiles) -> tuple[str, list[str]] | None:

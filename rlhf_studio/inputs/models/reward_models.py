@@ -15,6 +15,7 @@ from typing import Any
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, ModelFacts, check_reward_model
 from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, read_json
 from rlhf_studio.inputs.trained_text import TrainedText, read_trained_text
+from rlhf_studio.language import S_
 
 REWARD_FILE = "reward_model.json"
 ENSEMBLE_FILE = "ensemble.json"
@@ -263,23 +264,25 @@ def _special_tokens(facts: ModelFacts) -> dict[str, tuple[int | None, str | None
 
 def _scored(encoder: bool, saved: RewardFile) -> str:
     if encoder:
-        return "The first token's state is scored; it has read the whole text."
-    end = ", the end token that is put behind a finished response" if saved.append_eos else ""
-    return f"The last token's state is scored{end}. Padding is never scored: where a text ends is known from its length."
+        return S_("The first token's state is scored; it has read the whole text.")
+    end = S_(", the end token that is put behind a finished response") if saved.append_eos else ""
+    return S_(f"The last token's state is scored{end}. Padding is never scored: where a text ends is known from its length.")
 
 
 def _notes(saved: RewardFile, encoder: bool, pad_id: int | None, tokens: dict[str, tuple[int | None, str | None]]) -> list[str]:
     notes = []
     if saved.head == "hidden":
-        notes.append("The score head has a hidden layer: only this program loads it; plain transformers refuses the file.")
+        notes.append(S_("The score head has a hidden layer: only this program loads it; plain transformers refuses the file."))
     if saved.trained_on is not None and saved.trained_on.chat_template:
-        end = f", which closes an answer with {saved.trained_on.end!r}" if saved.trained_on.end else ""
-        notes.append(f"It was trained on whole chats in the form of its own template{end}.")
+        end = S_(f", which closes an answer with {saved.trained_on.end!r}") if saved.trained_on.end else ""
+        notes.append(S_(f"It was trained on whole chats in the form of its own template{end}."))
     if pad_id is not None and pad_id == tokens["end"][0]:
         notes.append(
-            "config.json names the end token as pad token. Plain transformers then passes over real end tokens; here the last token of a "
-            "text is scored, whichever it is."
+            S_(
+                "config.json names the end token as pad token. Plain transformers then passes over real end tokens; here the last token of "
+                "a text is scored, whichever it is."
+            )
         )
     if tokens["pad"][1] is None and not encoder:
-        notes.append("The tokenizer has no pad token. Nothing is missing here; plain transformers scores one text at a time.")
+        notes.append(S_("The tokenizer has no pad token. Nothing is missing here; plain transformers scores one text at a time."))
     return notes

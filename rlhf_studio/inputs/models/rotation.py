@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlhf_studio.language import S_
+
 CHANGING = {"longrope", "dynamic"}
 LONGROPE_ONCE = {"su", "yarn"}  # Phi-3's first files
 PHI3 = {"phi3", "phimoe", "phi4_multimodal"}
@@ -49,8 +51,8 @@ def boundary_problem(name: str, boundary: int | None, prompts: tuple[int, int], 
     if boundary is None or longest + response <= boundary or shortest > boundary:
         return None
     most = boundary - response
-    keep = f"keep data.max_prompt_tokens at {most:,} or less" if most > 0 else f"keep generation.response_length below {boundary:,}"
-    return (
+    keep = S_(f"keep data.max_prompt_tokens at {most:,} or less") if most > 0 else S_(f"keep generation.response_length below {boundary:,}")
+    return S_(
         f"{name} turns its positions by other frequencies in a text of more than {boundary:,} tokens, and prompts of {shortest:,} to "
         f"{longest:,} tokens with responses of {response:,} lie on both sides; {keep}, or use prompts of more than {boundary:,} tokens only"
     )

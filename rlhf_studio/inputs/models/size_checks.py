@@ -15,6 +15,7 @@ from typing import Any
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.safetensors_header import TensorInfo
 from rlhf_studio.inputs.models.shape import EXPERTS, HEADS, HIDDEN, INNER, LAYERS
+from rlhf_studio.language import S_
 
 ALL_LAYERS = (*LAYERS, "decoder_layers", "num_decoder_layers", "num_blocks", "num_layers_per_stack", "num_hidden_groups")
 ALL_WIDTHS = (*HIDDEN, "emb_dim", "embedding_dim", "embedding_size", "word_embed_proj_dim", "input_embedding_size",
@@ -67,11 +68,11 @@ def _misfits(config: dict[str, Any], tensors: dict[str, TensorInfo], stored_byte
         largest = max((max(tensor.shape, default=0) for tensor in tensors.values()), default=0)
         for key, size in _sizes(config, (*ALL_WIDTHS, *ALL_INNER)):
             if size > largest:
-                yield f"{key} {size:,}, but no side of a matrix in its weights is longer than {largest:,}"
+                yield S_(f"{key} {size:,}, but no side of a matrix in its weights is longer than {largest:,}")
     least = _least_weights(config)
     if stored_bytes and least * BYTES_PER_WEIGHT > stored_bytes:
         sizes = ", ".join(f"{key} {size:,}" for key, size in _sizes(config, (*ALL_LAYERS, *ALL_WIDTHS, *VOCABULARIES)))
-        yield f"{sizes}, which makes more than {least:,} weights, but its files hold only {stored_bytes:,} bytes"
+        yield S_(f"{sizes}, which makes more than {least:,} weights, but its files hold only {stored_bytes:,} bytes")
 
 
 def _layer_misfits(config: dict[str, Any], tensors: Iterable[str]) -> Iterator[str]:
@@ -85,12 +86,12 @@ def _layer_misfits(config: dict[str, Any], tensors: Iterable[str]) -> Iterator[s
         return
     key, least = min(claimed, key=lambda entry: entry[1])
     if least > max(stacks.values()):
-        yield f"{key} {least:,}, but the layers in its weights are {max(stacks.values()):,}"
+        yield S_(f"{key} {least:,}, but the layers in its weights are {max(stacks.values()):,}")
     extra = dict(_sizes(config, ("num_nextn_predict_layers",))).get("num_nextn_predict_layers", 0)
     layers = _sizes(config, LAYERS)  # the other names may count a part only
     key, most = max(layers, key=lambda entry: entry[1], default=("", 0))
     if layers and len(stacks) == 1 and max(stacks.values()) > most + extra:
-        yield f"{key} {most:,}, but the layers in its weights are {max(stacks.values()):,}, and the rest would be left out"
+        yield S_(f"{key} {most:,}, but the layers in its weights are {max(stacks.values()):,}, and the rest would be left out")
 
 
 def _embedding_misfits(config: dict[str, Any], tensors: dict[str, TensorInfo]) -> Iterator[str]:
@@ -100,7 +101,7 @@ def _embedding_misfits(config: dict[str, Any], tensors: dict[str, TensorInfo]) -
         right = {size + more for _, size in claimed for more in ((0, 1) if axis == 0 else (0,))}  # speech models start with one token more
         if shapes and claimed and not right & {shape[axis] for shape in shapes.values()}:
             name, shape = next(iter(shapes.items()))
-            yield f"{claimed[0][0]} {claimed[0][1]:,}, but {name[:80]} in its weights has {shape[axis]:,} {side}"
+            yield S_(f"{claimed[0][0]} {claimed[0][1]:,}, but {name[:80]} in its weights has {shape[axis]:,} {side}")
 
 
 def _least_weights(config: dict[str, Any]) -> int:
@@ -120,13 +121,13 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if value is None:
             continue
         if key in FROM_ONE and not _is_size(value, 1):
-            yield key, "a whole number from 1"
+            yield key, S_("a whole number from 1")
         elif key in FROM_ZERO and not _is_size(value, 0):
-            yield key, "a whole number from 0"
+            yield key, S_("a whole number from 0")
         elif key in POSITIVE and not (_is_number(value) and value > 0):
             yield key, "a number above 0"
         elif RATES.fullmatch(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
-            yield key, "a number from 0 to 1"
+            yield key, S_("a number from 0 to 1")
 
 
 def _is_size(value: Any, least: int) -> bool:

@@ -9,6 +9,7 @@ from rlhf_studio.inputs.models.files import ModelFiles, read_json
 from rlhf_studio.inputs.models.merged_adapter import ask_engine
 from rlhf_studio.inputs.models.other_formats import UNPACKABLE, kind_of_packing
 from rlhf_studio.inputs.models.weights import read_tensors, weight_files
+from rlhf_studio.language import S_
 
 MODULE = "rlhf_studio.engine.process.unpacking"
 
@@ -28,4 +29,4 @@ def write_unpacked(files: ModelFiles, dtype: str, folder: Path, report: Callable
     most = 2 * sum(tensor.bytes for tensor in tensors.values())  # two weights of 4 bits in a byte
     ask_engine(MODULE, {**task, "weights": most if method == "mxfp4" or packed.get("load_in_4bit") else most // 2}, files.name, report)
     kind = kind_of_packing(packed)
-    return (f"{files.name} has {kind}. They are plain numbers now; what was rounded when they were packed does not come back.",)
+    return (S_(f"{files.name} has {kind}. They are plain numbers now; what was rounded when they were packed does not come back."),)

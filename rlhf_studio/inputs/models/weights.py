@@ -8,6 +8,7 @@ from rlhf_studio.inputs.models.files import ModelError, ModelFiles, read_json
 from rlhf_studio.inputs.models.other_formats import other_weights
 from rlhf_studio.inputs.models.pickles import convert_command, pickled_weights
 from rlhf_studio.inputs.models.safetensors_header import HeaderError, TensorInfo, read_header
+from rlhf_studio.language import S_
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 COUNTED = re.compile(r"-\d{5}-of-(\d{5})\.safetensors$")
@@ -29,7 +30,7 @@ def weight_files(files: ModelFiles) -> list[str]:
         return shards
     pickles = sorted(file_name for file_name in files.sizes if file_name.endswith(PICKLES))
     if pickles:
-        problem = f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened"
+        problem = S_(f"{files.name} has its weights only as a pickle ({pickles[0]}), which can run code when opened")
         raise ModelError(f"{problem}; {pickle_advice(files)}")
     raise ModelError(other_weights(files))
 
@@ -38,15 +39,15 @@ def _require_whole_index(name: str, shards: list[str]) -> None:
     """Raises :class:`ModelError` when the list leaves out one of the shards that their names count."""
     counts = {int(match[1]) for shard in shards if (match := COUNTED.search(shard))}
     if counts and counts != {len(shards)}:
-        says = f"lists {len(shards)} weight files, but their names count {' and '.join(map(str, sorted(counts)))}"
+        says = S_(f"lists {len(shards)} weight files, but their names count {' and '.join(map(str, sorted(counts)))}")
         raise ModelError(f"model.safetensors.index.json of {name} {says}; it belongs to other weights, so get both again from one source")
 
 
 def pickle_advice(files: ModelFiles) -> str:
     """What a person can do about weights that are only pickles, as the end of a sentence."""
     if pickled_weights(files) is None:
-        return "save the model again with transformers, which writes safetensors"
-    return f"convert it first: {convert_command(files.name, files.revision)}"
+        return S_("save the model again with transformers, which writes safetensors")
+    return S_(f"convert it first: {convert_command(files.name, files.revision)}")
 
 
 def read_tensors(files: ModelFiles, weights: list[str]) -> dict[str, TensorInfo]:

@@ -22,6 +22,7 @@ from rlhf_studio.inputs.prompts.messages import (
     text_of,
 )
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS
+from rlhf_studio.language import S_
 
 PAIR = ("chosen", "rejected")
 """The columns of a preference pair, as data sets name them."""
@@ -81,7 +82,9 @@ def beside_of(
     lists = {part: _list(cells.get(part), number, field, columns[part]) for part in ("history", "tools") if part in columns}
     history = _turns(lists.get("history", []), number, field, columns.get("history", ""))
     if history and not as_chat:
-        ways = "switch data.chat_template on, say in data.prompt_format how prompts are written, or rename the column to leave it unread"
+        ways = S_(
+            "switch data.chat_template on, say in data.prompt_format how prompts are written, or rename the column to leave it unread"
+        )
         raise PromptsError(field, f"row {number} holds earlier turns of a chat in {columns['history']!r}; {ways}")
     if chat is not None and texts.get("input"):
         raise PromptsError(
@@ -180,7 +183,7 @@ def prompt_from(
     if isinstance(cell, list):
         if not as_chat:
             hint = (
-                "; chat messages need the chat template (data.chat_template) or a form (data.prompt_format)"
+                S_("; chat messages need the chat template (data.chat_template) or a form (data.prompt_format)")
                 if cell and is_message(cell[0])
                 else ""
             )
@@ -220,7 +223,7 @@ def _from_text(text: str, number: int, column: str, reference: str, data: DataCo
 
 
 def _no_dialogue(number: int, column: str, has_prompts: bool) -> PromptsError:
-    message = f"row {number} holds no dialogue in {column!r}, so where its answer begins cannot be told"
+    message = S_(f"row {number} holds no dialogue in {column!r}, so where its answer begins cannot be told")
     if has_prompts:
         return PromptsError("data.column", f"{message}; name the column 'prompt' instead")
     return PromptsError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rlhf_studio.language import S_
+
 SOURCE = "data.prompts"
 """The setting that readers blame for a source. Where another setting names the source, ``open_source`` blames that one instead."""
 
@@ -22,4 +24,4 @@ class NoColumn(PromptsError):
 def no_column(field: str, column: str, columns: list[str]) -> NoColumn:
     """The error for a column that a source does not have; it names those that there are."""
     names = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
-    return NoColumn(field, f"there is no column {column!r}; the columns are: {names or '(none)'}")
+    return NoColumn(field, S_(f"there is no column {column!r}; the columns are: {names or '(none)'}"))

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from rlhf_studio.config import DataConfig, fitting
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import S_
 from rlhf_studio.units import percent
 
 FEWEST_PROMPTS, MOST_SET_ASIDE = fitting.FEWEST_PROMPTS, fitting.MOST_SET_ASIDE
 MOST_EVAL_ROWS = 1_000
-SAME_PROMPTS = (
+SAME_PROMPTS = S_(
     "Warning: data.eval names the prompts that are trained on, so nothing is held out; name others, or leave it empty and set "
     "data.eval_share."
 )
@@ -82,14 +83,16 @@ def held_out_notes(data: DataConfig, count: int | None, aside: int, evals: int |
         evals: prompts of ``data.eval``, where it names some.
     """
     if data.eval:
-        many = "1 held-out prompt" if evals == 1 else f"{evals:,} held-out prompts"
-        return [f"{many} from {data.eval}: the watched prompts are among them, and training draws all of its own."]
+        many = S_("1 held-out prompt") if evals == 1 else S_(f"{evals:,} held-out prompts")
+        return [S_(f"{many} from {data.eval}: the watched prompts are among them, and training draws all of its own.")]
     if not data.eval_share:
         return []
-    among = "training never draws them, and the watched prompts are among them (data.eval_share)"
+    among = S_("training never draws them, and the watched prompts are among them (data.eval_share)")
     if count is None:
-        return [f"Of the prompts {percent(data.eval_share)} are held out, at most {MOST_SET_ASIDE}: {among}."]
+        return [S_(f"Of the prompts {percent(data.eval_share)} are held out, at most {MOST_SET_ASIDE}: {among}.")]
     if aside:
-        return [f"{aside:,} of {count:,} prompts are held out: {among}."]
-    few = f", which are fewer than {FEWEST_PROMPTS}" if count < FEWEST_PROMPTS else ""
-    return [f"None of the {count:,} prompts is held out{few}: the watched prompts are trained on too. Others can be named in data.eval."]
+        return [S_(f"{aside:,} of {count:,} prompts are held out: {among}.")]
+    few = S_(f", which are fewer than {FEWEST_PROMPTS}") if count < FEWEST_PROMPTS else ""
+    return [
+        S_(f"None of the {count:,} prompts is held out{few}: the watched prompts are trained on too. Others can be named in data.eval.")
+    ]

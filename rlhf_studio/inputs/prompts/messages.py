@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY
+from rlhf_studio.language import S_
 
 Message = dict[str, Any]
 """A role and a content, both text, and whatever else the source says of it, such as ``tool_calls``: chat templates read that.
@@ -50,7 +51,7 @@ class Fields:
         """One sentence for those that change nothing in any chat, or none."""
         unused = [name for name, count in self.present.items() if self.idle[name] == count]
         listed = ", ".join(f"{name!r} (in {self.present[name]:,} {'chat' if self.present[name] == 1 else 'chats'})" for name in unused)
-        return [f"Not used, since what the model reads is the same without: {listed}."] if unused else []
+        return [S_(f"Not used, since what the model reads is the same without: {listed}.")] if unused else []
 
 
 def text_of(cell: Any, number: int, field: str, column: str) -> str:
@@ -115,7 +116,7 @@ def key_of(messages: Sequence[Message] | None) -> tuple[tuple[str, ...], ...] | 
 
 
 def _message(part: Any, index: int, number: int, field: str, column: str) -> Message:
-    where = f"row {number}, message {index} in {column!r}"
+    where = S_(f"row {number}, message {index} in {column!r}")
     if not is_message(part):
         raise PromptsError(field, f'{where} is not like {{"role": "user", "content": "Hello"}}')
     keys = next((keys for keys in KEYS if keys[0] in part and keys[1] in part), KEYS[0])

@@ -20,6 +20,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Fields, Message
 from rlhf_studio.inputs.prompts.read import Prompts, reasons
 from rlhf_studio.inputs.prompts.written import written, written_chat
+from rlhf_studio.language import S_
 
 PACK_CHARACTERS = 1_000_000
 
@@ -83,19 +84,19 @@ class Prepared:
         if self.left_out:
             total = sum(self.left_out.values())
             rows = total + len(self.texts)
-            notes.append(f"{total:,} of {rows:,} rows {_were(total)} left out: {reasons(self.left_out, data)}.")
+            notes.append(S_(f"{total:,} of {rows:,} rows {_were(total)} left out: {reasons(self.left_out, data)}."))
         notes += dialogue_notes(self.dialogues, data)
         if self.answered:
             noun = "conversation" if self.answered == 1 else "conversations"
-            notes.append(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it.")
+            notes.append(S_(f"The last answer of {self.answered:,} {noun} was left out: the policy writes it."))
         return notes + self.cut_note(data)
 
     def cut_note(self, data: DataConfig) -> list[str]:
         """One sentence on prompts that are cut, or none."""
         count = sum(length > data.max_prompt_tokens for length in self.lengths)
-        side = "lost their end" if data.overlong == "cut_right" else "lost their beginning"
-        side += ", and with it the front of the chat" if data.chat_template else ""
-        note = f"{count:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}."
+        side = S_("lost their end") if data.overlong == "cut_right" else S_("lost their beginning")
+        side += S_(", and with it the front of the chat") if data.chat_template else ""
+        note = S_(f"{count:,} of {len(self.ids):,} prompts have more than {data.max_prompt_tokens:,} tokens and {side}.")
         return [note] if count else []
 
     def fingerprint(self) -> str:
@@ -160,15 +161,15 @@ def special_finder(encoder: Encoder) -> Callable[..., bool]:
 
 def special_note(count: int, total: int, noun: str) -> list[str]:
     """One sentence on texts in which special tokens stand, or none."""
-    stands = f"{count:,} of {total:,} {noun} hold the text of a special token of the tokenizer"
-    return [f"{stands}: the model reads it as that token, not as the characters, also where a person typed it."] if count else []
+    stands = S_(f"{count:,} of {total:,} {noun} hold the text of a special token of the tokenizer")
+    return [S_(f"{stands}: the model reads it as that token, not as the characters, also where a person typed it.")] if count else []
 
 
 def dialogue_notes(dialogues: Counter[str], data: DataConfig) -> Iterator[str]:
     """What became of texts that are dialogues, one sentence for each way of writing them."""
     for form, count in dialogues.items():
-        noun = "text is a dialogue" if count == 1 else "texts are dialogues"
-        became = "the turns became messages" if data.chat_template else "what follows the mark of the last answer was left out"
+        noun = S_("text is a dialogue") if count == 1 else S_("texts are dialogues")
+        became = S_("the turns became messages") if data.chat_template else S_("what follows the mark of the last answer was left out")
         yield f"{count:,} {noun} ({form}): {became} (data.dialogue)."
 
 

@@ -13,6 +13,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import key_of
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS, open_source
 from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick, root_of, unused_note
+from rlhf_studio.language import S_
 
 MAX_BLANK_ROWS = 200_000
 BLANK_PER_PROMPT = 10
@@ -25,10 +26,10 @@ NAMED = {"prompt": "column", "reference": "reference_column", "input": "input_co
 REASONS = {
     "blank": "{n} blank",
     "repeated": "{n} repeated",
-    "few_characters": "{n} with fewer than {data.min_characters:,} characters",
-    "many_characters": "{n} with more than {data.max_characters:,} characters",
-    "few_tokens": "{n} with fewer than {data.min_prompt_tokens:,} tokens",
-    "many_tokens": "{n} with more than {data.max_prompt_tokens:,} tokens",
+    "few_characters": S_("{n} with fewer than {data.min_characters:,} characters"),
+    "many_characters": S_("{n} with more than {data.max_characters:,} characters"),
+    "few_tokens": S_("{n} with fewer than {data.min_prompt_tokens:,} tokens"),
+    "many_tokens": S_("{n} with more than {data.max_prompt_tokens:,} tokens"),
 }
 """Why a row is left out -> the words for it in a note."""
 
@@ -168,7 +169,7 @@ class _BoundedRows:
                     continue
                 size += prompt.memory()
                 if size > MAX_BYTES:
-                    message = f"the first {count:,} prompts take {MAX_BYTES // 10**6:,} MB of memory already; use at most {count:,}"
+                    message = S_(f"the first {count:,} prompts take {MAX_BYTES // 10**6:,} MB of memory already; use at most {count:,}")
                     raise PromptsError("data.max_prompts", message)
                 self.passed_over |= size > self._keep_bytes
                 if not self.passed_over:
@@ -198,7 +199,7 @@ class _BoundedRows:
     def _note_blank(self, count: int) -> None:
         self.left_out["blank"] += 1
         if self.left_out["blank"] > MAX_BLANK_ROWS + BLANK_PER_PROMPT * count:
-            message = f"{self.left_out['blank']:,} rows are blank and {count:,} are not; this is no list of prompts"
+            message = S_(f"{self.left_out['blank']:,} rows are blank and {count:,} are not; this is no list of prompts")
             raise PromptsError("data.prompts", message)
 
 

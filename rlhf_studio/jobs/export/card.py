@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from rlhf_studio import __version__
+from rlhf_studio.analysis.doctor.wording import level_word
 from rlhf_studio.analysis.logs.shareable import shareable
 from rlhf_studio.config import Component, GenerationConfig
 from rlhf_studio.config.bundled import BUNDLED
@@ -27,6 +28,7 @@ from rlhf_studio.jobs.export.stages import telling_of
 from rlhf_studio.jobs.export.story import Story, answers_of, sentence_of
 from rlhf_studio.jobs.export.text import markdown, number, readable
 from rlhf_studio.jobs.export.weights import BASE, Base, Chosen
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
 
@@ -71,13 +73,13 @@ def card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRec
         f"---\n{yaml.safe_dump(metadata(story, exported), sort_keys=False, allow_unicode=True)}---",
         f"# {markdown(exported.title, 200)}",
         _what(story, exported),
-        f"## How to load it\n\n```python\n{snippet(exported, getattr(story.config, 'data', None))}\n```",
+        _("## How to load it\n\n```python\n{exported}\n```").format(exported=snippet(exported, getattr(story.config, "data", None))),
         _results(story, curves),
         _answers(watched, exported.chosen.step),
         _doctor(story),
         _training(story),
         _limits(story, exported),
-        f"## Citation\n\nThe method:\n\n```bibtex\n{telling_of(story.config).citation}\n```",
+        _("## Citation\n\nThe method:\n\n```bibtex\n{citation}\n```").format(citation=telling_of(story.config).citation),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -125,26 +127,45 @@ def _cached_card(name: str) -> Path | None:
 def _what(story: Story, exported: Exported) -> str:
     config, chosen = story.config, exported.chosen
     start = exported.base.name if exported.base else shareable(config.learns)
-    name = "A policy" if exported.generation else "A reward model"
-    kind = "A LoRA adapter" if exported.adapter else f"A LoRA adapter merged into its base ({exported.dtype})" if exported.base else name
+    name = _("A policy") if exported.generation else _("A reward model")
+    kind = (
+        _("A LoRA adapter")
+        if exported.adapter
+        else _("A LoRA adapter merged into its base ({dtype})").format(dtype=exported.dtype)
+        if exported.base
+        else name
+    )
     carried = exported.adapter and exported.base is not None and exported.base.included
     source = _source(story)
-    noun = "Prompts" if config.stage == "ppo" else "Demonstrations" if config.stage == "sft" else "Preferences"
+    noun = _("Prompts") if config.stage == "ppo" else _("Demonstrations") if config.stage == "sft" else _("Preferences")
     rewards = getattr(config, "reward", None)
     lines = [
-        f"{kind} trained {telling_of(config).trained} by RLHF Studio {markdown(story.program)}.",
+        _("{kind} trained {trained} by RLHF Studio {program}.").format(
+            kind=kind, trained=_(telling_of(config).trained), program=markdown(story.program)
+        ),
         "",
-        f"- **Starting policy:** {markdown(start, 200)}" + (f", in the folder `{BASE}/`" if carried else ""),
-        f"- **{noun}:** {markdown(shareable(source), 200)}" + (f", split {markdown(_split(story), 100)}" if _is_hub_id(source) else ""),
-        *([f"- **Reward:** {', '.join(_reward(item) for item in rewards.components)}"] if rewards else []),
-        f"- **Checkpoint:** step {chosen.step} of {story.status.total_steps}, {markdown(chosen.why, 200)}",
-        f"- **Run:** {markdown(story.name, 200)}" + (f", recipe {markdown(story.status.recipe, 100)}" if story.status.recipe else ""),
+        _("- **Starting policy:** {start}").format(start=markdown(start, 200))
+        + (_(", in the folder `{base}/`").format(base=BASE) if carried else ""),
+        _("- **{noun}:** {text}").format(noun=noun, text=markdown(shareable(source), 200))
+        + (_(", split {story}").format(story=markdown(_split(story), 100)) if _is_hub_id(source) else ""),
+        *([_("- **Reward:** {join}").format(join=", ".join(_reward(item) for item in rewards.components))] if rewards else []),
+        _("- **Checkpoint:** step {step} of {total_steps}, {why}").format(
+            step=chosen.step, total_steps=story.status.total_steps, why=markdown(told(chosen.why), 200)
+        ),
+        _("- **Run:** {name}").format(name=markdown(story.name, 200))
+        + (_(", recipe {recipe}").format(recipe=markdown(story.status.recipe, 100)) if story.status.recipe else ""),
     ]
     licence = licence_of(story, exported)
     terms = (
-        f"its card says {markdown(licence)}" if licence else "not known to the program that wrote this card: look at the base's own page"
+        _("its card says {licence}").format(licence=markdown(licence))
+        if licence
+        else _("not known to the program that wrote this card: look at the base's own page")
     )
-    lines.append(f"- **Licence of the base:** {terms}. It holds for this model too; so may terms of the data and of the reward models.")
+    lines.append(
+        _("- **Licence of the base:** {terms}. It holds for this model too; so may terms of the data and of the reward models.").format(
+            terms=terms
+        )
+    )
     return "\n".join(lines)
 
 
@@ -161,7 +182,7 @@ def _split(story: Story) -> str:
 def _reward(component: Component) -> str:
     """A reward component in a few words: its kind, and the model or the name that it has."""
     own = shareable(str(getattr(component, "model", "") or component.name))
-    return markdown(f"{component.title} ({own})" if own else component.title, 200)
+    return markdown(f"{_(component.title)} ({own})" if own else _(component.title), 200)
 
 
 def snippet(exported: Exported, data: Any) -> str:
@@ -223,13 +244,13 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _results(story: Story, curves: list[Curve]) -> str:
-    parts = ["## Results"]
+    parts = [_("## Results")]
     if story.summary:
         rows = [[title, number(first), number(last), unit] for title, unit, _, first, last in story.summary]
-        parts += [story.compared, _table(["", "First", "Last", "Unit"], rows)]
+        parts += [story.compared, _table(["", _("First"), _("Last"), _("Unit")], rows)]
     if curves:
-        titles = ", ".join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)
-        parts.append(f"![Curves over the steps of the run: {titles}]({PICTURE})")
+        titles = _(", ").join(curve.title.lower() if curve.title != "KL" else "KL" for curve in curves)
+        parts.append(_("![Curves over the steps of the run: {titles}]({picture})").format(titles=titles, picture=PICTURE))
     return "\n\n".join(parts) if len(parts) > 1 else ""
 
 
@@ -242,52 +263,70 @@ def _answers(watched: Sequence[tuple[int, WatchRecord]], step: int) -> str:
          number(pair.after[1].score)] for pair in answers[:12]
     ]  # fmt: skip
     first, last = answers[0].before[0], max(pair.after[0] for pair in answers)
-    before = "the starting policy" if first == 0 else f"step {first}"
-    head = ["Prompt", "Before", "Score", "After", "Score"]
-    return f"## Answers before and after\n\nThe same prompts, answered by {before} and at step {last}.\n\n{_table(head, rows)}"
+    before = _("the starting policy") if first == 0 else _("step {first}").format(first=first)
+    head = [_("Prompt"), _("Before"), _("Score"), _("After"), _("Score")]
+    return _("## Answers before and after\n\nThe same prompts, answered by {before} and at step {last}.\n\n{head}").format(
+        before=before, last=last, head=_table(head, rows)
+    )
 
 
 def _doctor(story: Story) -> str:
     verdict, findings = story.diagnosis.verdict, story.diagnosis.findings
     lines = [
-        "## Verdict",
-        f"**{markdown(verdict.kind)}** (the whole run, up to step {story.diagnosis.step}): {markdown(sentence_of(verdict), 1000)}",
+        _("## Verdict"),
+        _("**{kind}** (the whole run, up to step {step}): {verdict}").format(
+            kind=markdown(_(verdict.kind)), step=story.diagnosis.step, verdict=markdown(sentence_of(verdict), 1000)
+        ),
     ]
     lines += [markdown(verdict.reason, 1000)] if verdict.reason else []
-    points = [markdown(note, 500) for note in [*verdict.notes, *(f"Not checked. {group.sentence}" for group in verdict.not_checked)]]
-    points += [f"{finding.level}: {markdown(finding.title, 500)} ({finding.when})" for finding in findings]
+    points = [
+        markdown(note, 500)
+        for note in [*verdict.notes, *(_("Not checked. {sentence}").format(sentence=group.sentence) for group in verdict.not_checked)]
+    ]
+    points += [f"{level_word(finding.level)}: {markdown(finding.title, 500)} ({finding.when})" for finding in findings]
     return "\n\n".join([*lines, *(["\n".join(f"- {point}" for point in points)] if points else [])])
 
 
 def _training(story: Story) -> str:
     rows = [
-        [f"`{setting.name}`", markdown(setting.title), markdown(setting.value, 400)]
+        [f"`{setting.name}`", markdown(_(setting.title)), markdown(setting.value, 400)]
         for group in story.settings.values()
         for setting in group
     ]
     if not rows:
         return ""
-    fold = "<details>\n<summary>All settings of the run</summary>\n\n{}\n\n</details>"
-    return "## Training\n\n" + fold.format(_table(["Setting", "", "Value"], rows))
+    fold = _("<details>\n<summary>All settings of the run</summary>\n\n{}\n\n</details>")
+    return _("## Training\n\n") + fold.format(_table([_("Setting"), "", _("Value")], rows))
 
 
 def _limits(story: Story, exported: Exported) -> str:
     points = [
-        *dict.fromkeys(markdown(event.text, 500) for event in story.events if event.kind == FAULT),
-        telling_of(story.config).limit,
-        "It was not tested beyond what stands above: neither for safety nor on other kinds of prompts.",
-        "It keeps the limits and the biases of the model that it started from.",
+        *dict.fromkeys(markdown(told(event.text), 500) for event in story.events if event.kind == FAULT),
+        _(telling_of(story.config).limit),
+        _("It was not tested beyond what stands above: neither for safety nor on other kinds of prompts."),
+        _("It keeps the limits and the biases of the model that it started from."),
     ]
     if exported.base and story.config.model.quantization != "none":
         bits = story.config.model.quantization.removesuffix("bit")
-        points.append(f"It was trained on a base held in {bits} bits; on the base in full precision its answers differ a little.")
+        points.append(
+            _("It was trained on a base held in {bits} bits; on the base in full precision its answers differ a little.").format(bits=bits)
+        )
     if exported.base and not exported.adapter:
-        points.append(f"Adding the adapter into the base was computed in float32; the result was rounded to {exported.dtype}.")
+        points.append(
+            _("Adding the adapter into the base was computed in float32; the result was rounded to {dtype}.").format(dtype=exported.dtype)
+        )
     generation = exported.generation
     if generation is not None:
         points.append(
-            f"`generation_config.json` samples as the run did at this step: temperature {generation.temperature:g}, "
-            f"top-k {generation.top_k or 'off'}, top-p {generation.top_p:g}, at most {generation.response_length} tokens."
+            _(
+                "`generation_config.json` samples as the run did at this step: temperature {temperature:g}, top-k {top_k}, "
+                "top-p {top_p:g}, at most {most} tokens."
+            ).format(
+                temperature=generation.temperature,
+                top_k=generation.top_k or _("off"),
+                top_p=generation.top_p,
+                most=generation.response_length,
+            )
         )
-    written = f"This card was written by RLHF Studio {__version__} from the record of the run."
-    return "## Limits\n\n" + "\n".join(f"- {point}" for point in points) + f"\n\n{written}"
+    written = _("This card was written by RLHF Studio {version} from the record of the run.").format(version=__version__)
+    return _("## Limits\n\n") + "\n".join(f"- {point}" for point in points) + f"\n\n{written}"

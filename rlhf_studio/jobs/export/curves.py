@@ -10,6 +10,7 @@ import numpy as np
 from rlhf_studio.analysis.ends import PART, SCORE, parts_without_score
 from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.metrics.metric import Term
+from rlhf_studio.language import _
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 
 DRAWN = {
@@ -89,7 +90,7 @@ def curves_of(series: dict[str, tuple[np.ndarray, np.ndarray]], unit: str = "tok
             steps, values = _thin(steps, values)
             low, high, ticks = axis(values[np.isfinite(values)])
             term = known.get(name, Term(name.removeprefix(PART), "points" if name in parts else "", "", ""))
-            curves.append(Curve(name, term.title, term.unit, colour, steps, values, low, high, ticks))
+            curves.append(Curve(name, _(term.title), _(term.unit), colour, steps, values, low, high, ticks))
     return curves
 
 

@@ -11,6 +11,7 @@ from rlhf_studio.analysis.evaluation.intervals import Interval
 from rlhf_studio.analysis.evaluation.report import Report
 from rlhf_studio.analysis.evaluation.table import Cell, Column, table_of
 from rlhf_studio.jobs.export.text import cell, markdown, number
+from rlhf_studio.language import _
 from rlhf_studio.runs.evaluation.answers import Answer
 
 
@@ -64,10 +65,10 @@ def explained(report: Report, refers: str, written: Callable[[str, int], str], l
         written: makes a name safe for the place where it will stand. Takes the name and the most characters that it may have.
         left: a sentence about what has not been answered yet.
     """
-    sentences = f"{report.prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts."
+    sentences = _("{prompts} prompts.{left} In brackets: 95 % confidence intervals over prompts.").format(prompts=report.prompts, left=left)
     if len(report.policies) > 1:
-        sentences += f" Win rates and gains are against {written(report.first, 80)}."
-    return sentences + (f" KL and perplexity refer to {written(refers, 200)}." if refers else "")
+        sentences += _(" Win rates and gains are against {first}.").format(first=written(report.first, 80))
+    return sentences + (_(" KL and perplexity refer to {refers}.").format(refers=written(refers, 200)) if refers else "")
 
 
 def cell_text(value: Cell, column: Column) -> str:

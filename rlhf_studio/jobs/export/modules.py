@@ -29,6 +29,13 @@ def one_script(entry: str) -> str:
     return script
 
 
+def modules_of(entry: str) -> tuple[str, ...]:
+    """The scripts that :func:`one_script` puts into one, as paths from ``assets/``."""
+    written: dict[str, str] = {}
+    _write(entry, written, ())
+    return tuple(written)
+
+
 def _write(path: str, written: dict[str, str], above: tuple[str, ...]) -> None:
     if path in above:
         raise ValueError(f"these modules import each other: {', '.join(above)}")

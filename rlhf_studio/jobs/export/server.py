@@ -1,7 +1,7 @@
 """The requests of "Take it home", carried out in a child process (:mod:`rlhf_studio.child_process.serving`).
 
-A request is ``{"run_dir", "what", "target", "at", "push", "public"}``. The event ``result`` has ``files``, their names, and the ``address``
-on the hub, empty for none.
+A request is ``{"run_dir", "what", "target", "at", "push", "public", "language"}``. The event ``result`` has ``files``, their names, and the
+``address`` on the hub, empty for none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.jobs.export.command import ExportRequest, export
+from rlhf_studio.language import ENGLISH, speaking
 from rlhf_studio.runs.errors import StoreError
 
 MESSAGES = (ConfigError, StoreError)
@@ -35,5 +36,6 @@ def make(request: Json, tell: Tell, is_cancelled: IsCancelled) -> None:
 
     target, at = {request["what"]: Path(request["target"])}, str(request.get("at", ""))
     export_request = ExportRequest(target, at, push=request.get("push", ""), public=request.get("public") is True, replace=True)
-    result = export(Path(request["run_dir"]), export_request, on_progress)
+    with speaking(request.get("language", ENGLISH)):
+        result = export(Path(request["run_dir"]), export_request, on_progress)
     tell({"event": "result", "files": [path.name for path, _ in result.files], "address": result.address})

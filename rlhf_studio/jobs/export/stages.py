@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rlhf_studio.config import RunConfig, Stage, StageConfig
+from rlhf_studio.language import N_
 
 
 @dataclass(frozen=True)
@@ -78,35 +79,37 @@ _PPO_SUMMARY = (
 
 TELLINGS: dict[Stage, Telling] = {
     "ppo": Telling(
-        "with PPO (proximal policy optimization)",
+        N_("with PPO (proximal policy optimization)"),
         ("rlhf", "ppo", "reinforcement-learning"),
         _PPO_SUMMARY,
         ("objective/scores", "gold/score", "objective/kl", "tokens/response_length"),
-        "The policy was trained to earn this reward, not to be right or harmless: it may have found ways to earn it that nobody wanted.",
+        N_(
+            "The policy was trained to earn this reward, not to be right or harmless: it may have found ways to earn it that nobody wanted."
+        ),
         _PPO,
     ),
     "sft": Telling(
-        "by supervised fine-tuning",
+        N_("by supervised fine-tuning"),
         ("rlhf", "sft"),
         ("sft/loss", "sft/eval_loss", "sft/eval_perplexity"),
         ("sft/loss", "sft/eval_loss"),
-        "The policy was trained to write as its examples do, with what is wrong in them: not to be right or harmless.",
+        N_("The policy was trained to write as its examples do, with what is wrong in them: not to be right or harmless."),
         _INSTRUCT,
     ),
     "reward_model": Telling(
-        "on preferences (Bradley-Terry)",
+        N_("on preferences (Bradley-Terry)"),
         ("rlhf", "reward-model"),
         ("reward_model/loss", "reward_model/eval_loss", "reward_model/eval_accuracy", "reward_model/eval_margin"),
         ("reward_model/loss", "reward_model/eval_loss", "reward_model/eval_accuracy"),
-        "Its score says what those people preferred whose pairs it learned from, and what could fool them: it is no measure of truth.",
+        N_("Its score says what those people preferred whose pairs it learned from, and what could fool them: it is no measure of truth."),
         _RLHF,
     ),
     "dpo": Telling(
-        "with DPO (direct preference optimization)",
+        N_("with DPO (direct preference optimization)"),
         ("rlhf", "dpo"),
         ("dpo/loss", "dpo/eval_loss", "dpo/eval_accuracy", "dpo/margin"),
         ("dpo/loss", "dpo/eval_loss", "dpo/eval_accuracy"),
-        "The policy was trained to prefer what people preferred, not to be right or harmless.",
+        N_("The policy was trained to prefer what people preferred, not to be right or harmless."),
         _DPO,
     ),
     "evaluation": Telling("", ("rlhf",), (), (), "", _PPO),
@@ -115,10 +118,10 @@ TELLINGS: dict[Stage, Telling] = {
 
 # What such a run is called, its tag and what it cites; its updates are PPO's.
 _WITHOUT_CRITIC = {
-    "rloo": ("with RLOO (REINFORCE leave-one-out, with PPO's clipped updates)", "rloo", _RLOO),
-    "grpo": ("with GRPO (group relative policy optimization)", "grpo", _GRPO),
-    "dr_grpo": ("with Dr. GRPO (group relative policy optimization without the division by the deviation)", "grpo", _DR_GRPO),
-    "reinforce": ("with REINFORCE (the batch's mean reward as its baseline, with PPO's clipped updates)", "reinforce", _REINFORCE),
+    "rloo": (N_("with RLOO (REINFORCE leave-one-out, with PPO's clipped updates)"), "rloo", _RLOO),
+    "grpo": (N_("with GRPO (group relative policy optimization)"), "grpo", _GRPO),
+    "dr_grpo": (N_("with Dr. GRPO (group relative policy optimization without the division by the deviation)"), "grpo", _DR_GRPO),
+    "reinforce": (N_("with REINFORCE (the batch's mean reward as its baseline, with PPO's clipped updates)"), "reinforce", _REINFORCE),
 }
 
 

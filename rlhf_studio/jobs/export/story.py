@@ -17,12 +17,13 @@ from rlhf_studio.config.glossary import glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.jobs.export import insights
 from rlhf_studio.jobs.export.stages import telling_of
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, StoredEvent, WatchRecord
 from rlhf_studio.runs.rows import tenth
 
 MOST_EVENTS = 300
-OF_A_PART = "A part of the reward, averaged over the step. No score is recorded that sums the parts up."
+OF_A_PART = N_("A part of the reward, averaged over the step. No score is recorded that sums the parts up.")
 NOTHING_LEARNED = Learned((0, 0), (0, 0), [], [], [], [], [], enough=False)  # of a run that samples no responses while it learns
 
 
@@ -76,9 +77,15 @@ class Story:
     def compared(self) -> str:
         """What the two numbers of :attr:`summary` are, in words."""
         if self.config.stage != "ppo":
-            every_step = "" if self.tenth == 1 else f"; of what every step measures, the mean over the last {self.tenth} steps"
-            return f"The first measurement and the newest{every_step}."
-        return "The first step and the last." if self.tenth == 1 else f"The first step, and the mean of the last {self.tenth}."
+            every_step = (
+                "" if self.tenth == 1 else _("; of what every step measures, the mean over the last {tenth} steps").format(tenth=self.tenth)
+            )
+            return _("The first measurement and the newest{every_step}.").format(every_step=every_step)
+        return (
+            _("The first step and the last.")
+            if self.tenth == 1
+            else _("The first step, and the mean of the last {tenth}.").format(tenth=self.tenth)
+        )
 
     @property
     def name(self) -> str:
@@ -89,9 +96,9 @@ def story_of(reader: RunReader) -> Story:
     """Read a run. Raises StoreError."""
     config, status, origin = reader.config(), reader.status(), reader.origin()
     series = _series(reader)
-    titles = {name: (term.title, term.unit, term.meaning) for name, term in glossary_of(origin.unit).items()}
+    titles = {name: (_(term.title), _(term.unit), _(term.meaning)) for name, term in glossary_of(origin.unit).items()}
     parts = parts_without_score(series)
-    titles |= {name: (name.removeprefix(PART), "points", OF_A_PART) for name in parts}
+    titles |= {name: (name.removeprefix(PART), _("points"), _(OF_A_PART)) for name in parts}
     ends = first_and_last(reader, config.stage, (*parts, *telling_of(config).summary))
     steps = max((len(at) for at, _ in series.values()), default=0)
     leaving = Shareable(reader.run_dir)
@@ -132,7 +139,9 @@ def _series(reader: RunReader) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def sentence_of(verdict: Verdict) -> str:
     """The verdict's sentence without its kind, which stands in front of it already."""
-    sentence = verdict.sentence.removeprefix(f"{verdict.kind.capitalize()}: ")
+    kind = _(verdict.kind)
+    sentence = verdict.sentence.removeprefix(f"{kind[:1].upper()}{kind[1:]}")
+    sentence = sentence.lstrip(":：。 ") if sentence != verdict.sentence else sentence
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -172,18 +181,18 @@ def _components(rewards: RewardConfig, shareable: list[dict[str, Any]]) -> list[
         given = {name: shareable[index][name] for name in chosen}
         kind = next(kind for kind, model in REWARD_KINDS.items() if type(component) is model)
         values = ", ".join(f"{name} {setting_text(value)}" for name, value in given.items() if name != "kind")
-        rows.append(Setting(f"reward.components.{index}", f"Component {index + 1}", f"{kind}: {values}", True))
+        rows.append(Setting(f"reward.components.{index}", _("Component {value}").format(value=index + 1), f"{kind}: {values}", True))
     return rows
 
 
 def setting_text(value: Any) -> str:
     """A setting's value as text."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return _("on") if value else _("off")
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return "; ".join(map(setting_text, value)) or "none"
+        return "; ".join(map(setting_text, value)) or _("none")
     if isinstance(value, dict):
-        return ", ".join(f"{key} {setting_text(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{key} {setting_text(item)}" for key, item in value.items()) or _("none")
     return without_secrets(value) if isinstance(value, str) else "" if value is None else str(value)

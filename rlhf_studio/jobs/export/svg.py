@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlhf_studio.jobs.export.curves import Curve, tick_text
 from rlhf_studio.jobs.export.html import Html, tag
 from rlhf_studio.jobs.export.text import number
+from rlhf_studio.language import _
 
 WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
@@ -28,7 +29,9 @@ def curve_svg(curve: Curve, marks: list[tuple[int, str]]) -> Html:
             grid.append(tag("line", tag("title", text), x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="mark"))
     lines = [_line(points, curve.colour) for points in curve.at(width, height)]
     finite = [float(value) for value in curve.values if value == value]
-    label = f"{curve.title} from step {first} to step {last}: first {number(finite[0])}, last {number(finite[-1])} {curve.unit}"
+    label = _("{title} from step {first} to step {last}: first {number}, last {number2} {unit}").format(
+        title=curve.title, first=first, last=last, number=number(finite[0]), number2=number(finite[-1]), unit=curve.unit
+    )
     return tag("svg", grid, lines, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
 
 

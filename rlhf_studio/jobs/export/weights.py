@@ -21,6 +21,7 @@ from rlhf_studio.inputs.models.facts import END_LISTS
 from rlhf_studio.inputs.models.files import HUB_ID, folder_files
 from rlhf_studio.inputs.trained import KINDS, DamagedError, require_intact, resolve, run_of_model
 from rlhf_studio.jobs.export.targets import check_room, make_inside, refuse
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import checkpoints
 from rlhf_studio.runs.reader import RunReader
@@ -94,7 +95,7 @@ def choose(reader: RunReader, at: str = "") -> Chosen:
     if not folders:
         raise refuse("this run has no checkpoint, so there are no weights to take; its report, CSV and JSON Lines can be written")
     if at == "":
-        return _chosen(_newest(reader), "the newest")
+        return _chosen(_newest(reader), S_("the newest"))
     if at == "best":
         step, why = _best(reader, max(folders))
     elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in folders:

@@ -31,6 +31,7 @@ from rlhf_studio.jobs.road.running import POLL_SECONDS, PartFailed, RoadStopped,
 from rlhf_studio.jobs.road.state import LOG, OwnSettings, Part, Road, driven, read_road, workspace_of, write_road
 from rlhf_studio.jobs.road.steps import steps_in
 from rlhf_studio.jobs.road.verdict import held_up, part_verdict_of, verdict_of
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import start_engine
@@ -56,7 +57,7 @@ def drive(folder: Path, workspace: Path, say: Say = print, permissions: Permissi
         driver = _Driver(folder, workspace, signals, say, permissions)
         code = DONE
         if driver.road.next_part() is None:
-            say("every part of this road is done already")
+            say(S_("every part of this road is done already"))
             return code
         while code == DONE and (part := driver.road.next_part()):
             if (weak := held_up(driver.road)) is not None:
@@ -79,14 +80,14 @@ def go_on_command(folder: Path, workspace: Path, permissions: Permissions = NOTH
 def _stops_here(road: Road, weak: Part, command: str, say: Say) -> int:
     verdict = part_verdict_of(weak)
     assert verdict is not None  # it holds the road up
-    say(f"the road stops after this part: {verdict.sentence} {verdict.advice}")
-    say(f"go on all the same with: {command}")
+    say(S_(f"the road stops after this part: {verdict.sentence} {verdict.advice}"))
+    say(S_(f"go on all the same with: {command}"))
     return STOPPED
 
 
 def _say_the_end(road: Road, workspace: Path, say: Say) -> None:
     """The verdict on the whole road, and answers before and after."""
-    say(verdict_of(road) or "the road has come to its end")
+    say(verdict_of(road) or S_("the road has come to its end"))
     evaluation = road.part("evaluation")
     if evaluation.state != "done":
         return

@@ -21,7 +21,7 @@ def of_training(course: TrainingEnds | None) -> str:
     last = written(course, course.last)
     first = last if course.first is None else written(course, course.first)
     steps = last if first == last else f"{first} → {last}"
-    return f"{title_of(course)} {steps}{_of_how_many(course)}."
+    return _("{sentence}.").format(sentence=f"{title_of(course)} {steps}{_of_how_many(course)}")
 
 
 def of_comparison(comparison: Comparison | None, last: str = N_("The last policy"), first: str = N_("the first")) -> str:

@@ -18,7 +18,7 @@ from rlhf_studio.inputs.preflight.judge import judge_notes
 from rlhf_studio.inputs.relative_paths import named_in, run_in_full
 from rlhf_studio.jobs.road.state import Comparison, OwnSettings, Part, PartState, Road
 from rlhf_studio.jobs.road.verdict import is_weak
-from rlhf_studio.language import N_
+from rlhf_studio.language import N_, S_
 
 RECIPES = {"sft": "own-sft", "reward_model": "own-reward", "ppo": "own"}
 SHARES = {"sft": 2, "reward_model": 2, "ppo": 5, "evaluation": 1}
@@ -30,7 +30,7 @@ SET_BY_THE_ROAD = ("model.policy", "data.source", "data.prompts", "reward.compon
 SHARED_WITH_EVALUATION = {"model": ("revision", "dtype", "quantization", "attention"), "engine": ("device", "threads", "seed")}
 YOUR_PAIRS = "your pairs"
 """The name of the reward component that the road trains."""
-FROM_PAIRS = "the reward model trained on your pairs"
+FROM_PAIRS = S_("the reward model trained on your pairs")
 TITLES = {
     "sft": N_("Fine-tune on your demonstrations"),
     "reward_model": N_("Train a reward model on your pairs"),
@@ -84,27 +84,27 @@ def require_known(own: OwnSettings) -> None:
 def parts_of(own: OwnSettings) -> list[Part]:
     """All parts in their order; what cannot be done is left out, with a sentence why."""
     left_out = {"sft": _without_demonstrations(own), "reward_model": _without_pairs(own), "ppo": _without_ppo(own)}
-    left_out["evaluation"] = "It compares what PPO has trained, and PPO is left out." if left_out["ppo"] else ""
+    left_out["evaluation"] = S_("It compares what PPO has trained, and PPO is left out.") if left_out["ppo"] else ""
     state: dict[bool, PartState] = {True: "skipped", False: "waiting"}
     return [Part(key, TITLES[key], "run", state[bool(why)], headline=why) for key, why in left_out.items()]
 
 
 def _without_demonstrations(own: OwnSettings) -> str:
-    return "" if own.demonstrations else "There are no demonstrations. The model begins as it is."
+    return "" if own.demonstrations else S_("There are no demonstrations. The model begins as it is.")
 
 
 def _without_pairs(own: OwnSettings) -> str:
     if own.pairs:
         return ""
-    return "There are no pairs, and a reward is given." if own.reward else "There are no pairs."
+    return S_("There are no pairs, and a reward is given.") if own.reward else S_("There are no pairs.")
 
 
 def _without_ppo(own: OwnSettings) -> str:
     if not own.prompts:
-        also = f" The prompts in {short_name(own.demonstrations or own.pairs)} would do." if own.demonstrations or own.pairs else ""
-        return f"There are no prompts to practise on.{also}"
+        also = S_(f" The prompts in {short_name(own.demonstrations or own.pairs)} would do.") if own.demonstrations or own.pairs else ""
+        return S_(f"There are no prompts to practise on.{also}")
     if not own.pairs and not own.reward:
-        return (
+        return S_(
             "Nothing says which answer is good. Bring pairs, from which a reward model learns; or name a reward: a reward "
             "model, a rule such as lexicon (sentiment words), or a Python file with a function score."
         )
@@ -197,7 +197,7 @@ def with_origin(comparison: Comparison, config: EvaluationRunConfig, ppo: StageC
     if comparison.measure == "judge":
         return replace(comparison, judge=judge_title(config.evaluation.judge), same_origin=bool(judge_notes(config)))
     if comparison.measure == "gold":
-        return replace(comparison, judge="the world's gold score", same_origin=False)
+        return replace(comparison, judge=S_("the world's gold score"), same_origin=False)
     ours, theirs = config.reward.components[0], ppo.reward.components[0]
     same = ours.model_dump(exclude={"name", "weight"}) == theirs.model_dump(exclude={"name", "weight"})
     named = FROM_PAIRS if ours.name == YOUR_PAIRS else ours.name or ours.described()

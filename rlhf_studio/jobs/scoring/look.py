@@ -11,6 +11,7 @@ from rlhf_studio.engine.models.classifiers import classifier_facts
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.kinds.reward_model import RewardModelScorer
 from rlhf_studio.engine.text import token_pieces
+from rlhf_studio.language import S_
 
 Json = dict[str, Any]
 MOST_WORDS = 150
@@ -57,18 +58,18 @@ def look(scorer: RewardModelScorer, probed: ProbedResponse) -> Json:
     text = scorer.tokens(episodes)
     prefixes = scorer.prefix_scores(episodes)
     if prefixes is None:
-        notes.append("This model reads a text in both directions, so a beginning of it has no score of its own in the same pass.")
+        notes.append(S_("This model reads a text in both directions, so a beginning of it has no score of its own in the same pass."))
     elif abs(prefixes[-1] - score) > SAME * max(1.0, abs(score)):
         notes.append(
-            f"The score at the last token is {prefixes[-1]:.4g}, and the model's own is {score:.4g}: scores per token are left out."
+            S_(f"The score at the last token is {prefixes[-1]:.4g}, and the model's own is {score:.4g}: scores per token are left out.")
         )
         prefixes = None
     if text.cut:
-        notes.append(f"The text is longer than the model reads: its first {text.cut:,} tokens were cut off.")
+        notes.append(S_(f"The text is longer than the model reads: its first {text.cut:,} tokens were cut off."))
     if scorer.reads_chats:
-        notes.append("The model reads chats: the prompt is what the user says, and the rest is written as its template does.")
+        notes.append(S_("The model reads chats: the prompt is what the user says, and the rest is written as its template does."))
     if text.ended:
-        notes.append("The end token was put behind the response, as this model was trained.")
+        notes.append(S_("The end token was put behind the response, as this model was trained."))
     return {
         "score": score,
         "ids": text.ids,

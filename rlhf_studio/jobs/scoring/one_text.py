@@ -26,6 +26,7 @@ from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import chat_of, prompt_texts
 from rlhf_studio.jobs.scoring.versions import version_of_files, version_of_model
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.rewards import RunningMoments
 
 
@@ -70,7 +71,7 @@ class TextScorer:
             rows.append(row)
         result = {"components": rows, **_final(config, rows, episodes, tokens), "tokens": tokens}
         if prompt != text.prompt and not any(row.get("texts") for row in rows):  # the texts would show it
-            result["notes"].append(f"The prompt was written as the policy reads it: {prompt!r}.")
+            result["notes"].append(S_(f"The prompt was written as the policy reads it: {prompt!r}."))
         return result
 
     def _row(
@@ -135,9 +136,9 @@ def _versions(component: RewardComponent) -> list[int]:
 def _final(config: RunConfig, rows: list[dict[str, Any]], episodes: Episodes, tokens: int | None) -> dict[str, Any]:
     notes = [row["cut"] for row in rows if row.get("cut")]
     if config.reward.scaling != "none":
-        notes.append("Scaling needs the scores of a run; here it is left out.")
+        notes.append(S_("Scaling needs the scores of a run; here it is left out."))
     if config.reward.length_penalty and tokens is None:
-        notes.append("The length penalty is left out: the policy's tokens cannot be counted.")
+        notes.append(S_("The length penalty is left out: the policy's tokens cannot be counted."))
     if any("error" in row for row in rows):
         return {"sum": None, "final": None, "notes": notes}
     total = sum(row["weighted"] for row in rows)
@@ -151,9 +152,9 @@ def count_response_tokens(config: RunConfig, text: TextToScore) -> tuple[int | N
     try:
         path: Path | None = check_causal_lm(config.model.policy, config.model.revision).tokenizer
     except ModelError as error:
-        return None, f"the policy's tokens cannot be counted: {error}"
+        return None, S_(f"the policy's tokens cannot be counted: {error}")
     if path is None:
-        return None, f"the policy's tokens cannot be counted: {config.model.policy} has no tokenizer.json"
+        return None, S_(f"the policy's tokens cannot be counted: {config.model.policy} has no tokenizer.json")
     loaded = Tokenizer.from_file(str(path))  # the check of the model has read it already
     loaded.no_truncation()
     stop_tokens = int(text.stopped and config.generation.stop_token != "none")

@@ -21,6 +21,7 @@ from rlhf_studio.inputs.prompts import Prompts, read_prompts
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.prepare import chat_of
 from rlhf_studio.jobs.scoring.one_text import TextToScore, count_response_tokens
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.policies import PolicySource
 
 TEXTS = 12
@@ -93,20 +94,20 @@ def _texts(config: RunConfig, prompts: Prompts) -> tuple[Episodes, list[str]]:
 
 def _sentence(config: RunConfig, count: int, why_not: str) -> str:
     if why_not:
-        return f"Scores of the texts of {count} of your prompts, read as answers: {why_not}."
+        return S_(f"Scores of the texts of {count} of your prompts, read as answers: {why_not}.")
     length = min(MOST_TOKENS, config.generation.response_length)
-    return f"Scores of the model's own answers to {count} of your prompts, of {length} tokens at most."
+    return S_(f"Scores of the model's own answers to {count} of your prompts, of {length} tokens at most.")
 
 
 def verdict(scores: list[float], std: float, *, answers: bool) -> str:
     """What a run could learn from these scores, where they are of the model's own ``answers``; else only whether they differ."""
     same = std <= NO_SPREAD * max(1.0, max(abs(score) for score in scores))
     if not answers:
-        told = "These texts all get the same score" if same else "The reward tells these texts apart"
-        return f"{told}; what it gives to answers may be another thing."
+        told = S_("These texts all get the same score") if same else S_("The reward tells these texts apart")
+        return S_(f"{told}; what it gives to answers may be another thing.")
     if same:
-        return "All texts get the same score: from this reward nothing can be learned. Look at its settings."
+        return S_("All texts get the same score: from this reward nothing can be learned. Look at its settings.")
     if len(set(scores)) <= 2 and len(scores) > 4:
         rare = min(scores.count(min(scores)), scores.count(max(scores)))
-        return f"There are two scores only, and {rare} of {len(scores)} texts get the rarer one: it is what the model can learn from."
-    return "The scores differ: there is something to learn from."
+        return S_(f"There are two scores only, and {rare} of {len(scores)} texts get the rarer one: it is what the model can learn from.")
+    return S_("The scores differ: there is something to learn from.")

@@ -30,6 +30,7 @@ from rlhf_studio.inputs.prompts.cells import Prompt
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.read import Prompts
 from rlhf_studio.jobs.talk.loaded import CannotTalk, Talker
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.kl import full_kl, kl_per_token
 from rlhf_studio.ppo.logprobs import log_distribution
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -82,14 +83,14 @@ def read_prompt(talker: Talker, question: TypedPrompt) -> tuple[PromptBatch, lis
     if talker.max_positions is not None:
         most = min(most, talker.max_positions - question.settings.response_length)
         if most < 1:
-            limit = f"This model reads at most {talker.max_positions:,} tokens, prompt and response together"
+            limit = S_(f"This model reads at most {talker.max_positions:,} tokens, prompt and response together")
             raise CannotTalk(f"{limit}; take a shorter response.")
     typed = Prompts([Prompt(1, question.prompt)], Counter())
     prepared, data = prepare_typed(typed, models.config.data, models.tokenizer, most, as_read=question.as_read)
     notes = []
     if prepared.lengths[0] > most:
         side = "end" if data.overlong == "cut_right" else "beginning"
-        notes.append(f"The prompt has {prepared.lengths[0]:,} tokens and {most:,} are read, so its {side} was left out.")
+        notes.append(S_(f"The prompt has {prepared.lengths[0]:,} tokens and {most:,} are read, so its {side} was left out."))
     batch = batch_of(prepared, [0], models.pad_id)
     device = models.compute.device
     return replace(batch, ids=batch.ids.to(device), mask=batch.mask.to(device)), notes
@@ -192,7 +193,7 @@ def _scored(talker: Talker, prompts: PromptBatch, tokens: TokenBatch, kl_sum: fl
         reading = models.scorer.read(episodes)
         parts, cut = {name: float(part[0]) for name, part in reading.weighted.items()}, reading_note(reading.reading, "The reward")
     except RewardError as error:
-        problem = f"There is no score: {error}"
+        problem = S_(f"There is no score: {error}")
     gold = models.scorer.gold(episodes)
     score = finite(sum(parts.values())) if parts else None
     return {

@@ -35,6 +35,7 @@ from rlhf_studio.engine.rewards.scorer import Scorer, build_scorer
 from rlhf_studio.engine.saving.checkpoint import restore_language_model, restore_reference
 from rlhf_studio.engine.stages.supervised.loading import draw_model
 from rlhf_studio.engine.types import OnProgress
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.checkpoints import CheckpointError, only_named, require_whole
 from rlhf_studio.runs.errors import StoreError
@@ -43,7 +44,7 @@ from rlhf_studio.runs.reader import RunReader
 
 THREADS = torch.get_num_threads()
 
-MOVED_REFERENCE = "A snapshot holds no reference, which moved in this run: KL is measured from the reference as it was at the start."
+MOVED_REFERENCE = S_("A snapshot holds no reference, which moved in this run: KL is measured from the reference as it was at the start.")
 
 
 class CannotTalk(Exception):
@@ -131,7 +132,7 @@ def load_start(run_dir: Path, config: RunConfig, permissions: Permissions, repor
         except ConfigError as error:
             gold = config.reward.gold if RunReader(run_dir).status().stage == "ppo" else "none"
             scorer = Scorer(config.reward.model_copy(update={"gold": gold}), [])
-            no_score = f"There is no score: {error.problems[0].message}."
+            no_score = S_(f"There is no score: {error.problems[0].message}.")
     limit = getattr(loaded.model.config.get_text_config(), "max_position_embeddings", None)
     return Start(run_dir, config, compute, loaded, reference, scorer, no_score, limit if isinstance(limit, int) else None)
 

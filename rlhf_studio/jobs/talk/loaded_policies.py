@@ -15,6 +15,7 @@ from rlhf_studio.inputs.estimate.device import processor
 from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm, check_reward_model
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.jobs.talk.loaded import CannotTalk, Start, Talker, load_start, load_talker, settings_of, weights_folder
+from rlhf_studio.language import S_
 from rlhf_studio.runs.paths import CONFIG, MANIFEST
 from rlhf_studio.units import format_bytes
 
@@ -62,11 +63,11 @@ class LoadedPolicies:
         while needed > _free_bytes() and len(self._talkers) > 1:  # the newest one may be the other side of this pair
             self._drop(len(self._talkers) - 1)
         if needed > (free := _free_bytes()):
-            room = f"about {format_bytes(needed)}, and {format_bytes(free)} of memory are free"
+            room = S_(f"about {format_bytes(needed)}, and {format_bytes(free)} of memory are free")
             raise CannotTalk(f"This model does not fit: it needs {room}; wait until less else is running, or choose a smaller model.")
         if start is None:
             start = load_start(key.run_dir, config, self._permissions, self._report)
-        what = "the starting policy" if key.step is None else f"the policy of step {key.step}"
+        what = "the starting policy" if key.step is None else S_(f"the policy of step {key.step}")
         self._report(f"Loading {what}", None)
         talker = load_talker(start, key.step)
         self._starts[known] = start

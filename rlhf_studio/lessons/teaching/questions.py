@@ -105,7 +105,7 @@ class Selection:
         return tuple(picked)
 
 
-def two_back(lesson: str, seed: int) -> Question | None:
+def two_back(lesson: str, seed: int, language: str = "en") -> Question | None:
     """A question of the lesson that stands two places before this one; None for the first two lessons.
 
     It is a small one where there is one: no model has to be loaded for it, and no picture stands before it.
@@ -114,7 +114,7 @@ def two_back(lesson: str, seed: int) -> Question | None:
     index = names.index(lesson) - 2 if lesson in names else -1
     if index < 0:
         return None
-    known = questions_of(names[index])
+    known = questions_of(names[index], language)
     light = [question for question in known if question.light] or list(known)
     small = [question for question in light if not question.drawn] or light
     return random.Random(f"two back {lesson} {seed}").choice(small) if small else None

@@ -27,7 +27,7 @@ def sheet(lessons: Sequence[str], each: int, seed: int, *, with_answers: bool = 
 
 def opening(lesson: str, seed: int, language: str = "en") -> Json | None:
     """A question of the lesson that stands two places before this one; None for the first two."""
-    question = two_back(lesson, seed)
+    question = two_back(lesson, seed, language)
     return question_data(question, seed, language=language) if question else None
 
 

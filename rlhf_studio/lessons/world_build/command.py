@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from rlhf_studio.config.bundled import ASSETS, COLLAPSED_RUN, LESSON_RUN
+from rlhf_studio.language import _
 
 COMMANDS = ("build", "check", "lesson-run", "recordings", "sums", "sums-check")
 
@@ -56,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
-    parser.add_argument("command", choices=COMMANDS, help="build and sums also check at the end")
-    parser.add_argument("--dir", type=Path, help="folder of the world; the bundled one if left out")
-    parser.add_argument("--samples", type=_positive, default=1000, help="responses and pairs to measure with")
-    parser.add_argument("--threads", type=_positive, default=0, help="CPU threads; PyTorch chooses if left out")
+    parser.add_argument("command", choices=COMMANDS, help=_("build and sums also check at the end"))
+    parser.add_argument("--dir", type=Path, help=_("folder of the world; the bundled one if left out"))
+    parser.add_argument("--samples", type=_positive, default=1000, help=_("responses and pairs to measure with"))
+    parser.add_argument("--threads", type=_positive, default=0, help=_("CPU threads; PyTorch chooses if left out"))
     return parser
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.classroom.records import (
     MOST_CHANGES,
     MOST_PEOPLE,
@@ -31,8 +32,8 @@ from rlhf_studio.runs.liveness import FileLock
 from rlhf_studio.runs.people import Database, NotPossible
 from rlhf_studio.runs.values import decode_text, encode_text
 
-CLOSED = "This round is closed."
-GONE = "This round is not there any more."
+CLOSED = S_("This round is closed.")
+GONE = S_("This round is not there any more.")
 
 
 def _read_question(values: Any) -> RoundQuestion:
@@ -270,7 +271,7 @@ def _answered(connection: sqlite3.Connection, round_id: str) -> int:
 
 # --- which app has the class -------------------------------------------------------------------------------------------------
 
-HELD = (
+HELD = S_(
     "Another app that was started with --classroom holds the class of {root}. Its students and answers are in it: go on there, or end that "
     "app first, or start this one with another --workspace."
 )

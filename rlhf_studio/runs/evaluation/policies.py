@@ -12,6 +12,7 @@ from rlhf_studio.config import STAGE_TITLES, EvaluationRunConfig, StageConfig
 from rlhf_studio.config.base import free_name
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.model import short_name
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -169,7 +170,7 @@ def began_fresh(config: StageConfig) -> bool:
 def _starting_policy(folder: Path, config: StageConfig, label: str, saved_steps: Iterable[int]) -> PolicySource:
     if began_fresh(config):
         there = ", ".join(f"{folder.name}@{step}" for step in saved_steps)
-        what = f"name a policy that it kept: {there}" if there else "and it has kept no policy yet"
+        what = S_(f"name a policy that it kept: {there}") if there else S_("and it has kept no policy yet")
         raise ConfigError([Problem(FIELD, f"{folder.name} began with random weights, which say nothing; {what}")])
     path, working = config.learns, RunReader(folder).working_folder()
     name, at, _ = path.rpartition("@")  # what began with a policy of another run may name it as RUN@STEP

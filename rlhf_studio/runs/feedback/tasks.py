@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.feedback.records import (
     ITEMS,
     LONGEST_NAME,
@@ -88,7 +89,7 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
     problems: list[str] = []
     for row, item in items:
         if real + added >= MOST_ITEMS:
-            problems.append(f"Row {row}: a task has at most {MOST_ITEMS:,} items.")
+            problems.append(S_(f"Row {row}: a task has at most {MOST_ITEMS:,} items."))
             break
         key, is_real = item_key(item), item.answer is None
         at = priority(task.settings, key, item.uncertainty)
@@ -101,7 +102,7 @@ def insert_items(connection: sqlite3.Connection, task: Task, items: Iterable[tup
 def shortened(problems: Sequence[str], more: int = 0) -> list[str]:
     """The first :data:`MOST_PROBLEMS` of the problems, and how many follow. ``more`` counts problems that are not in the list."""
     rest = len(problems) - MOST_PROBLEMS + more
-    return [*problems[:MOST_PROBLEMS], *([f"And {rest:,} more rows."] if rest > 0 else [])]
+    return [*problems[:MOST_PROBLEMS], *([S_(f"And {rest:,} more rows.")] if rest > 0 else [])]
 
 
 def change_settings(connection: sqlite3.Connection, task: Task, settings: NewTask) -> None:

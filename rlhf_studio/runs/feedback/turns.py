@@ -11,6 +11,7 @@ import sqlite3
 import time
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.feedback.records import (
     VOTES,
     CalibrationState,
@@ -30,7 +31,7 @@ from rlhf_studio.runs.people import NotPossible
 
 LEASE_SECONDS = 600.0
 MOST_UNDONE, MOST_ROUNDS = 50, 20  # of an answer, and with known answers: programs could go on for ever, and each keeps a row
-GONE = "This task is no longer here."
+GONE = S_("This task is no longer here.")
 
 
 def existing_task(connection: sqlite3.Connection, task_id: str) -> Task:

@@ -19,6 +19,7 @@ from rlhf_studio import __version__
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.changes import STAYS, Change, changes_between, refusals
 from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, parse_config, with_values
+from rlhf_studio.language import S_
 from rlhf_studio.runs import checkpoints, paths, rows, schema
 from rlhf_studio.runs.create import create_run, new_folder, write_durably, write_reserve
 from rlhf_studio.runs.errors import OnlyRead, StoreError, store_error
@@ -68,7 +69,7 @@ def _checkpoint(reader: RunReader, step: int) -> Path:
     """The folder of a checkpoint. Raises StoreError that lists those that there are."""
     saved = {checkpoint.step: Path(checkpoint.path) for checkpoint in reader.checkpoints()}
     if step not in saved:
-        there = f"there are: {', '.join(map(str, saved))}" if saved else "it has none yet"
+        there = f"there are: {', '.join(map(str, saved))}" if saved else S_("it has none yet")
         raise StoreError(f"The run {reader.run_dir.name} has no checkpoint of step {step}; {there}.", "absent")
     return saved[step]
 
@@ -198,7 +199,7 @@ def _copy_checkpoint(source: Path, target: Path) -> None:
             sync(target / name)
         sync(target)
     except (FileNotFoundError, checkpoints.CheckpointError) as error:
-        gone = f"{source.name} was removed or is damaged ({error}). A run keeps only its newest checkpoints: engine.keep_checkpoints"
+        gone = S_(f"{source.name} was removed or is damaged ({error}). A run keeps only its newest checkpoints: engine.keep_checkpoints")
         raise StoreError(f"The checkpoint {gone}.", "absent") from error
 
 
@@ -290,7 +291,7 @@ def _begin(
             stage=old.stage,
         )
         rows.RUN.insert(connection, [new], or_else="REPLACE", id=1)
-        text = f"Forked from the run {origin.parent} after step {origin.parent_step}."
+        text = S_(f"Forked from the run {origin.parent} after step {origin.parent_step}.")
         rows.insert_event(connection, now, origin.parent_step or 0, EventRecord("info", "fork", text, {"parent": origin.parent}))
 
 

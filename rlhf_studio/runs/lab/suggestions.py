@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, with_values
-from rlhf_studio.language import _
+from rlhf_studio.language import N_, _, together
 from rlhf_studio.runs.lab.names import changes_in_words
 from rlhf_studio.runs.lab.sweeps import sweep_configs
 from rlhf_studio.runs.records import Origin
 
 How = Literal["variation", "sweep", "more steps"]
+Purpose = Literal["repair", "experiment", ""]
 _MOST = 5
+PRICE = N_("β is the price of each nat of KL, in points of the score.")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Suggestion:
         why: what it would show, one sentence.
         how: ``variation`` is ``Workspace.fork(run, None, changes)``; ``sweep`` is ``Workspace.submit_sweep(config, sweep, ...)`` with the
             run's settings; ``more steps`` is ``Workspace.go_on(run, changes["ppo.steps"])``.
+        purpose: a ``repair`` mends what the verdict found; an ``experiment`` shows something, and may be meant to go wrong. Empty: it is
+            neither, the same run goes on.
         changes: plain JSON values by dotted name; empty for a sweep.
         sweep: the axes of a sweep; else empty.
     """
@@ -33,6 +37,7 @@ class Suggestion:
     title: str
     why: str
     how: How
+    purpose: Purpose
     changes: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -63,9 +68,9 @@ def suggestions(
 
 def _cure(remedy: Mapping[str, Any]) -> Suggestion:
     changed = changes_in_words(remedy)
-    return _variation(
+    return _repair(
         _("Again with {change}").format(change=changed[0].lower() + changed[1:]),
-        _("This is what held it back, by the doctor's checks."),
+        _("The doctor's checks say that this held it back."),
         remedy,
     )
 
@@ -75,47 +80,46 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
     ppo = config.ppo
     if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
         watch = _("watch the judge be fooled") if has_gold else _("see what the reward alone leads to")
-        why = _("Nothing holds the policy near its start then, and it finds what the reward model overrates.")
-        yield _variation(_("Again without the KL penalty: {watch}").format(watch=watch), why, {"ppo.kl_coef": 0.0})
+        why = _("It is meant to go wrong: nothing holds the policy near its start then, and it finds what the judge overrates.")
+        yield _experiment(_("Again without the KL penalty: {watch}").format(watch=watch), why, {"ppo.kl_coef": 0.0})
     if verdict == "collapsed":
         changes = {"ppo.learning_rate": _rounded(ppo.learning_rate / 2)}
         if ppo.critic_learning_rate:
             changes["ppo.critic_learning_rate"] = _rounded(ppo.critic_learning_rate / 2)
-        yield _variation(
+        yield _repair(
             _("Again with half the learning rate"), _("Steps that are too large are the commonest reason why a policy breaks."), changes
         )
         changes = {name: _rounded(value / 5) for name, value in changes.items()}
-        yield _variation(_("A tenth of the learning rate"), _("Where half is still too much, this tells."), changes)
+        yield _repair(_("A tenth of the learning rate"), _("Where half is still too much, this tells."), changes)
     if verdict in ("collapsed", "exploiting the reward"):
-        why = _("The policy stays nearer to its start, where the reward model can be trusted.")
+        near = _("The policy then stays nearer to its start, where the judge can be trusted.")
         if ppo.kl_controller == "adaptive":
             target = _rounded(ppo.kl_target / 2)
-            yield _variation(_("Again with a smaller KL target, {target:g} nats").format(target=target), why, {"ppo.kl_target": target})
+            yield _repair(_("Again with a smaller KL target, {target:g} nats").format(target=target), near, {"ppo.kl_target": target})
         else:
             stronger = _rounded(ppo.kl_coef * 2) if ppo.kl_coef else 0.1
-            yield _variation(
-                _("Again with a stronger KL penalty, β {stronger:g}").format(stronger=stronger), why, {"ppo.kl_coef": stronger}
-            )
+            title = _("Again with a stronger KL penalty, β {stronger:g}").format(stronger=stronger)
+            yield _repair(title, together(_(PRICE), near), {"ppo.kl_coef": stronger})
     if verdict == "exploiting the reward" and ppo.steps >= 4:
         fewer = {"ppo.steps": ppo.steps // 2}
-        yield _variation(
+        yield _repair(
             _("Stop after {steps} steps").format(steps=ppo.steps // 2),
-            _("The weakness of a reward is found late; what was learned before it stays."),
+            _("A judge is mostly fooled late in a run: fewer steps keep what was learned before."),
             fewer,
         )
     if verdict == "nothing learned":
         rate = {"ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 3))}
-        yield _variation(_("Three times the learning rate"), _("The policy hardly moved: larger steps show whether it can."), rate)
+        yield _repair(_("Three times the learning rate"), _("The policy hardly moved: larger steps show whether it can."), rate)
         if ppo.kl_coef and ppo.kl_controller == "fixed":
             weaker = _rounded(ppo.kl_coef / 4)
-            yield _variation(
+            yield _repair(
                 _("A weaker KL penalty, β {weaker:g}").format(weaker=weaker),
-                _("The penalty may hold the policy where it began."),
+                together(_(PRICE), _("It may be so high that the policy stays where it began.")),
                 {"ppo.kl_coef": weaker},
             )
     if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
         why = _("It may not have been trained long enough.") if verdict != "improved" else _("See whether it still improves, or turns.")
-        yield Suggestion(_("Go on with more steps"), why, "more steps", {"ppo.steps": 2 * ppo.steps})
+        yield Suggestion(_("Go on with more steps"), why, "more steps", "", {"ppo.steps": 2 * ppo.steps})
 
 
 def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
@@ -123,25 +127,29 @@ def _explore(config: RunConfig, verdict: str) -> Iterator[Suggestion]:
     ppo, lora = config.ppo, config.lora
     if verdict != "collapsed":
         seeds = [config.engine.seed + number for number in (1, 2, 3)]
-        why = _("One run may have been lucky or unlucky; three more with other random numbers tell how far results scatter.")
-        yield Suggestion(_("Three more seeds"), why, "sweep", sweep={"engine.seed": seeds})
+        why = _("This run may have had luck. Three more, with other random numbers, show how much results differ.")
+        yield Suggestion(_("Three more seeds"), why, "sweep", "experiment", sweep={"engine.seed": seeds})
     if verdict == "improved" and ppo.kl_coef and ppo.kl_controller == "fixed":
         values = [_rounded(ppo.kl_coef * factor) for factor in (0.25, 0.5, 1, 2, 4)]
-        why = _("How far the policy may go is the choice that matters most; this shows score and KL for five answers.")
-        yield Suggestion(_("Five KL coefficients"), why, "sweep", sweep={"ppo.kl_coef": values})
+        why = _("This choice matters most. Five runs show the score and the KL that each coefficient leads to.")
+        yield Suggestion(_("Five KL coefficients"), why, "sweep", "experiment", sweep={"ppo.kl_coef": values})
     if verdict == "improved" and not lora.enabled:
         # Adapters learn with about ten times the rate of full fine-tuning: the two recipes of the review world differ so.
         changes = {"lora.enabled": True, "ppo.learning_rate": min(1.0, _rounded(ppo.learning_rate * 10))}
-        yield _variation(
+        yield _experiment(
             _("The same with LoRA"), _("Small adapters often learn as much, with less memory, at ten times the rate."), changes
         )
     if verdict == "improved" and lora.enabled and config.model.quantization == "none":
         changes = {"lora.enabled": False, "ppo.learning_rate": _rounded(ppo.learning_rate / 10)}
-        yield _variation(_("The same without LoRA"), _("All weights learn then, at a tenth of the rate; it needs more memory."), changes)
+        yield _experiment(_("The same without LoRA"), _("All weights learn then, at a tenth of the rate; it needs more memory."), changes)
 
 
-def _variation(title: str, why: str, changes: Mapping[str, Any]) -> Suggestion:
-    return Suggestion(title, why, "variation", dict(changes))
+def _repair(title: str, why: str, changes: Mapping[str, Any]) -> Suggestion:
+    return Suggestion(title, why, "variation", "repair", dict(changes))
+
+
+def _experiment(title: str, why: str, changes: Mapping[str, Any]) -> Suggestion:
+    return Suggestion(title, why, "variation", "experiment", dict(changes))
 
 
 def _rounded(number: float) -> float:

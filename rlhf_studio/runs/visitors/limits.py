@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness, paths, people, studio
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StartMode
@@ -61,7 +62,7 @@ def admit(limits: Limits, known: Studio, starter: Starter, is_alive: Callable[[s
     own = [run for run, other in theirs.items() if other.key == starter.key]
     if len(own) >= limits.own:
         position = known.queue_position(own[0])
-        where = f"is number {position} in the queue" if position else "is at work"
+        where = S_(f"is number {position} in the queue") if position else "is at work"
         raise OwnRunFirst(f"Your run {where}. Wait for its end, or stop it, before you start another.", own[0])
     if starter.address and sum(other.address == starter.address for other in theirs.values()) >= limits.of_address:
         raise StoreError(f"{limits.of_address} runs from your network address wait or are at work. Try again when one has ended.", "limit")

@@ -16,7 +16,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.jobs.export.text import cell
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.classroom.records import LONGEST_NAME, RoundQuestion, as_lines, as_table, clean_name, rows_of
 from rlhf_studio.runs.classroom.secret import TEACHER, forget_secret, keep_secret, kept_secret
 from rlhf_studio.runs.classroom.store import ClassStore, Holding
@@ -144,9 +144,9 @@ class ClassPage:
             try:
                 return sent.as_json(await pool.run(partial(work, data, request)))
             except (NotPossible, NotComputed) as error:
-                return sent.as_json({"problem": str(error)})
+                return sent.as_json({"problem": told(error)})
             except (StoreError, TooBusy) as error:
-                return sent.as_json({"problem": str(error), "retry": True})
+                return sent.as_json({"problem": told(error), "retry": True})
 
         ask.__name__ = f"class_{name}"
         return ask
@@ -207,7 +207,7 @@ class ClassPage:
         try:
             name = clean_name(text(data, "name", 400))
         except ValueError as error:
-            raise NotPossible(str(error)) from None
+            raise NotPossible(told(error)) from None
         self._store.set_name(person, name)
         self._room.call(person, name)
         return {"name": name}

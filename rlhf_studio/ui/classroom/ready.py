@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.lessons import shelf as lessons
 from rlhf_studio.lessons.faults import shelf as faults
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
@@ -75,7 +75,7 @@ def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
     try:
         text, experiment = faults.text_of(show), faults.experiment_of(show)
     except faults.NoExperiment as error:
-        raise NotPossible(str(error)) from None
+        raise NotPossible(told(error)) from None
     if not 0 <= seed <= MOST_SEED:
         raise NotPossible(_("The seed is a whole number from 0 to {most_seed}.").format(most_seed=MOST_SEED))
     if draw:
@@ -129,7 +129,7 @@ def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> 
     try:
         question, text = question_of(lesson, scene), lessons.text_of(lesson)
     except (lessons.NoLesson, ValueError) as error:
-        raise NotPossible(str(error)) from None
+        raise NotPossible(told(error)) from None
     slots = _slots_at_start(lesson, scene, compute)
     block = _question_block(text, scene)
     keys = [key for key, _ in block["answers"]]
@@ -168,7 +168,7 @@ def as_question(question: str, **more: Any) -> RoundQuestion:
             refuse_hidden(option, "An option")
         return RoundQuestion(question, **more)
     except ValueError as error:
-        raise NotPossible(str(error)) from None
+        raise NotPossible(told(error)) from None
 
 
 def _question_block(text: LessonText, scene: str) -> Json:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.classroom.records import STATES, AnswerValue, Round, RoundQuestion, State, StudentAnswer, distribution, read_answer
 from rlhf_studio.runs.classroom.store import GONE, ClassStore
 from rlhf_studio.runs.feedback.store import NotPossible
@@ -67,7 +67,7 @@ class Rounds:
         try:
             answer = read_answer(round_.question, value)
         except ValueError as error:
-            raise NotPossible(str(error)) from None
+            raise NotPossible(told(error)) from None
         with self._changing:
             self._store.answer(round_id, person, name, answer, most)
             if self._is_present(round_id):

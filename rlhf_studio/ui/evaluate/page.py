@@ -24,7 +24,7 @@ from rlhf_studio.config.io import ConfigError, Problem, walk_fields
 from rlhf_studio.inputs.evaluation import EvaluationRequest, refers_to, settings_for
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
 from rlhf_studio.jobs.export.evaluation import answer_lines, as_markdown, write_csv
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, language, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import LEARN_POLICIES
 from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
@@ -73,7 +73,7 @@ class EvaluatePage:
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
         self._known_steps = OfRuns(self._steps)
-        self._known: OrderedDict[tuple[str, int, int, str], Json] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, int, str, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
     def build(self) -> gr.HTML:
@@ -94,13 +94,15 @@ class EvaluatePage:
         try:
             runs = self._workspace.runs()[:MOST_RUNS]
         except StoreError as error:
-            return {**own, "problem": str(error), "runs": [], "evaluations": []}
+            return {**own, "problem": told(error), "runs": [], "evaluations": []}
         policies: list[Json] = []
         evaluations: list[Json] = []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
             if run.stage == "evaluation":
-                evaluations.append({**row, "cause": without_secrets(run.cause), "phase": run.phase, "created_at": run.created_at})
+                evaluations.append(
+                    {**row, "cause": told(without_secrets(run.cause)), "phase": told(run.phase), "created_at": run.created_at}
+                )
             elif run.stage in LEARN_POLICIES and run.origin.keeps_model and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps, "stage": run.stage})
         example = EXAMPLE_EVALUATION if self._workspace.recordings.knows(EXAMPLE_EVALUATION) else ""
@@ -125,7 +127,7 @@ class EvaluatePage:
         try:
             reader = self._workspace.reader(run)
             status = reader.status()
-            key = (run, status.epoch, status.step, first if isinstance(first, str) else "")
+            key = (run, status.epoch, status.step, first if isinstance(first, str) else "", language())
             with self._lock:
                 values = self._known.get(key)
             if values is None:
@@ -137,15 +139,15 @@ class EvaluatePage:
             votes, reference = self._votes(run, values["first"]), self._by_name(refers_to(reader.config()))
             pace = step_seconds(reader.columns([STEP_TIME])[1][STEP_TIME])
         except (StoreError, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         state = {
             "state": status.state,
             "step": status.step,
             "total": status.total_steps,
-            "phase": status.phase,
+            "phase": told(status.phase),
             "elapsed": max(0.0, time.time() - (status.started_at or status.created_at)),
             "left": seconds_left(pace, status.step, status.total_steps),
-            "cause": without_secrets(status.cause),
+            "cause": told(without_secrets(status.cause)),
         }
         return {"problem": "", "name": status.name, **state, **values, **votes, "reference": reference}
 
@@ -194,7 +196,7 @@ class EvaluatePage:
         try:
             policies = self._policies(sent.run_id(data))
         except StoreError as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies][:MOST_SHOWN]
         prompt_numbers = sorted({int(number) for policy in policies.values() for number in policy.prompts})
         start = sent.member(data, "start")
@@ -225,7 +227,7 @@ class EvaluatePage:
                 write_csv(report_of(reader, against), table)
                 text = table.getvalue()
         except (StoreError, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         return {"problem": "", "name": f"evaluation-{run}.{kind}", "text": text}
 
     # --- acting ----------------------------------------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ class EvaluatePage:
         except ConfigError as error:
             return _not_possible(error.problems)
         except (StoreError, ValueError) as error:
-            return {"problem": str(error), "fields": []}
+            return {"problem": told(error), "fields": []}
 
     def _submit(self, config: EvaluationRunConfig, title: str, memory: tuple[int, int] | None) -> Json:
         run = self._workspace.submit(config, title, memory)
@@ -271,7 +273,7 @@ class EvaluatePage:
             chosen = [policies[name] for name in _names(sent.member(data, "policies")) if name in policies]
             opened = self._arena.next(run, chosen)
         except StoreError as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         if opened is None:
             return {"problem": _("No two of the chosen policies have different answers to a prompt yet.")}
         key, duel = opened
@@ -288,7 +290,7 @@ class EvaluatePage:
         try:
             duel = self._arena.vote(key, choice)
         except StoreError as error:
-            return {"problem": _("The vote could not be kept: {error}").format(error=error)}
+            return {"problem": _("The vote could not be kept: {error}").format(error=told(error))}
         if duel is None:
             return {"problem": _("This comparison is no longer open; here is another one.")}
         count = len(self._arena.votes(duel.run, list(self._policies(duel.run).values())).votes)
@@ -323,7 +325,7 @@ def _not_possible(problems: Sequence[Problem]) -> Json:
     lines = []
     for problem in problems:
         title = _(FIELDS[problem.field][1] if problem.field in FIELDS else titles.get(problem.field) or problem.field)
-        message = plain(problem.message)
+        message = plain(told(problem.message))
         if title and message.split()[0][1:].islower():  # it goes on after a colon; GPT-2 keeps its capitals
             message = message[:1].lower() + message[1:]
         lines.append(f"{title}: {message}" if title else message)

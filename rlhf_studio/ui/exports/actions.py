@@ -12,7 +12,7 @@ from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.io import ConfigError
 from rlhf_studio.jobs.export.command import clear
 from rlhf_studio.jobs.export.hub import TOKEN_VARIABLES, check_name
-from rlhf_studio.language import _
+from rlhf_studio.language import _, language, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -58,7 +58,7 @@ class Exports:
             lora = getattr(reader.config(), "lora", None)  # an evaluation has none
             facts = {"checkpoints": checkpoints, "adapter": bool(lora and lora.enabled), "best": best.step if best else None}
         except StoreError as error:
-            return {**own, "problem": str(error)}
+            return {**own, "problem": told(error)}
         job, of_run, what = self._job or (None, "", "")
         busy = self._service.working and of_run != run
         present = {"key": job.key, "what": what, **_view(job)} if job is not None and of_run == run else None
@@ -81,7 +81,7 @@ class Exports:
                 job = self._service.submit(request_to_child, after=lambda: clear(parent))  # the files of a process that was killed
                 self._job = (job, run, str(request_to_child["what"]))
         except (StoreError, ConfigError, Busy) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         except OSError as error:
             return {"problem": _("The export cannot be written: {strerror}.").format(strerror=error.strerror or error)}
         return {"key": job.key}
@@ -101,7 +101,7 @@ class Exports:
         run, what, name = sent.run_id(data), sent.member(data, "what"), sent.member(data, "push") or ""
         reader = self._workspace.reader(run)
         folder = self._workspace.exports_parent(run) / paths.EXPORTS
-        request: Json = {"run_dir": str(reader.run_dir), "what": what}
+        request: Json = {"run_dir": str(reader.run_dir), "what": what, "language": language()}
         if isinstance(what, str) and what in RECORDS:
             return run, {**request, "target": str(folder / RECORDS[what])}
         if what not in WEIGHTS or not isinstance(name, str):
@@ -117,12 +117,12 @@ class Exports:
 def _view(job: Job) -> Json:
     """What the page gets about an export."""
     if job.state != "done":
-        newest = job.last("progress") or {"text": "Starting", "fraction": None}
-        return {"state": "working", "progress": "Stopping" if job.cancelled else newest["text"], "fraction": newest["fraction"]}
+        newest = job.last("progress") or {"text": _("Starting"), "fraction": None}
+        return {"state": "working", "progress": _("Stopping") if job.cancelled else told(newest["text"]), "fraction": newest["fraction"]}
     if result := job.last("result"):
         return {"state": "done", "files": result["files"], "address": result["address"]}
     failed = job.last("failed")
-    return {"state": "failed", "error": "Stopped." if failed is None else failed["error"]}
+    return {"state": "failed", "error": _("Stopped.") if failed is None else told(failed["error"])}
 
 
 def has_token(environment: Mapping[str, str]) -> bool:

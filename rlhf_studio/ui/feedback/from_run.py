@@ -45,7 +45,7 @@ def task_of(reader: RunReader) -> tuple[NewTask, list[NewItem]]:
                 "{name} has no two different answers to one prompt. Evaluate it first: its start and end then answer the same prompts."
             ).format(name=status.name or _("This run"))
         )
-    name = _("{name}: start or end?").format(name=status.name or status.run_id)
+    name = _("{name}: which answer is better?").format(name=status.name or status.run_id)
     settings = NewTask(name[:LONGEST_LINE], guidelines=_(GUIDELINES), criterion="better", annotators=2)
     return settings, items[:MOST_PAIRS]
 

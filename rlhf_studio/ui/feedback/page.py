@@ -17,7 +17,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config.bundled import EXAMPLE_FEEDBACK
-from rlhf_studio.language import _
+from rlhf_studio.language import _, shown, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback.records import CONFIDENCES, LONGEST_NAME, Task, Turn
 from rlhf_studio.runs.feedback.store import Feedback, NotPossible
@@ -85,9 +85,9 @@ class FeedbackPage:
             try:
                 reply = await pool.run(partial(work, data, request))
             except NotPossible as error:
-                reply = {"problem": str(error), "retry": False}
+                reply = {"problem": told(error), "retry": False}
             except (StoreError, TooBusy) as error:  # the page can send the answer again, so it is not lost
-                reply = {"problem": str(error), "retry": True}
+                reply = {"problem": told(error), "retry": True}
             return as_json(reply)
 
         ask.__name__ = name
@@ -133,7 +133,7 @@ class FeedbackPage:
                 (task,) = recorded.tasks()
                 row = {"id": task.id, **asdict(task.settings), "progress": asdict(recorded.progress(task.id))}
                 self._example_reply = {"task": row, "results": _results_of(recorded, task)}
-            return self._example_reply
+            return {**self._example_reply, "task": shown(self._example_reply["task"], ("title", "name"))}
 
     def _alpha(self, task_id: str, votes: int) -> float | None:
         """Krippendorff's alpha, computed once for each number of votes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.sent import member, number, text, whole_number
@@ -42,7 +42,7 @@ def new_task(data: Any) -> NewTask:
             ask_confidence=member(settings, "ask_confidence") is not False,
         )
     except ValueError as error:
-        raise NotPossible(_("This task cannot be made: {error}.").format(error=error)) from error
+        raise NotPossible(_("This task cannot be made: {error}.").format(error=told(error))) from error
 
 
 def new_vote(data: Any) -> NewVote:
@@ -56,4 +56,4 @@ def new_vote(data: Any) -> NewVote:
     try:
         return NewVote(text(data, "id", 80), item, verdict, value, confidence, seconds)
     except ValueError as error:
-        raise NotPossible(_("This answer cannot be stored: {error}.").format(error=error)) from error
+        raise NotPossible(_("This answer cannot be stored: {error}.").format(error=told(error))) from error

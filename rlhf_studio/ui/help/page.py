@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.language import told
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.help.documents import ORDER, NoDocument, document
 from rlhf_studio.ui.roles import Role, callable_by
@@ -25,5 +26,5 @@ def help_text(data: Any, request: gr.Request) -> Json:
     try:
         found = document(str(sent.member(data, "document")))
     except NoDocument as error:
-        return {"error": str(error)}
+        return {"error": told(error)}
     return {"title": found.title, "blocks": list(found.blocks)}

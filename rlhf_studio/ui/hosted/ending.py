@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.hosted.ending import end_runs
 from rlhf_studio.runs.hosted.keeper import Keeper
@@ -23,7 +24,7 @@ STOP_SECONDS, COPY_SECONDS = 20.0, 8.0  # hosts wait for half a minute before th
 
 def stops_runs(environment: Mapping[str, str]) -> bool:
     """Whether runs end with the app where no flag says so. Raises ValueError for a value that says neither yes nor no."""
-    choice = switch(environment, VARIABLE, on="runs end with the app", off="they go on")
+    choice = switch(environment, VARIABLE, on=_("runs end with the app"), off=_("they go on"))
     return on_a_space(environment) if choice is None else choice
 
 
@@ -54,23 +55,27 @@ class Ended(Protocol):
 def say_goodbye(server: Ended, *, stop_runs: bool) -> None:
     """Say what happens to the runs when the app ends, and do it."""
     if not stop_runs:
-        _say("\nThe app has stopped. Runs that were working go on; start the app again to see them.")
+        _say(_("\nThe app has stopped. Runs that were working go on; start the app again to see them."))
         return
-    _say("\nThe app was told to end. Runs that are at work save a checkpoint and stop.")
+    _say(_("\nThe app was told to end. Runs that are at work save a checkpoint and stop."))
     if server.dispatcher is not None:
         server.dispatcher.stop()
     try:
         ended, left = end_runs(server.workspace, STOP_SECONDS, "Space" if on_a_space(os.environ) else "app")
     except StoreError as error:
-        _say(f"The runs could not be asked to stop: {error}")
+        _say(_("The runs could not be asked to stop: {error}").format(error=error))
         return
     for run in ended:
-        _say(f"The run {run} has stopped. Resume lets it go on.")
+        _say(_("The run {run} has stopped. Resume lets it go on.").format(run=run))
     for run in left:
-        _say(f"The run {run} was still at work after {STOP_SECONDS:g} seconds. If it is killed, Resume goes on from its last checkpoint.")
+        _say(
+            _(
+                "The run {run} was still at work after {stop_seconds:g} seconds. If it is killed, Resume goes on from its last checkpoint."
+            ).format(run=run, stop_seconds=STOP_SECONDS)
+        )
     if server.keeper is not None:
         done = server.keeper.finish(COPY_SECONDS)
-        _say("All ended runs of the owner are in the bucket." if done else "Not all ended runs could be copied into the bucket.")
+        _say(_("All ended runs of the owner are in the bucket.") if done else _("Not all ended runs could be copied into the bucket."))
 
 
 def _say(line: str) -> None:

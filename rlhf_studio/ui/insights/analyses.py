@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
@@ -78,7 +78,7 @@ class Analyses:
             complete = True
             return record, body
         except StoreError as error:
-            return None, payloads.encode_text({"problem": str(error)})
+            return None, payloads.encode_text({"problem": told(error)})
         except Exception:
             logger.exception("the analysis %s of run %s failed", kind, run)
             return None, payloads.encode_text({"problem": _(BROKEN)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +15,13 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
+from rlhf_studio.analysis.compare.wording import title
 from rlhf_studio.config import STAGES, StageConfig
-from rlhf_studio.config.glossary import glossary_of
+from rlhf_studio.config.glossary import explained, glossary_of
 from rlhf_studio.config.io import walk_fields
 from rlhf_studio.config.metrics.metric import Term
 from rlhf_studio.config.metrics.stages import SUMMARIES
+from rlhf_studio.language import _, language, shown, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -36,7 +38,7 @@ REMEMBERED = 8
 COLOURS = ("kl", "values", "entropy")
 USUAL = ("objective/scores", "gold/score", "objective/kl", "policy/entropy_avg")
 Json = dict[str, Any]
-Key = tuple[tuple[str, int, int, str], ...]
+Key = tuple[str, tuple[tuple[str, int, int, str], ...]]
 
 
 class _Reader(RunReader):
@@ -92,7 +94,7 @@ class Comparing:
         try:
             body = await self._work.run(make)
         except (StoreError, ValueError, TooBusy) as error:
-            body = encode_text({"problem": str(error)})
+            body = encode_text({"problem": told(error)})
         return sent.as_json(body)
 
     def _readers(self, data: Any) -> list[RunReader]:
@@ -106,7 +108,7 @@ class Comparing:
     def _compared(self, data: Any) -> tuple[list[RunReader], Comparison]:
         readers = self._readers(data)
         statuses = [self._workspace.status(reader.run_dir.name) for reader in readers]
-        key = tuple((status.run_id, status.epoch, status.seq, f"{status.state} {status.name}") for status in statuses)
+        key = language(), tuple((status.run_id, status.epoch, status.seq, f"{status.state} {status.name}") for status in statuses)
         with self._lock:
             known = self._known.get(key)
         if known is None:
@@ -127,17 +129,14 @@ class Comparing:
         body = {
             "runs": [asdict(run) for run in comparison.runs],
             "groups": [asdict(group) for group in comparison.groups],
-            "settings": [
-                {**asdict(row), "differs": row.differs(), "title": fields[row.setting].title if row.setting in fields else row.setting}
-                for row in comparison.settings
-            ],
+            "settings": [{**asdict(row), "differs": row.differs(), "title": _title(row.setting, fields)} for row in comparison.settings],
             "metrics": [{"name": name, "one_scale": name in alike, **_word(words, name)} for name in comparison.metrics],
             "titles": {name: _word(words, name)["title"] for name in comparison.runs[0].last},
             "prompts": [prompt.prompt for prompt in comparison.watched],
             "verdict": without_secrets(comparison.verdict),
             "notes": [without_secrets(note) for note in comparison.notes],
-            "quantities": [asdict(quantity) for quantity in QUANTITIES if quantity.name in COLOURS],
-            "glossary": {name: asdict(entry) for name, entry in words.items() if name in (*COLOURS, "score", "gold", "sample_kl")},
+            "quantities": [shown(asdict(quantity), ("label",)) for quantity in QUANTITIES if quantity.name in COLOURS],
+            "glossary": explained({name: entry for name, entry in words.items() if name in (*COLOURS, "score", "gold", "sample_kl")}),
             "shown": metrics,
         }
         curves = self._curves(readers, comparison, metrics)
@@ -190,8 +189,8 @@ def _words(units: set[str]) -> dict[str, Term]:
 
 def _word(words: Any, name: str) -> Json:
     entry = words.get(name) or (words.get("reward/*") if name.startswith("reward/") else None)
-    title = name.removeprefix("reward/") if name.startswith("reward/") or entry is None else entry.title
-    return {"title": title, "unit": entry.unit if entry else ""}
+    called = name.removeprefix("reward/") if name.startswith("reward/") or entry is None else _(entry.title)
+    return {"title": called, "unit": entry.unit if entry else ""}
 
 
 def _answer_row(answer: Any) -> Json | None:
@@ -203,9 +202,17 @@ def _answer_row(answer: Any) -> Json | None:
     return plain
 
 
+def _title(setting: str, fields: Mapping[str, Any]) -> str:
+    """What the form calls a setting; a part of a reward component in words."""
+    if setting in fields:
+        return _(fields[setting].title)
+    words = title(setting)
+    return words[:1].upper() + words[1:]
+
+
 def _sweep(readers: Sequence[RunReader], data: Any) -> bytes:
     metric = sent.member(data, "metric")
     table = sweep_table(readers, metric if isinstance(metric, str) and len(metric) <= 200 else USUAL[0])
     fields = dict(walk_fields())
-    titles = [fields[name].title if name in fields else name for name in table.settings]
+    titles = [_title(name, fields) for name in table.settings]
     return encode_text({**asdict(table), "titles": titles})

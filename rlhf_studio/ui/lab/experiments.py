@@ -18,7 +18,7 @@ from rlhf_studio.config.io import ConfigError, Problem, parse_value, walk_fields
 from rlhf_studio.config.recipes import list_recipes
 from rlhf_studio.inputs.estimate.disk import NEW_RUN, OnDisk
 from rlhf_studio.inputs.preflight import Preflight
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
 from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
@@ -116,7 +116,7 @@ class Experiments:
             rows = for_page(error.problems, sent.member(data, "changes"))
             return {"problems": rows, "problem": "; ".join(" ".join(filter(None, [row["field"], row["message"]])) for row in rows[:5])}
         except (StoreError, ValueError, TooBusy) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
 
     def _form(self, data: Any) -> Json:
         reader = self._workspace.reader(sent.run_id(data))

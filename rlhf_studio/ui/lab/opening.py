@@ -17,6 +17,7 @@ import gradio as gr
 from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_sent
 from rlhf_studio.analysis.logs.open_log import Opened
 from rlhf_studio.config.io import ConfigError
+from rlhf_studio.language import told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
@@ -67,7 +68,7 @@ class Opening:
         except ConfigError as error:
             return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
         except (StoreError, ValueError, OSError, TooBusy) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
 
     def close(self) -> None:
         """Take no more files, and end what is being opened, or followed without a run yet."""

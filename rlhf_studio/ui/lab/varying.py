@@ -8,6 +8,7 @@ from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
+from rlhf_studio.language import told
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -123,7 +124,7 @@ def description_of(workspace: Workspace, data: Any, config: StageConfig) -> Json
         source = source_of(workspace, data)
         return None if source is None else source.describe(config)
     except StoreError as error:
-        return {"name": "", "text": GONE if error.reason == "missing" else str(error), "step": None, "of": ""}
+        return {"name": "", "text": GONE if error.reason == "missing" else told(error), "step": None, "of": ""}
 
 
 def _title(setting: str, config: StageConfig) -> str:

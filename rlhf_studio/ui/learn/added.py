@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.language import told
 from rlhf_studio.lessons.teaching.added import LONGEST, MOST_BYTES, Added, Entry
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -40,7 +41,7 @@ class AddedQuestions:
         try:
             entries = self._added.entries(str(sent.member(data, "place") or "")[:60])
         except StoreError as error:
-            return {"error": str(error)}
+            return {"error": told(error)}
         seen = [_shown(entry) for entry in entries if operator or entry.answer]
         asks = self._asks(request, data)
         return {"entries": seen, "change": operator, "ask": asks, "waits": asks and self._waits(request), "longest": LONGEST}
@@ -56,7 +57,7 @@ class AddedQuestions:
             try:
                 entry = self._added.add(_text(data, "place"), _text(data, "question"), "", "student")
             except (StoreError, ValueError) as error:
-                return {"problem": str(error)}
+                return {"problem": told(error)}
             self._asked[self._access.visitors.key_in(request.headers)] = entry.id
         return {}
 
@@ -85,7 +86,7 @@ class AddedQuestions:
                 return {"new": new, "known": known}
             raise ValueError("There is no such thing to do with a question.")
         except (StoreError, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
 
     def _asks(self, request: Any, data: Any) -> bool:
         """Whether this is a student of a class that goes on."""

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.recipes import list_recipes, load_recipe
+from rlhf_studio.language import told
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
@@ -63,7 +64,7 @@ class Breaking:
             try:
                 return as_json(await self._few.run(lambda: self.break_news(data, request)))
             except TooBusy as error:
-                return as_json({"error": str(error)})
+                return as_json({"error": told(error)})
 
         return [self.break_shelf, break_news, self.break_start]
 
@@ -83,7 +84,7 @@ class Breaking:
         try:
             experiment, seed = shelf.experiment_of(str(member(data, "show"))), _seed(data)
         except (shelf.NoExperiment, ValueError) as error:
-            return {"error": str(error)}
+            return {"error": told(error)}
         runs = own_runs(self._workspace)
         seeds = seeds_done(self._workspace, experiment, runs)
         seed = seed if seed is not None else seeds[-1] if seeds else 0
@@ -130,7 +131,7 @@ class Breaking:
         try:
             experiment, seed = shelf.experiment_of(str(member(data, "show"))), _seed(data) or 0
         except (shelf.NoExperiment, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         with self._starting:
             runs = own_runs(self._workspace)
             if under_way(self._workspace, runs):
@@ -162,7 +163,7 @@ class Breaking:
 def _recorded(experiment: Experiment) -> Json | None:
     """The recording that shows the same fault, for people who cannot start the runs; None when there is none."""
     run_id = RECORDED.get(experiment.name)
-    return next(({"run": recording.run_id, "name": recording.name} for recording in RECORDINGS if recording.run_id == run_id), None)
+    return next(({"run": recording.run_id, "name": told(recording.name)} for recording in RECORDINGS if recording.run_id == run_id), None)
 
 
 def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
@@ -188,8 +189,8 @@ def _side(experiment: Experiment, which: Which, seed: int, run: RunStatus | None
         "state": run.state,
         "step": run.step,
         "steps": run.total_steps,
-        "cause": without_secrets(run.cause),
-        "phase": run.phase,
+        "cause": told(without_secrets(run.cause)),
+        "phase": told(run.phase),
     }
 
 

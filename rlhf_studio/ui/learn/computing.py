@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any
 
 from rlhf_studio.child_process.service import Busy, Job, Service
+from rlhf_studio.language import _, told
 
 MOST_WAITING = 40
 MOST_KEPT = 3_000  # answers
@@ -63,14 +64,14 @@ class Computer:
                 try:
                     job = self._jobs[key] = self._service.submit(question)
                 except Busy as error:
-                    raise NotComputed(str(error)) from None
+                    raise NotComputed(told(error)) from None
         job.ended.wait()
         with self._memory:
             self._jobs.pop(key, None)
             answer = job.last("answer")
             if answer is None:
                 failed = job.last("failed")
-                raise NotComputed("It was not computed. Try again." if failed is None else failed["error"])
+                raise NotComputed(_("It was not computed. Try again.") if failed is None else told(failed["error"]))
             if key not in self._answers:
                 self._keep(key, json.dumps(answer["answer"]).encode())
         return answer["answer"]

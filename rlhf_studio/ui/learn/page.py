@@ -11,6 +11,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config.glossary import GLOSSARY, explained
+from rlhf_studio.language import told
 from rlhf_studio.lessons import shelf
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -97,7 +98,7 @@ class LearnPage:
         try:
             return {**shelf.text_of(lesson, language).as_data(), "prepared": shelf.prepared(lesson, language)}
         except shelf.NoLesson as error:
-            return {"error": str(error)}
+            return {"error": told(error)}
 
     @callable_by(Role.VIEWER)
     def learn_runs(self, data: Any, request: gr.Request) -> Json:
@@ -105,7 +106,7 @@ class LearnPage:
         try:
             return {"runs": self._runs.listed()}
         except StoreError as error:
-            return {"runs": [], "error": str(error)}
+            return {"runs": [], "error": told(error)}
 
     def learn_ask(self, data: Any, request: gr.Request) -> Response:
         """Numbers: what the data asks of :mod:`rlhf_studio.lessons.server`. Gives ``answer``, or ``error``."""
@@ -114,7 +115,7 @@ class LearnPage:
             computer = self._slow if sent.member(data, "slow") is True else self._computer
             return sent.as_json({"answer": computer.ask(question)})
         except (NotComputed, StoreError, ValueError) as error:
-            return sent.as_json({"error": str(error)})
+            return sent.as_json({"error": told(error)})
 
     def computed(self, question: Json) -> Any:
         """What :mod:`rlhf_studio.lessons.server` answers, for other pages. Raises NotComputed."""
@@ -165,4 +166,4 @@ async def _bounded(threads: Bounded, work: Callable[[], Response]) -> Response:
     try:
         return await threads.run(work)
     except TooBusy as error:
-        return sent.as_json({"error": str(error)})
+        return sent.as_json({"error": told(error)})

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.language import told
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching import codes, plan
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, question_of, two_back
@@ -42,7 +43,7 @@ class Teaching:
         answers: dict[str, Callable[[Any], Any]] = {
             "plans": lambda data: {"plans": plan.plans(sent.language_of(data)), "most_each": MOST_EACH},
             "sheet": self._sheet,
-            "before": lambda data: _before(*_lesson_and_seed(data)),
+            "before": lambda data: _before(*_lesson_and_seed(data), sent.language_of(data)),
             "opening": self._opening,
             "asked": self._asked,
             "code": lambda data: {"code": codes.encode(_selection(data), _outcomes(data))},
@@ -54,7 +55,7 @@ class Teaching:
                 raise ValueError(f"what must be one of {', '.join(answers)}")
             return sent.as_json({"answer": answers[what](data)})
         except (NotComputed, NoLesson, ValueError) as error:
-            return sent.as_json({"error": str(error)})
+            return sent.as_json({"error": told(error)})
 
     def _sheet(self, data: Any) -> Any:
         selection = _selection(data)
@@ -81,8 +82,8 @@ def _lesson_and_seed(data: Any) -> tuple[str, int]:
     return lesson, Selection.of([lesson], 1, seed).seed
 
 
-def _before(lesson: str, seed: int) -> Json | None:
-    question = two_back(lesson, seed)
+def _before(lesson: str, seed: int, language: str) -> Json | None:
+    question = two_back(lesson, seed, language)
     return {"lesson": question.lesson, "title": question.title, "light": question.light} if question else None
 
 

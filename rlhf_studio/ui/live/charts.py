@@ -61,7 +61,16 @@ class Chart:
 
 CHARTS = (
     Chart("score", "Score and gold", "score, points", "gold, points", extras="reward/", alone="Score", shares="points", first=True),
-    Chart("kl", "KL and coefficient", "nats per response", "β, points per nat", zero="both", least=0.1, target="kl_target", first=True),
+    Chart(
+        "kl",
+        "KL and coefficient",
+        "nats per response",
+        "β: points paid per nat",
+        zero="both",
+        least=0.1,
+        target="kl_target",
+        first=True,
+    ),
     Chart(
         "frontier",
         "Score and gold against KL",

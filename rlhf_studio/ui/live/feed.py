@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from rlhf_studio.language import N_, _, language, speaking
+from rlhf_studio.language import N_, _, language, speaking, told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -85,13 +85,13 @@ class LiveFeed:
         if not position.run:
             self._listing_asked = now
             fresh = now - self._listing_read < self._old_after  # nobody may have asked for hours
-            return self._listing if self._listing and fresh else self._soon()
+            return payloads.told_again(b"{%b}" % self._listing)[1:-1] if self._listing and fresh else self._soon()
         if position.run not in self._asked_at and len(self._asked_at) >= MOST_ASKED:
             return _problem(_(TOO_MANY))[1:-1]
         self._asked_at[position.run] = now
         answer = self._answers.get(position.run)
         if not isinstance(answer, Snapshot):
-            return answer if answer is not None else self._soon()
+            return self._soon() if answer is None else payloads.told_again(b"{%b}" % answer)[1:-1]
         return answer.answer(position) + self._samples(position, answer) if self._holds(answer) else self._soon()
 
     def _holds(self, snapshot: Snapshot) -> bool:
@@ -217,7 +217,7 @@ class LiveFeed:
         try:
             return self._read_detail(run, kind, step, sample)
         except StoreError as error:
-            return _problem(str(error))
+            return _problem(told(error))
         except Exception as error:
             logger.exception("could not read %s of run %s", kind, run)
             return _problem(_(BROKEN).format(error=type(error).__name__))

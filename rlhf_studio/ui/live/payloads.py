@@ -19,12 +19,14 @@ from rlhf_studio.analysis.series import MAX_POINTS, rounded, thin_rows
 from rlhf_studio.config import RunConfig, StageConfig
 from rlhf_studio.config.bundled import Recording
 from rlhf_studio.config.stages import SupervisedConfig
+from rlhf_studio.language import ENGLISH, language, shown
 from rlhf_studio.runs.feedback.records import WAITING_FOR_RATINGS
 from rlhf_studio.runs.lab.failures import failed_field
 from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, Origin, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
+from rlhf_studio.units import without_dust
 
 
 def encode_text(data: Any) -> bytes:
@@ -34,6 +36,15 @@ def encode_text(data: Any) -> bytes:
         return dumps(data).encode("ascii")
     except ValueError:  # seldom: only then are all values checked
         return dumps(_without_infinities(data)).encode("ascii")
+
+
+def told_again(body: bytes) -> bytes:
+    """JSON of :func:`encode_text`, with what an engine or an error said in it in the language that is spoken now."""
+    if language() == ENGLISH:
+        return body
+    data = json.loads(body)
+    of_recordings = ("name", "about") if data.get("recording") or "recordings" in data else ()
+    return encode_text(shown(data, ("phase", "cause", "problem", "device", *of_recordings)))
 
 
 def _without_infinities(data: Any) -> Any:
@@ -50,8 +61,8 @@ def encode_numbers(data: Any) -> bytes:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None when it is missing, NaN or infinite."""
-    return float(value) if value is not None and np.isfinite(value) else None
+    """The number as it is shown, or None when it is missing, NaN or infinite."""
+    return without_dust(float(value)) if value is not None and np.isfinite(value) else None
 
 
 class Series:
@@ -169,6 +180,7 @@ def status_payload(
     page then shows of each metric, as ``first`` and ``last``.
     """
     pace = step_seconds(series.column(STEP_TIME))
+    whole = {name: (finite(first), finite(last)) for name, (first, last) in first_and_last.items() if last is not None}
     compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,
@@ -203,8 +215,8 @@ def status_payload(
         "left": finite(seconds_left(pace, status.step, status.total_steps)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "first": {name: first for name, (first, last) in first_and_last.items() if first is not None and last is not None and compared},
-        "last": {name: last for name, (_, last) in first_and_last.items() if last is not None},
+        "first": {name: first for name, (first, _) in whole.items() if first is not None and compared},
+        "last": {name: last for name, (_, last) in whole.items()},
     }
 
 

@@ -258,7 +258,7 @@ def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = Non
         ppo: the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`.
         on_record: what the step has recorded of its episodes.
     """
-    text = {"step": step, **_sample(record), "cut": on_record.cut(record.sample)}
+    text = {"step": step, **_sample(record), "length": record.length, "cut": on_record.cut(record.sample)}
     if record.tokens is None:
         return encode_text({**text, "tokens": None, "kept": on_record.numbers})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"
@@ -345,7 +345,7 @@ def watched_payload(watched: Iterable[tuple[int, WatchRecord]]) -> bytes:
 
 
 def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> bytes:
-    """The first and the newest answer to one watched prompt, token by token; both have one scale for each quantity.
+    """The first and the newest answer to one watched prompt, token by token; all prompts have one scale for each quantity.
 
     A negative ``sample`` asks for the first prompt. ``samples`` are all that are watched; in a run that watches none nothing else is there.
     """
@@ -357,8 +357,8 @@ def answer_payload(watched: Iterable[tuple[int, WatchRecord]], sample: int) -> b
     if pair is None:
         return encode_text({"problem": _("This prompt is not watched in this run.")})
     both = {name: _answer(*answer) | {"tokens": _answer_tokens(answer[1])} for name, answer in zip(("before", "now"), pair, strict=True)}
-    both_scales = scales([answer[1].arrays for answer in pair])
-    return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": both_scales})
+    all_scales = scales([record.arrays for answers in pairs.values() for _step, record in answers])
+    return encode_text({"samples": list(pairs), "sample": sample, "prompt": pair[1][1].prompt, **both, "scales": all_scales})
 
 
 def _answer(step: int, record: WatchRecord) -> dict[str, Any]:

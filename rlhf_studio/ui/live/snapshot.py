@@ -10,6 +10,7 @@ from typing import Any
 
 from rlhf_studio.analysis.ends import first_and_last
 from rlhf_studio.config.metrics.stages import SUMMARIES
+from rlhf_studio.language import language, shown
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.records import ENDED, RunStatus
 from rlhf_studio.ui.feedback.held import Held
@@ -61,7 +62,7 @@ def _integer(value: Any, default: int) -> int:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One run at one moment. Answers are built on first demand and shared by all viewers at the same position.
+    """One run at one moment. Answers are built on first demand and shared by all viewers at the same position who read the same language.
 
     ``newest`` is the newest step with samples, -1 for none.
     """
@@ -77,7 +78,7 @@ class Snapshot:
     series: payloads.Series
     events: tuple[dict[str, Any], ...]
     checked_at: float
-    _answers: dict[tuple[int, int], bytes] = field(default_factory=dict, repr=False)
+    _answers: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
 
     @property
     def epoch(self) -> int:
@@ -97,11 +98,11 @@ class Snapshot:
             or position.step == 0 in self.series.steps()[:1]  # the measurements before training may be new
             or len(self.series.steps(position.step)) > MOST_DELTA_ROWS
         )
-        key = (-1, 0) if full else (position.step, position.event)
+        key = (language(), *((-1, 0) if full else (position.step, position.event)))
         if key not in self._answers:
             if len(self._answers) >= 64:
                 self._answers.clear()
-            self._answers[key] = self._build(full, *key)
+            self._answers[key] = self._build(full, *key[1:])
         return self._answers[key]
 
     def touched(self, now: float) -> Snapshot:
@@ -110,10 +111,16 @@ class Snapshot:
 
     def _build(self, full: bool, step: int, event: int) -> bytes:
         events = [row for row in self.events if row["id"] > event][-MOST_EVENTS:]
-        head = {"version": self.version, "epoch": self.progress.epoch, "full": full, "last_step": self.series.last_step, "events": events}
+        head = {
+            "version": self.version,
+            "epoch": self.progress.epoch,
+            "full": full,
+            "last_step": self.series.last_step,
+            "events": shown(events, ("text",)),
+        }
         parts = [
             payloads.encode_text(head)[1:-1],
-            b'"status":' + self.status,
+            b'"status":' + payloads.told_again(self.status),
             b'"sample_steps":' + self.sample_steps,
             b'"series":' + payloads.encode_numbers(self.series.payload(step, accepts=charts.is_shown)),
         ]

@@ -26,7 +26,7 @@ from rlhf_studio.inputs.estimate.device import find_device
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.learner import remembered_learner
 from rlhf_studio.inputs.preflight.known import has_chats
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
@@ -90,7 +90,7 @@ class Picker:
                 "groups": [],
                 "note": "",
                 "browse": bool(self._roots.folders),
-                "problem": _("The runs cannot be read: {error}").format(error=error),
+                "problem": _("The runs cannot be read: {error}").format(error=told(error)),
             }
         groups, note = self._groups(what if isinstance(what, str) else "", base, runs)
         return {"groups": [group.as_json() for group in groups], "note": note, "browse": bool(self._roots.folders), "problem": ""}
@@ -131,7 +131,7 @@ class Picker:
         try:
             facts = remembered_learner(base, name)
         except ModelError as error:
-            return {"sentence": "", "size": "", "problem": f"{plain(str(error), {name.split()[0]})}."}
+            return {"sentence": "", "size": "", "problem": told(f"{plain(str(error), {name.split()[0]})}.")}
         choice = ModelChoices(base, find_device(base.engine)).choice(name, name, "", facts)
         known = [
             facts.model_type,
@@ -152,7 +152,7 @@ class Picker:
         try:
             return {**self._roots.listing(path if isinstance(path, str) and len(path) <= LONGEST_NAME else "", wanted), "problem": ""}
         except NotOffered as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
 
     @callable_by(Role.OPERATOR)
     def pick_upload(self, data: Any, request: gr.Request) -> Json:
@@ -168,7 +168,7 @@ class Picker:
                 raise NotOffered(_("A part has {most_part:,} bytes at most.").format(most_part=MOST_PART))
             path = uploads.add_part(self._workspace.root.resolve(), key, name, offset, part, last=member(data, "last") is True)
         except NotOffered as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         except ValueError:  # no base64, or no ASCII
             return {"problem": _("This part of the file did not arrive whole: upload it again.")}
         except OSError as error:
@@ -186,7 +186,7 @@ class Picker:
         try:
             choices = self._search(words if isinstance(words, str) else "", kind, self._base(data))
         except NotOffered as error:
-            return {"choices": [], "problem": str(error)}
+            return {"choices": [], "problem": told(error)}
         return {"choices": [asdict(choice) for choice in choices], "seconds": round(time.monotonic() - begun, 1), "problem": ""}
 
     def _base(self, data: Any) -> StageConfig:

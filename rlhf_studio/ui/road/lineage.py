@@ -11,7 +11,7 @@ from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.inputs.trained import run_of_model
 from rlhf_studio.jobs.road.plan import policy_for_pairs
 from rlhf_studio.jobs.road.state import Part, Road
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lineage import Source, sources, standing_of
 from rlhf_studio.runs.workspace import Workspace
@@ -40,7 +40,7 @@ def _run(part: Part, titles: dict[str, str], workspace: Workspace, hash_of: Call
         recorded = sources(workspace.reader(part.run), hash_of, bundled_path)
     except StoreError as error:
         to_be_made = error.reason == "missing" and part.state != "done"
-        return None if to_be_made else {**row, "problem": str(error)}
+        return None if to_be_made else {**row, "problem": told(error)}
     named = [replace(source, path="", name=titles.get(source.run) or _short(source.name)) for source in recorded]
     return {**row, "sources": [{**asdict(source), "sentence": source.sentence} for source in named]}
 

@@ -13,7 +13,7 @@ from rlhf_studio.inputs.named_reward import component_named
 from rlhf_studio.jobs.road.look import PartLook, look_at, problems_of
 from rlhf_studio.jobs.road.own import in_a_line, in_full, require_known
 from rlhf_studio.jobs.road.state import OwnSettings
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.ui.sent import member
 from rlhf_studio.units import duration, format_bytes
@@ -72,12 +72,12 @@ def problem_rows(problems: list[Problem]) -> list[Json]:
     for problem in problems:
         field = problem.field.removeprefix("--")
         known = field in (*TEXTS, "minutes")
-        rows.append({"field": field if known else "", "text": problem.message if known else str(problem)})
+        rows.append({"field": field if known else "", "text": told(problem.message if known else problem)})
     return rows
 
 
 def _row(look: PartLook, workspace: Path) -> Json:
-    row: Json = {"key": look.part.key, "title": look.part.title, "state": look.part.state, "text": look.part.headline}
+    row: Json = {"key": look.part.key, "title": _(look.part.title), "state": look.part.state, "text": told(look.part.headline)}
     if look.config is None or look.report is None:
         return row
     recipes = {recipe.name: recipe for recipe in list_recipes()}

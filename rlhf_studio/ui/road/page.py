@@ -29,7 +29,7 @@ from rlhf_studio.jobs.road.own import minutes_for
 from rlhf_studio.jobs.road.plan import SMALL, RoadSettings, plan
 from rlhf_studio.jobs.road.state import OwnSettings, Part, Road, driver_pid, list_roads, read_road
 from rlhf_studio.jobs.road.verdict import held_up, is_weak, part_verdict_of, verdict_of
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ALIVE
 from rlhf_studio.runs.workspace import Workspace
@@ -124,7 +124,7 @@ class RoadPage:
                 if part.state in ("stopped", "failed") and run.state in (*ALIVE, "queued"):
                     card |= {"state": "running", "problem": ""}
         headline = of_training(part.course) if part.course is not None else part.headline
-        return {**card, "title": _(part.title), "headline": _readable(headline), "file": Path(part.file).name}
+        return {**card, "title": _(part.title), "headline": _readable(told(headline)), "file": Path(part.file).name}
 
     @callable_by(Role.VIEWER)
     def road_lineage(self, data: Any, request: gr.Request) -> Json:
@@ -145,7 +145,7 @@ class RoadPage:
             of_all = asdict(examples_of(self._workspace.reader(run), MOST_EXAMPLES))
             return {"examples": of_all.pop("shown"), **of_all}
         except (StoreError, OSError, ValueError) as error:  # it was deleted since
-            return {"examples": [], "problem": str(error)}
+            return {"examples": [], "problem": told(error)}
 
     @callable_by(Role.OPERATOR)
     def road_look(self, data: Any, request: gr.Request) -> Json:
@@ -198,7 +198,7 @@ class RoadPage:
             road = begin_road(self._workspace.root, name, settings, time.time())
             self._drive(road)
         except OSError as error:
-            return {"problem": _("The road could not be begun: {error}").format(error=error)}
+            return {"problem": _("The road could not be begun: {error}").format(error=told(error))}
         return {"road": road.id}
 
     def _drive(self, road: Road) -> None:
@@ -221,9 +221,9 @@ class RoadPage:
                 go_on_anyway(road)
             self._drive(road)
         except ConfigError as error:
-            return {"problem": "; ".join(problem.message for problem in error.problems)}
+            return {"problem": "; ".join(told(problem.message) for problem in error.problems)}
         except OSError as error:
-            return {"problem": _("The road could not be gone on with: {error}").format(error=error)}
+            return {"problem": _("The road could not be gone on with: {error}").format(error=told(error))}
         return {"road": road.id}
 
     @callable_by(Role.OPERATOR)

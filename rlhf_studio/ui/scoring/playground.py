@@ -19,7 +19,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model, read_measured
 from rlhf_studio.inputs.trained import resolve
-from rlhf_studio.language import N_, _, shown
+from rlhf_studio.language import N_, _, shown, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -128,7 +128,7 @@ class RewardPlayground:
             measured = read_measured(folder) if folder.is_dir() else None
             report = None if measured is None else reward_report(measured).as_data()
         except (QuestionRefused, ModelError, ValueError) as error:
-            return {"error": str(error)}
+            return {"error": told(error)}
         return {"model": asdict(description), "report": report}
 
     @callable_by(Role.OPERATOR)
@@ -139,9 +139,9 @@ class RewardPlayground:
         try:
             return {"key": self._service.submit(model_request(data if isinstance(data, dict) else {})).key}
         except QuestionRefused as error:
-            return {"error": str(error), "field": error.field}
+            return {"error": told(error), "field": error.field}
         except Busy as error:
-            return {"error": str(error), "field": ""}
+            return {"error": told(error), "field": ""}
 
     def playground_news(self, data: Any, request: gr.Request) -> Response:
         """As :func:`jobs.news`."""

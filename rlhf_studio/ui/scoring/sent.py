@@ -11,7 +11,7 @@ from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.models.facts import check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.models.reward_models import describe_reward_model
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.ui.form import nested
 from rlhf_studio.ui.sent import QuestionRefused
 
@@ -56,7 +56,7 @@ def model_request(sent: Json) -> Json:
     except ModelError as error:
         message = str(error)
         begin = message[:1] if message.startswith(name) else message[:1].upper()  # a model's name keeps its case
-        raise QuestionRefused(f"{begin}{message[1:]}.", "model") from None
+        raise QuestionRefused(told(f"{begin}{message[1:]}."), "model") from None
     return {
         "op": "model",
         "model": name,

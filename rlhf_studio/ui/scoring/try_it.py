@@ -11,7 +11,7 @@ import gradio as gr
 
 from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.ui import problems
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role, callable_by
@@ -62,16 +62,16 @@ class TryReward:
             self._newest = self._service.submit(message)
             return _view(self._newest)
         except Busy as error:
-            return {"state": "failed", "error": str(error)}
+            return {"state": "failed", "error": told(error)}
 
 
 def _view(job: Job) -> Json:
     """What the page is told of a scoring."""
     if job.state != "done":
         newest = job.last("progress") or {"text": _("Starting the process that scores, which takes some seconds the first time")}
-        progress = "Stopping" if job.cancelled else newest["text"]
+        progress = _("Stopping") if job.cancelled else told(newest["text"])
         return {"state": "working", "key": job.key, "progress": progress, "fraction": newest.get("fraction")}
     if result := job.last("result"):
         return {"state": "done", "key": job.key, "result": result["result"]}
     failed = job.last("failed")
-    return {"state": "failed", "key": job.key, "error": "Stopped." if failed is None else failed["error"]}
+    return {"state": "failed", "key": job.key, "error": _("Stopped.") if failed is None else told(failed["error"])}

@@ -9,6 +9,7 @@ import re
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rlhf_studio.ui import html
 from rlhf_studio.ui.serving.spoken import in_language
 
 POLICY = "Content-Security-Policy"
@@ -56,6 +57,8 @@ class BrowserRules:
                 body.extend(message.get("body", b""))
                 if not message.get("more_body", False):
                     page = in_language(bytes(body))
+                    if b"window.gradio_config" in page:
+                        page = page.replace(b"</head>", html.begun_early(scope["query_string"].decode("latin-1")) + b"</head>", 1)
                     await send(self._with_rules(held.pop(), page))
                     await send({"type": "http.response.body", "body": page})
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rlhf_studio.language import told
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -16,7 +17,10 @@ WITH_POLICY = ("ppo", "sft", "dpo")  # the stages whose runs train a model that 
 def runs_with_policies(workspace: Workspace) -> list[dict[str, Any]]:
     """The runs that have a checkpoint or a snapshot, newest first. Raises StoreError."""
     runs = [run for run in workspace.runs() if run.stage in WITH_POLICY and _has_policy(workspace, run.run_id)]
-    return [{"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step} for run in runs[:MOST_RUNS]]
+    return [
+        {"id": run.run_id, "name": told(run.name) if run.recording else run.name or run.run_id, "state": run.state, "step": run.step}
+        for run in runs[:MOST_RUNS]
+    ]
 
 
 def _has_policy(workspace: Workspace, run_id: str) -> bool:

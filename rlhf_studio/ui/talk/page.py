@@ -18,7 +18,7 @@ from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.glossary import explained, glossary
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.language import N_, shown
+from rlhf_studio.language import N_, shown, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
@@ -73,7 +73,7 @@ class TalkPage:
         try:
             rows = runs_with_policies(self._workspace)
         except StoreError as error:
-            return {**own, "problem": str(error), "runs": []}
+            return {**own, "problem": told(error), "runs": []}
         return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_static()}
 
     @callable_by(Role.VIEWER)
@@ -85,7 +85,7 @@ class TalkPage:
             watched = reader.watched(ends=True)
             stage = reader.status().stage
         except (StoreError, ValueError) as error:
-            return {"problem": str(error)}
+            return {"problem": told(error)}
         return {
             "steps": steps,
             "examples": list(dict.fromkeys(answer.prompt[:LONGEST_PROMPT] for _, answer in watched))[:12],
@@ -103,9 +103,9 @@ class TalkPage:
         try:
             return {"key": self._service.submit(request_of(data if isinstance(data, dict) else {}, self._workspace)).key}
         except QuestionRefused as error:
-            return {"error": str(error), "field": error.field}
+            return {"error": told(error), "field": error.field}
         except Busy as error:
-            return {"error": str(error), "field": ""}
+            return {"error": told(error), "field": ""}
 
     def news(self, data: Any, request: gr.Request) -> Response:
         """As :func:`jobs.news`."""

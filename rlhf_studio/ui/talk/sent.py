@@ -7,6 +7,7 @@ from typing import Any
 
 from rlhf_studio.config.io import ConfigError, parse_config
 from rlhf_studio.config.stages import as_sampled
+from rlhf_studio.language import told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.sent import QuestionRefused
@@ -56,7 +57,7 @@ def request_of(sent: Json, workspace: Workspace) -> Json:
             config = as_sampled(workspace.reader(side.run_id).config())
             run_dir = workspace.run_dir(side.run_id)
         except (StoreError, ValueError) as error:
-            raise QuestionRefused(str(error)) from None
+            raise QuestionRefused(told(error)) from None
         generation = {**config.generation.model_dump(mode="json"), "response_length_min": 0, **settings}
         own_seed = seed if same else (seed + number) % 2**31
         requests.append({"run": str(run_dir), "step": side.step, "seed": own_seed, "settings": generation})
@@ -77,7 +78,7 @@ def _settings(sent: Any) -> Json:
     except ConfigError as error:
         problem = error.problems[0]
         field = problem.field.rpartition(".")[2]
-        raise QuestionRefused(f"{LABELS.get(field, field)}: {problem.message}.", field) from None
+        raise QuestionRefused(f"{LABELS.get(field, field)}: {told(problem.message)}.", field) from None
     if settings.get("response_length", 1) > MOST_TOKENS:
         raise QuestionRefused(f"Response length: use at most {MOST_TOKENS} tokens here.", "response_length")
     return settings

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
+from rlhf_studio.language import told
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role, callable_by
@@ -52,7 +53,7 @@ class StudentTalk:
         try:
             question = self._line.ask(person, sent.member(data, "prompt"))
         except QuestionRefused as error:
-            return {"error": str(error)}
+            return {"error": told(error)}
         side = question.request["sides"][0]
         return {"key": question.key, "step": question.step, "tokens": side["settings"]["response_length"], "seed": side["seed"]}
 

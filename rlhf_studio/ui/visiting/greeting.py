@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlhf_studio.language import _
 from rlhf_studio.ui.access import TOKEN_VARIABLE, Access
 from rlhf_studio.ui.classroom.link import address_for, class_link, only_here, operator_link, printed_code
 from rlhf_studio.ui.hosts import is_loopback
@@ -15,27 +16,29 @@ from rlhf_studio.ui.visiting.modes import Mode
 def greeting(url: str, workspace: Path, access: Access, host: str) -> list[str]:
     """Where the app is, and who is an operator now. A token that came from outside is never printed."""
     url = access.address or url
-    lines = [f"RLHF Studio is at {url}  (runs are kept in {workspace})"]
+    lines = [_("RLHF Studio is at {url}  (runs are kept in {workspace})").format(url=url, workspace=workspace)]
     if access.mode is Mode.CLASSROOM:
         port = url.rstrip("/").rpartition(":")[2]
         address = address_for(f"localhost:{port}", alone=access.loopback)
         students = class_link(address, access.room.link)
-        token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.operator_token
+        token = (
+            _("...  (the value of {token_variable})").format(token_variable=TOKEN_VARIABLE) if access.token_only else access.operator_token
+        )
         if only_here(address):
-            lines.append("Only this machine can reach it: start the app without --host for your students' devices.")
-        lines += ["Students open this link, or the code below with their phones' cameras:", f"  {students}", *printed_code(students)]
-        return [*lines, "The teacher, who may do everything, opens:", f"  {operator_link(address, token)}"]
+            lines.append(_("Only this machine can reach it: start the app without --host for your students' devices."))
+        lines += [_("Students open this link, or the code below with their phones' cameras:"), f"  {students}", *printed_code(students)]
+        return [*lines, _("The teacher, who may do everything, opens:"), f"  {operator_link(address, token)}"]
     if access.read_only:
-        return [*lines, "Read-only: nobody is an operator; runs can be watched, not started or changed."]
+        return [*lines, _("Read-only: nobody is an operator; runs can be watched, not started or changed.")]
     if access.loopback and not access.token_only:
-        note = f"If several people use it, or a proxy leads to it, set {TOKEN_VARIABLE}."
-        return [*lines, f"Operators, who may start and change runs: whoever uses this machine. {note}"]
-    who = "Whoever uses this machine" if is_loopback(host) else "Everyone who reaches this address"
-    token = f"...  (the value of {TOKEN_VARIABLE})" if access.token_only else access.token
+        note = _("If several people use it, or a proxy leads to it, set {token_variable}.").format(token_variable=TOKEN_VARIABLE)
+        return [*lines, _("Operators, who may start and change runs: whoever uses this machine. {note}").format(note=note)]
+    who = _("Whoever uses this machine") if is_loopback(host) else _("Everyone who reaches this address")
+    token = _("...  (the value of {token_variable})").format(token_variable=TOKEN_VARIABLE) if access.token_only else access.token
     if access.mode is Mode.SPACE:
-        lines.append("Visitors may watch, and start small runs of their own. The owner, who may do everything, opens the operator link:")
+        lines.append(_("Visitors may watch, and start small runs of their own. The owner, who may do everything, opens the operator link:"))
     else:
-        lines.append(f"{who} may watch. Operators, who may start and change runs, open the operator link:")
+        lines.append(_("{who} may watch. Operators, who may start and change runs, open the operator link:").format(who=who))
     return [*lines, f"  {operator_link(url, token)}"]
 
 

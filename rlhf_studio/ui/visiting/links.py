@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.ui.access import CLASS_COOKIE, CLASS_QUERY, COOKIE, QUERY, RATER_COOKIE, RATER_QUERY, Access
 from rlhf_studio.ui.html import small_page
@@ -91,7 +91,7 @@ class Links:
         try:
             await asyncio.to_thread(self._access.room.students.come, key or visitors.key_of(value), admitted)
         except StoreError as error:
-            return small_page(str(error), [], 503)
+            return small_page(told(error), [], 503)
         if value:
             age = {"max_age": identity.STUDENTS_COOKIE_SECONDS}
             response.set_cookie(identity.COOKIE, value, httponly=True, samesite="strict", **{**cookie_options, **age})

@@ -10,7 +10,7 @@ import gradio as gr
 from rlhf_studio import __version__
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
 from rlhf_studio.config.glossary import GLOSSARY, explained
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, told
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.classroom.page import ClassPage
 from rlhf_studio.ui.news import News
@@ -136,5 +136,5 @@ def offered(access: Access, data: Any, request: gr.Request) -> Json:
         "elsewhere": _(ELSEWHERE.get(access.mode, "")),
         "looks": looks,
         "replay": REPLAYED,
-        "recordings": [{"run": recording.run_id, "name": recording.name} for recording in RECORDINGS] if looks or operator else [],
+        "recordings": [{"run": recording.run_id, "name": told(recording.name)} for recording in RECORDINGS] if looks or operator else [],
     }

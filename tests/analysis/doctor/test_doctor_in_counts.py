@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
-        "The score rose, but the answers are no better by the gold score: 9 of 20 reviews are unfriendly or broken now, 11 at the start.",
+        "The score rose, but gold says that the answers are no better: 9 of 20 reviews are unfriendly or broken now, 11 at the start.",
     ),
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),

@@ -13,6 +13,7 @@ from rlhf_studio.engine.rewards.episodes import Answer, Episodes, Source
 from rlhf_studio.engine.rewards.errors import ComponentError, quoted
 from rlhf_studio.engine.rewards.kinds.numbers import last_number, only_number
 from rlhf_studio.engine.rewards.registry import BuildContext, refuse_problems, scorer
+from rlhf_studio.language import S_
 
 Reading = Callable[[str], str | Fraction | None]
 """A text to the answer in it, or None when it holds none. Raises :class:`ComponentError`."""
@@ -59,9 +60,9 @@ def answer_rule(settings: AnswerReward) -> Callable[[str, str], float]:
 def _no_answer(settings: AnswerReward, reference: str) -> str:
     """One sentence about a reference without an answer, or without a single one."""
     if settings.compare == "number":
-        return f"no single plain number is found in the reference {quoted(reference)}; give one, such as -1234.5 or 2/3"
-    hint = "; set reference_is to answer when the column holds answers alone" if settings.compare == "regex" else ""
-    return f"no answer is found in the reference {quoted(reference)}{hint}"
+        return S_(f"no single plain number is found in the reference {quoted(reference)}; give one, such as -1234.5 or 2/3")
+    hint = S_("; set reference_is to answer when the column holds answers alone") if settings.compare == "regex" else ""
+    return S_(f"no answer is found in the reference {quoted(reference)}{hint}")
 
 
 def _readings(settings: AnswerReward) -> tuple[Reading, Reading]:

@@ -16,6 +16,7 @@ from rlhf_studio.engine.stages.evaluating.loading import Policies
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.prompts import Prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.policies import PolicySource
 
 ROWS = 64
@@ -59,7 +60,7 @@ def complete(
     loaded = policies.get(source)
     room = loaded.longest - config.generation.response_length
     if room < 1:
-        limit = f"{source.name} reads at most {loaded.longest:,} tokens, prompt and response together"
+        limit = S_(f"{source.name} reads at most {loaded.longest:,} tokens, prompt and response together")
         raise ConfigError([Problem("generation.response_length", f"{limit}; take a shorter response")])
     report("Encoding the prompts", None)
     most = min(config.data.max_prompt_tokens, room)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rlhf_studio.engine.stages.evaluating.prompts import EvaluationPrompts
 from rlhf_studio.inputs.completions import read_completions
 from rlhf_studio.inputs.prompts.errors import PromptsError
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
 
 SHOWN = 60  # characters of a prompt in a message
@@ -27,7 +28,7 @@ def answers_in(source: PolicySource, prompts: EvaluationPrompts, samples: int) -
             missing.append(text)
         answers.append(own[:samples])
     if missing:
-        some = f"to {len(missing):,} of {len(prompts):,} prompts, such as {missing[0][:SHOWN]!r}"
-        how = "no answer" if samples == 1 else f"fewer than {samples} answers"
+        some = S_(f"to {len(missing):,} of {len(prompts):,} prompts, such as {missing[0][:SHOWN]!r}")
+        how = "no answer" if samples == 1 else S_(f"fewer than {samples} answers")
         raise PromptsError(FIELD, f"{Path(source.path).name} has {how} {some}; generate writes such a file for a file of prompts")
     return answers

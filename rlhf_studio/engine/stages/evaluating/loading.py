@@ -35,6 +35,7 @@ from rlhf_studio.engine.rewards.scorer import Scorer
 from rlhf_studio.engine.stages.evaluating.answering import TextReader
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.estimate.device import processor
+from rlhf_studio.language import S_
 from rlhf_studio.runs.checkpoints import CheckpointError, require_whole
 from rlhf_studio.runs.evaluation.policies import FIELD, PolicySource
 
@@ -92,7 +93,7 @@ class Policies:
         for number, source in enumerate(sources, start=1):
             self._report(f"Loading {source.name} ({number} of {len(sources)})", None)
             if (limit := self.get(source).longest) < needed:
-                needs = f"a prompt and its answer may have {needed:,} (data.max_prompt_tokens, generation.response_length)"
+                needs = S_(f"a prompt and its answer may have {needed:,} (data.max_prompt_tokens, generation.response_length)")
                 raise ConfigError([Problem(FIELD, f"{source.name} reads at most {limit:,} tokens, and {needs}")])
 
     def get(self, source: PolicySource) -> Loaded:

@@ -20,12 +20,13 @@ from rlhf_studio.inputs.checks.evaluation import text_error, text_settings
 from rlhf_studio.inputs.prompts import Prompts, PromptsError, read_prompts
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.policies import PolicySource
 from rlhf_studio.runs.reader import RunReader
 
 LONGEST_WINDOW = 512
 """Tokens of a held-out text that are read at a time: a longer text is read in windows."""
-NOT_HELD_OUT = "No prompts are held out (data.eval, data.eval_share): what is measured may be on prompts that a policy learned from."
+NOT_HELD_OUT = S_("No prompts are held out (data.eval, data.eval_share): what is measured may be on prompts that a policy learned from.")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def read_evaluation_prompts(
     that the compared policies learned from (:func:`learned_from`).
     """
     report("Reading the prompts", None)
-    rows = read_prompts(config.data, tick=lambda text: report(f"Reading the prompts: {text}", None))
+    rows = read_prompts(config.data, tick=lambda text: report(S_(f"Reading the prompts: {text}"), None))
     prepared = prepare_prompts(rows, tokenizer, as_ppo, report)
     held_out = hold_out(prepared, read_held_out(config.data, report), tokenizer, as_ppo, report)
     notes = prepared.notes(config.data)

@@ -21,6 +21,7 @@ from rlhf_studio.engine.models.load_model import LoadedRewardModel, classifier_o
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import S_
 
 ACTIVATION = "gelu"
 """Of a new hidden layer. Unlike tanh it has no upper bound, so a score never runs into one."""
@@ -86,7 +87,7 @@ def start_folder(name: str) -> str:
 def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report: OnProgress) -> BuiltRewardModel:
     """The trunk of a causal language model with a new random head, which depends on the seed."""
     if config.model.criteria:
-        message = f"{name} is a language model, which has no outputs to weigh; leave it empty"
+        message = S_(f"{name} is a language model, which has no outputs to weigh; leave it empty")
         raise ConfigError([Problem("model.criteria", message)])
     loaded = load_causal_lm(name, config.model.revision, torch.float32, report, "model.policy", load_options(config, compute))
     model: Any = classifier_of(loaded, name, "model.policy")
@@ -101,31 +102,33 @@ def _new_head(config: RewardModelRunConfig, compute: Compute, name: str, report:
 def _train_on(config: RewardModelRunConfig, name: str, folder: Path, report: OnProgress) -> BuiltRewardModel:
     """An existing reward model, with its own head."""
     if config.model.quantization != "none":
-        message = f"{name} is a reward model, which is trained on without quantization; use none"
+        message = S_(f"{name} is a reward model, which is trained on without quantization; use none")
         raise ConfigError([Problem("model.quantization", message)])
     saved = read_reward_file(folder) or RewardFile()
     weights = criteria_of(config.model.criteria)
     loaded = _loaded_whole(name, config.model.revision, report)
     model: Any = loaded.model
-    notes = [f"{name} is a reward model: it is trained on, with the head that it has."]
+    notes = [S_(f"{name} is a reward model: it is trained on, with the head that it has.")]
     if model.config.num_labels > 1:
         names = list(model.config.id2label.values())
         unknown = [label for label in weights if label not in names]
         if unknown or not weights:
-            problem = f"there is no output {unknown[0]!r}" if unknown else "this model has several outputs, and a reward is one number"
-            message = f"{problem}; give outputs and their weights, such as {names[0]}=1; its outputs are {', '.join(names)}"
+            problem = (
+                S_(f"there is no output {unknown[0]!r}") if unknown else S_("this model has several outputs, and a reward is one number")
+            )
+            message = S_(f"{problem}; give outputs and their weights, such as {names[0]}=1; its outputs are {', '.join(names)}")
             raise ConfigError([Problem("model.criteria", message)])
         sum_of_outputs(model, [weights.get(label, 0.0) for label in names])
         notes.append(
-            "Its outputs were made into one score: " + " + ".join(f"{weight:g} × {label}" for label, weight in weights.items()) + "."
+            S_("Its outputs were made into one score: ") + " + ".join(f"{weight:g} × {label}" for label, weight in weights.items()) + "."
         )
     elif weights:
         raise ConfigError([Problem("model.criteria", f"{name} has one output only; leave it empty")])
     if config.reward_model.head != saved.head:
-        notes.append(f"Its head stays {saved.head}; the setting for the head is for new ones.")
+        notes.append(S_(f"Its head stays {saved.head}; the setting for the head is for new ones."))
     if saved.append_eos != config.reward_model.append_eos and (folder / "reward_model.json").is_file():
         what = "with" if saved.append_eos else "without"
-        message = f"{name} was trained {what} an end token behind each text; use {str(saved.append_eos).lower()} here too"
+        message = S_(f"{name} was trained {what} an end token behind each text; use {str(saved.append_eos).lower()} here too")
         raise ConfigError([Problem("reward_model.append_eos", message)])
     head = RewardFile(saved.head, saved.activation, config.reward_model.append_eos, None, weights or saved.criteria)
     return BuiltRewardModel(model, loaded.tokenizer, True, head, notes=notes)

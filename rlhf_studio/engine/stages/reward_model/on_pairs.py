@@ -30,6 +30,7 @@ from rlhf_studio.inputs.prompts.messages import Fields
 from rlhf_studio.inputs.prompts.prepare import with_system
 from rlhf_studio.inputs.trained_text import TrainedText
 from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.language import S_
 
 ROWS = 128
 """Pairs that are scored together."""
@@ -81,9 +82,11 @@ def measure_on_pairs(
         raise ConfigError([Problem("--pairs", f"{data.source} holds no pair that can be scored")])
     scores, cut = _scores(scorer, pairs, report)
     if cut:
-        notes.append(f"{cut:,} of {len(scores):,} texts are longer than the model reads and lost their beginning, as they would in a run.")
+        notes.append(
+            S_(f"{cut:,} of {len(scores):,} texts are longer than the model reads and lost their beginning, as they would in a run.")
+        )
     if saved is None and not model.reads_chats and chat_template(model.tokenizer) is not None:
-        notes.append("The model's tokenizer has a chat template, which was not used; with --reward.chat_template own it is.")
+        notes.append(S_("The model's tokenizer has a chat template, which was not used; with --reward.chat_template own it is."))
     lengths = _lengths(model, pairs)
     golds = _golds(pairs) if data.source.startswith("bundled/world") else (None, None)
     scored = ScoredPairs(
@@ -118,11 +121,13 @@ def _written(
         if texts is not None:
             pairs.append(PairToScore(row, *texts, _chat_of(row, data, trained) if model.reads_chats else None))
     if left := len(rows) - len(pairs):
-        notes.append(f"{left:,} of {len(rows):,} pairs were left out: their answers are more than a text, such as a call, or none.")
+        notes.append(S_(f"{left:,} of {len(rows):,} pairs were left out: their answers are more than a text, such as a call, or none."))
     if not model.reads_chats and counts["stuck"]:
         notes.append(
-            f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
-            "--data.prompt_format can say what does."
+            S_(
+                f"Nothing stands between the prompt and {counts['stuck']:,} of {counts['followed']:,} responses, not even a space; "
+                "--data.prompt_format can say what does."
+            )
         )
     return pairs
 

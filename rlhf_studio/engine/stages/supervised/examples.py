@@ -24,6 +24,7 @@ from rlhf_studio.inputs.examples import (
 )
 from rlhf_studio.inputs.examples.held_out import held_out_error, held_out_settings
 from rlhf_studio.inputs.examples.rows import reasons
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord
 
 Prepared = TypeVar("Prepared", PreparedDemonstrations, PreparedPairs)
@@ -124,5 +125,5 @@ def _check(data: Any, count: int, left_out: Counter[str]) -> None:
 
 
 def _numbers(training: int, held_out: int, noun: str) -> str:
-    measured = f"is measured on {held_out:,} that it never learns from" if held_out else "has none held out to be measured on"
-    return f"The run learns from {training:,} {noun} and {measured}."
+    measured = S_(f"is measured on {held_out:,} that it never learns from") if held_out else S_("has none held out to be measured on")
+    return S_(f"The run learns from {training:,} {noun} and {measured}.")

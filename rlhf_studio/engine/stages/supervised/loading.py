@@ -21,6 +21,7 @@ from rlhf_studio.engine.models.load_model import UNUSABLE, LoadedModel, fetch, l
 from rlhf_studio.engine.models.policy import ResponseModel
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.ends import Ends
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def ends_in_training(config: SFTRunConfig | DPORunConfig, learner: Learner) -> t
 def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: OnProgress) -> LoadedModel:
     """A model of the shape that a config.json gives, with new weights drawn by the seed; and its tokenizer. Raises :class:`ConfigError`."""
     folder = fetch(name, revision, report, "model.policy", weights=False)
-    report(f"Drawing new weights in the shape of {name}", None)
+    report(S_(f"Drawing new weights in the shape of {name}"), None)
     try:
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         torch.manual_seed(seed)
@@ -83,4 +84,4 @@ def draw_model(name: str, revision: str, seed: int, dtype: torch.dtype, report: 
             [Problem("model.policy", f"cannot draw a model in the shape of {name}: {' '.join(str(error).split())[:300]}")]
         ) from error
     fuse_activations(model)
-    return LoadedModel(model.eval(), tokenizer, [f"The weights are new: only the shape and the tokenizer of {name} were taken over."])
+    return LoadedModel(model.eval(), tokenizer, [S_(f"The weights are new: only the shape and the tokenizer of {name} were taken over.")])

@@ -14,6 +14,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import WEIGHT, Message, content_of, further, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
+from rlhf_studio.language import S_
 
 
 def read_demonstrations(
@@ -72,7 +73,7 @@ def _from_text(number: int, text: str, table: ExampleTable) -> Demonstration:
     dialogue = read_dialogue(text)
     if dialogue is None or not dialogue.answer:
         if table.data.chat_template and text.strip():
-            message = f"row {number} holds a plain text, which no chat template can write; switch this off"
+            message = S_(f"row {number} holds a plain text, which no chat template can write; switch this off")
             raise PromptsError("data.chat_template", message)
         return Demonstration(number, "", text)
     table.counts["dialogue"] += 1

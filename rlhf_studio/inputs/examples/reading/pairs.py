@@ -26,6 +26,7 @@ from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import content_of, further, spoken
 from rlhf_studio.inputs.prompts.sources.opening import STALL_SECONDS
 from rlhf_studio.inputs.prompts.sources.rows import Tick
+from rlhf_studio.language import S_
 
 MOST_RANKED = 32
 """Most responses of one ranking, which give 496 pairs: a row may hold 50,000 short ones, which would give a thousand million."""
@@ -162,7 +163,7 @@ def _from_texts(cells: Cells, chosen: str, rejected: str, table: ExampleTable) -
     shared = shared_dialogue(chosen, rejected)
     if shared is None:
         if cells.data.chat_template and chosen.strip() and rejected.strip():
-            message = f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off"
+            message = S_(f"row {cells.number} holds plain texts without a prompt, which no chat template can write; switch this off")
             raise PromptsError("data.chat_template", message)
         return Pair(cells.number, cells.prompt("", as_chat=False)[0], chosen, rejected)
     prompt = shared.prompt
@@ -225,7 +226,7 @@ def _margin(cells: Cells, data: PairsConfig) -> float | None:
 def _ranked(cells: Cells) -> Iterator[Pair]:
     """Every two of k responses as a pair, k (k - 1) / 2 in all; equal ranks are ties."""
     if (count := len(cells.items("responses"))) > MOST_RANKED:
-        few = f"; every two of them would be a pair, and at most {MOST_RANKED} are compared: use fewer, or ratings"
+        few = S_(f"; every two of them would be a pair, and at most {MOST_RANKED} are compared: use fewer, or ratings")
         raise cells.error("responses", f"{count:,} responses", few)
     responses = [cells.text_in("responses", cell) for cell in cells.items("responses")]
     ranks = [cells.number_of("ranks", cell) for cell in cells.items("ranks")]

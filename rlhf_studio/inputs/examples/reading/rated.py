@@ -13,6 +13,7 @@ from rlhf_studio.inputs.examples.reading.table import Cells, ExampleTable, weigh
 from rlhf_studio.inputs.examples.rows import Pair, memory_of
 from rlhf_studio.inputs.prompts.errors import PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, key_of
+from rlhf_studio.language import S_
 
 BLOCK = 8
 """Most responses of which every two are compared. More responses to one prompt are dealt at random into blocks of so many."""
@@ -109,12 +110,14 @@ def _check(compared: list[list[_Rated]]) -> None:
     """Say plainly why no pair can come of these rows."""
     ratings = {response.rating for responses in compared for response in responses}
     if len(ratings) == 1:
-        message = f"every rating is {ratings.pop():g}, so nothing tells which responses are better; pairs need at least two unlike ratings"
+        message = S_(
+            f"every rating is {ratings.pop():g}, so nothing tells which responses are better; pairs need at least two unlike ratings"
+        )
         raise PromptsError("data.rating_column", message)
     if compared and all(len(responses) == 1 for responses in compared):
         message = "no prompt has two responses, so there is nothing to compare; pairs need two or more rated responses to the same prompt"
         raise PromptsError("data.prompt_column", message)
     if compared and all(len({response.rating for response in responses}) == 1 for responses in compared):
-        by = ", by each annotator" if any(response.annotator for responses in compared for response in responses) else ""
-        message = f"the responses to each prompt are all rated alike{by}, so nothing tells which are better"
+        by = S_(", by each annotator") if any(response.annotator for responses in compared for response in responses) else ""
+        message = S_(f"the responses to each prompt are all rated alike{by}, so nothing tells which are better")
         raise PromptsError("data.rating_column", message)

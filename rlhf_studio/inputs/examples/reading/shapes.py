@@ -9,6 +9,7 @@ from rlhf_studio.config import DemonstrationsConfig, PairsConfig
 from rlhf_studio.inputs.prompts.cells import BESIDE, beside_columns
 from rlhf_studio.inputs.prompts.errors import PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.rows import root_of
+from rlhf_studio.language import S_
 
 USUAL = {
     "prompt": ("prompt", "question", "query", "instruction", "input", "history"),
@@ -61,11 +62,11 @@ class Shape:
 
 
 CHAT = Shape("chats", ("messages",), ("system", "tools"))
-COMPLETIONS = Shape("prompts with completions", ("prompt", "completion"), tuple(BESIDE))
+COMPLETIONS = Shape(S_("prompts with completions"), ("prompt", "completion"), tuple(BESIDE))
 TEXTS = Shape("whole texts", ("text",))
-PREFERRED = Shape("the preferred responses of pairs", ("chosen",), ("prompt", *BESIDE))
+PREFERRED = Shape(S_("the preferred responses of pairs"), ("chosen",), ("prompt", *BESIDE))
 PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "messages", *RATINGS, "annotator", *OWN, *ONLY_NAMED, *BESIDE))
-LABELLED = Shape("pairs of answers with a label", ("prompt", "answer_a", "answer_b", "a_is_better"), ("group", *BESIDE))
+LABELLED = Shape(S_("pairs of answers with a label"), ("prompt", "answer_a", "answer_b", "a_is_better"), ("group", *BESIDE))
 RANKINGS = Shape("rankings", ("prompt", "responses", "ranks"), ("annotator", "confidence", "group", *BESIDE))
 RATED = Shape("rated responses", ("response", "rating"), ("prompt", "annotator", "confidence", "group", *BESIDE))
 
@@ -75,8 +76,8 @@ SHAPES: dict[type[DemonstrationsConfig | PairsConfig], tuple[Shape, ...]] = {
 }
 """Kind of examples -> the shapes it may have. :data:`PREFERRED` is for demonstrations that are none of theirs."""
 NEEDED = {
-    DemonstrationsConfig: "demonstrations need a prompt and a completion, or messages, or text",
-    PairsConfig: "pairs need chosen and rejected, or a prompt with responses and ranks, or a prompt with response and rating",
+    DemonstrationsConfig: S_("demonstrations need a prompt and a completion, or messages, or text"),
+    PairsConfig: S_("pairs need chosen and rejected, or a prompt with responses and ranks, or a prompt with response and rating"),
 }
 
 
@@ -159,7 +160,9 @@ def _columns(shape: Shape, data: DemonstrationsConfig | PairsConfig, columns: li
             names = []
         names = [name for name in names if part in named or name not in {*taken.values(), *named.values()}]
         if len(names) > 1:
-            way_out = "use a file with one of them, or name a column with margins here" if part in RATINGS else "name one of them here"
+            way_out = (
+                S_("use a file with one of them, or name a column with margins here") if part in RATINGS else S_("name one of them here")
+            )
             raise PromptsError(setting_of(part), f"the columns {_listed(names)} could both be meant; {way_out}")
         if names:
             taken[part] = names[0]
@@ -182,7 +185,7 @@ def _no_shape(data: DemonstrationsConfig | PairsConfig, shapes: list[Shape], nam
         part = next(part for part in shape.needs if part not in named and not _usual(part, columns))
         return no_column(setting_of(part), USUAL[part][0], columns)
     if any(str(name).partition(".")[0] in ARGILLA for name in columns):
-        how = "write each record as prompt, chosen and rejected, or as prompt, response and rating"
+        how = S_("write each record as prompt, chosen and rejected, or as prompt, response and rating")
         raise PromptsError("data.source", f"the columns {_listed(columns[:8])} look like an export of Argilla; {how}")
     listed = ", ".join(str(name)[:40] for name in columns[:12]) + (", ..." if len(columns) > 12 else "")
     return PromptsError("data.source", f"the columns are: {listed or '(none)'}; {NEEDED[type(data)]}; others can be named in the settings")

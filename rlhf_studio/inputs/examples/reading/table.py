@@ -29,6 +29,7 @@ from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError
 from rlhf_studio.inputs.prompts.messages import Message, is_message, key_of, list_of, messages_of, spoken, text_of
 from rlhf_studio.inputs.prompts.sources.opening import open_source
 from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick
+from rlhf_studio.language import S_
 
 SETTING = "data.source"
 MAX_BYTES = 1_000_000_000
@@ -80,7 +81,7 @@ class Cells:
     def messages(self, part: str) -> list[Message]:
         """The chat messages there, also from a JSON text, as CSV files hold them. Raises where nothing says how they are written."""
         if not self.as_chat:
-            ways = "switch data.chat_template on, or say in data.prompt_format how prompts are written"
+            ways = S_("switch data.chat_template on, or say in data.prompt_format how prompts are written")
             raise self.error(part, "chat messages", f", not text; {ways}")
         return messages_of(self.items(part), self.number, setting_of(part), self.layout.columns[part])
 
@@ -215,7 +216,7 @@ class ExampleTable:
     def require_room(self, size: int) -> None:
         """Raises :class:`PromptsError` when what was made of the rows so far takes more than :data:`MAX_BYTES`."""
         if size > MAX_BYTES:
-            message = f"the examples of {self.rows_read:,} rows take more than {MAX_BYTES // 10**6:,} MB of memory"
+            message = S_(f"the examples of {self.rows_read:,} rows take more than {MAX_BYTES // 10**6:,} MB of memory")
             raise PromptsError("data.max_rows", f"{message}; use at most {self.rows_read - 1:,} rows")
 
     def _cells(self, raw: RawRow) -> Cells:
@@ -255,7 +256,7 @@ def open_table_of(data: DemonstrationsConfig | PairsConfig, limit: int | None, s
     if data.source in WRITTEN[own]:
         return ExampleTable(data, open_world(request), limit=limit)
     if data.source.startswith("bundled/") and not (own == "pairs" and data.source in PAIR_FILES):
-        why = f"holds {other}" if data.source in WRITTEN[other] else "does not exist"
+        why = f"holds {other}" if data.source in WRITTEN[other] else S_("does not exist")
         raise PromptsError(SETTING, f"{data.source} {why}; bundled {own} are {' and '.join(WRITTEN[own])}")
     return ExampleTable(data, open_source(request, limit=limit, seconds=seconds, tick=tick), limit=limit)
 
@@ -320,5 +321,5 @@ def with_own_setting(error: PromptsError, data: DemonstrationsConfig | PairsConf
     if not isinstance(error, NoColumn):
         return error
     named = any(error.field == setting_of(part) for part in named_columns(data))
-    way_out = f"; name another one in {error.field}, or empty it where the columns have their usual names" if named else ""
+    way_out = S_(f"; name another one in {error.field}, or empty it where the columns have their usual names") if named else ""
     return PromptsError(error.field, f"{error.message}{way_out}; {NEEDED[type(data)]}")

@@ -19,6 +19,7 @@ from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.lines import check_first_rows, named_cells, too_long
 from rlhf_studio.inputs.prompts.sources.parquet import read_parquet
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, RowSource, size_of
+from rlhf_studio.language import S_
 
 READERS = ("csv", "json", "parquet", "arrow", "text", "cache")
 TIMEOUT_SECONDS = 10.0
@@ -76,8 +77,8 @@ def _parquet_rows(files: list[str], columns: dict[str, str], usual: tuple[str, .
 
 def _origin(name: str, commit: str | None, stored: bool) -> list[str]:
     if stored:
-        return [f"The Hugging Face hub cannot be reached: {name} is read from the copy on this machine, whichever revision that is."]
-    return [f"{name} is read at commit {commit[:12]}."] if commit else []
+        return [S_(f"The Hugging Face hub cannot be reached: {name} is read from the copy on this machine, whichever revision that is.")]
+    return [S_(f"{name} is read at commit {commit[:12]}.")] if commit else []
 
 
 def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
@@ -103,14 +104,14 @@ def _commit(name: str, revision: str) -> tuple[str | None, PromptsError | None]:
     except GatedRepoError:
         raise PromptsError(SOURCE, f"{name} is gated: accept its terms on its hub page, then set HF_TOKEN and start again") from None
     except RepositoryNotFoundError:
-        message = f"there is no file or folder {name}, and no such dataset on the Hugging Face hub; if it is private, set HF_TOKEN"
+        message = S_(f"there is no file or folder {name}, and no such dataset on the Hugging Face hub; if it is private, set HF_TOKEN")
         raise PromptsError(SOURCE, message) from None
     except RevisionNotFoundError:
         raise PromptsError("data.revision", f"{name} has no revision {revision}; use main, a branch, a tag or a commit") from None
     except HFValidationError:
         raise PromptsError(SOURCE, f"there is no file {name}, and it is no dataset id") from None
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, network_error()) as error:
-        message = f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({first_line(error)})"
+        message = S_(f"{name} is not on this machine, and the Hugging Face hub cannot be reached ({first_line(error)})")
         return None, PromptsError(SOURCE, message)
 
 
@@ -138,7 +139,7 @@ def _explaining(rows: Iterator[RawRow], name: str) -> Generator[RawRow, None, No
         raise PromptsError(SOURCE, f"the rows of {name} after {number:,} need too much memory") from None
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        message = f"the rows of {name} after {number:,} are not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8"
+        message = S_(f"the rows of {name} after {number:,} are not UTF-8 text (byte 0x{byte:02x}); save the file as UTF-8")
         raise PromptsError(SOURCE, message) from None
     except Exception as error:  # noqa: BLE001 - network, storage and parser errors of many libraries; each becomes one sentence
         raise PromptsError(SOURCE, f"the rows of {name} after {number:,} cannot be read ({first_line(error)})") from None
@@ -148,7 +149,7 @@ def _explained(name: str, subset: str, split: str, error: Exception) -> PromptsE
     """The library's error as a setting and a sentence."""
     text = str(error)
     if "no longer supported" in text:
-        message = f"{name} is a Python script, which is never run here; use a copy of it that holds Parquet files"
+        message = S_(f"{name} is a Python script, which is never run here; use a copy of it that holds Parquet files")
         return PromptsError(SOURCE, message)
     if "Config name is missing" in text:
         return PromptsError("data.subset", f"{name} has several subsets; choose one of: {_choices(text)}")
@@ -173,4 +174,4 @@ def _choices(text: str) -> str:
         names = [str(name) for name in ast.literal_eval(f"[{inside}]")] if opening and closing else []
     except (ValueError, SyntaxError):
         names = []
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none that can be listed"
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else S_("none that can be listed")

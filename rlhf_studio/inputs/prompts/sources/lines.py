@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, NoColumn, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, MOST_COLUMNS, RawRow, RowSource, entries_of, value_at
+from rlhf_studio.language import S_
 
 TABLES = {".csv": ",", ".tsv": "\t"}
 """Endings of files with a header, and what stands between their columns."""
@@ -61,7 +62,7 @@ def text_lines(path: Path, most: int) -> Generator[tuple[int, str], None, None]:
     Raises :class:`PromptsError` as :func:`open_lines` does, and for what is no file.
     """
     if not os.path.isfile(path):
-        what = "is no file" if os.path.exists(path) else "does not exist"
+        what = S_("is no file") if os.path.exists(path) else S_("does not exist")
         raise PromptsError(SOURCE, f"{path} {what}")
     with _text_of(path) as file:
         lines = Lines(file, line_is_row=True, most=most)
@@ -175,7 +176,7 @@ def _csv_rows(
         for field, column in columns.items():
             if column not in header:
                 error = no_column(field, column, header)
-                hint = "; it seems to have semicolons between its columns: save it with commas" if ";" in header[0] else ""
+                hint = S_("; it seems to have semicolons between its columns: save it with commas") if ";" in header[0] else ""
                 raise NoColumn(field, error.message + hint)
         refuse_doubled(header, columns, usual)
         positions = [header.index(column) if column in header else None for column in (*columns.values(), *usual)]
@@ -186,7 +187,7 @@ def _csv_rows(
             if len(row) > most:
                 yield RawRow(number, [None if position is None else row[position] for position in positions])
             elif row:
-                message = f"row {number} has {len(row)} of {len(header)} columns and so no {header[most]!r}"
+                message = S_(f"row {number} has {len(row)} of {len(header)} columns and so no {header[most]!r}")
                 raise PromptsError(SOURCE, message)
     except csv.Error as error:
         raise PromptsError(SOURCE, f"row {reader.line_num} is not valid CSV: {error}") from None
@@ -196,7 +197,7 @@ def refuse_doubled(header: list[str], columns: dict[str, str], usual: Iterable[s
     """Raises :class:`PromptsError` where a column that is to be read (:class:`SourceRequest` says which) is there twice."""
     for field, column in (*columns.items(), *((SOURCE, name) for name in usual)):
         if header.count(column) > 1:
-            message = f"{header.count(column)} columns are called {column!r}, so nothing tells which one is meant"
+            message = S_(f"{header.count(column)} columns are called {column!r}, so nothing tells which one is meant")
             raise PromptsError(field, f"{message}; give each column of the file a name of its own")
 
 
@@ -231,7 +232,7 @@ def _line_objects(lines: Lines) -> Iterator[tuple[int, Any]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                hint = "; a JSON array must be rewritten as one object a line" if first and line.startswith("[") else ""
+                hint = S_("; a JSON array must be rewritten as one object a line") if first and line.startswith("[") else ""
                 raise PromptsError(SOURCE, f"row {lines.number} is not valid JSON{hint}") from None
             first = False
             yield lines.number, row
@@ -264,7 +265,7 @@ def _array_objects(file: TextIOWrapper) -> Iterator[tuple[int, Any]]:
             return
         piece = file.read(PIECE_CHARACTERS)
         if not piece or len(text) > MAX_ROW_CHARACTERS:
-            long = f", or longer than {MAX_ROW_CHARACTERS:,} characters" if piece else ""
+            long = S_(f", or longer than {MAX_ROW_CHARACTERS:,} characters") if piece else ""
             raise PromptsError(SOURCE, f"row {number + 1} is not valid JSON{long}")
         text += piece
 

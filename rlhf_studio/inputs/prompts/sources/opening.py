@@ -13,6 +13,7 @@ from rlhf_studio.inputs.prompts.sources.lines import open_lines
 from rlhf_studio.inputs.prompts.sources.rows import RawRow, RowSource, SourceRequest, Tick, entries_of
 from rlhf_studio.inputs.prompts.sources.tables import open_table
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import S_
 
 LINE_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 FORMATS = (*LINE_FORMATS, ".parquet")
@@ -88,7 +89,7 @@ def _refuse_packed(folder: Path, name: str) -> None:
     """Archives in a folder are refused by name, as they are alone: what they unpack to is not bounded by their size."""
     for path in entries_of(folder):
         if path.suffix.lower() in PACKED:
-            message = f"{name} holds {path.name}, which is packed; unpack it first (of packed files only .gz is read)"
+            message = S_(f"{name} holds {path.name}, which is packed; unpack it first (of packed files only .gz is read)")
             raise PromptsError(SOURCE, message)
 
 

@@ -10,6 +10,7 @@ from rlhf_studio.inputs.error_text import first_line
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError, no_column
 from rlhf_studio.inputs.prompts.sources.lines import refuse_doubled, too_long
 from rlhf_studio.inputs.prompts.sources.rows import MAX_ROW_CHARACTERS, RawRow, RowSource, root_of, value_at
+from rlhf_studio.language import S_
 
 BATCH_ROWS = 64
 BUFFER_BYTES = 1 << 20
@@ -62,7 +63,7 @@ def _check_footer(footer: Any, columns: set[str], before: int) -> None:
 
 
 def _too_long_on_average(before: int, count: int) -> PromptsError:
-    message = f"rows {before + 1:,} to {before + count:,} hold more than {MAX_ROW_CHARACTERS:,} characters each on average"
+    message = S_(f"rows {before + 1:,} to {before + count:,} hold more than {MAX_ROW_CHARACTERS:,} characters each on average")
     return PromptsError(SOURCE, f"{message}; use shorter texts")
 
 

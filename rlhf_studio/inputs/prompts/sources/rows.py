@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
+from rlhf_studio.language import S_
 
 MAX_ROW_CHARACTERS = 100_000
 MOST_FILES = 10_000
@@ -107,4 +108,4 @@ def unused_note(columns: Sequence[str], used: Collection[str]) -> list[str]:
     if not unused:
         return []
     more = f" and {len(unused) - MOST_LISTED:,} more" if len(unused) > MOST_LISTED else ""
-    return [f"Not used: the column{'s' if len(unused) > 1 else ''} {', '.join(unused[:MOST_LISTED])}{more}."]
+    return [S_(f"Not used: the column{'s' if len(unused) > 1 else ''} {', '.join(unused[:MOST_LISTED])}{more}.")]

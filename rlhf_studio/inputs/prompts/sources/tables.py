@@ -18,6 +18,7 @@ from rlhf_studio.inputs.prompts.errors import SOURCE, PromptsError
 from rlhf_studio.inputs.prompts.sources.hub import open_hub
 from rlhf_studio.inputs.prompts.sources.parquet import open_parquet
 from rlhf_studio.inputs.prompts.sources.rows import TYPE_KEY, RawRow, RowSource, SourceRequest, Tick, size_of
+from rlhf_studio.language import S_
 
 MODULE = "rlhf_studio.inputs.prompts.sources.tables"
 MEMORY_BYTES = 3 * 1024**3
@@ -63,7 +64,7 @@ def _rows(task: dict[str, Any], names: list[str], notes: list[str], seconds: flo
                 count += 1
                 yield RawRow(number, cells)
     except HelperError as error:
-        where = f"the rows after {count:,} cannot be read" if count else "cannot be read"
+        where = S_(f"the rows after {count:,} cannot be read") if count else S_("cannot be read")
         raise PromptsError(SOURCE, f"{task['path']}: {where}: {error}") from None
     finally:
         answers.close()

@@ -25,6 +25,7 @@ const VIEWS = [
 const COMES = t(
   "What comes here: who wins how often, score and gold against the distance, and all answers side by side.",
 );
+const MOST_NAME = 32; // characters of a run's name on a button
 const PROMPTS = 64; // of the evaluation that one click makes
 
 class EvaluatePage {
@@ -45,9 +46,7 @@ class EvaluatePage {
     this.once = new Once();
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.form = new Form({ begin: (data) => this.begin(data) });
-    this.compareEnds = pushButton("rs-button rs-primary", t("Compare this run\u2019s start and end"), () =>
-      this.quick(),
-    );
+    this.compareEnds = pushButton("rs-button rs-primary", "", () => this.quick());
     this.train = pageLink(t("Train a first run"), "train", {}, "rs-button rs-primary");
     this.about = el("span", {});
     this.first_ = firstOne([this.compareEnds, this.train], this.about);
@@ -85,7 +84,7 @@ class EvaluatePage {
     this.sentence = el("p", { class: "rs-evaluate-sentence", hidden: true });
     const own = Object.values(this.parts).map(({ node }) => node);
     this.body = el("div", { class: "rs-evaluate-body", hidden: true });
-    fill(this.body, this.state, this.working, this.sentence, this.views.node, own);
+    fill(this.body, this.sentence, this.state, this.working, this.views.node, own);
     this.poll = pagePoll(host);
     this.news = this.poll.add({
       ask: () => server.boot(this.question()),
@@ -176,20 +175,25 @@ class EvaluatePage {
     show(this.compareEnds, Boolean(ends));
     show(this.train, !ends);
     this.compareEnds.classList.toggle("rs-primary", !this.listed?.length);
+    if (!this.asking) setText(this.compareEnds, this.offer());
     setText(
       this.about,
       ends
         ? t(
-            "\u201c{name}\u201d: as it began against step {step}, the newest that was kept. Both answer {count} " +
-              "prompts that the run has not trained on. The gold score judges the answers; a run without one is " +
-              "judged by its own reward.",
-            { name: readable(ends.name, 60), step: ends.step, count: PROMPTS },
+            "As it began against step {step}, on {count} prompts that it has not trained on, judged by the gold " +
+              "score; without one by its own reward.",
+            { step: ends.step, count: PROMPTS },
           )
         : t(
             "An evaluation compares what a run was at its start and at its end. The tiny world trains in about a " +
               "minute.",
           ),
     );
+  }
+
+  /** What the button says: which run it is about. */
+  offer() {
+    return t("Compare start and end of \u201c{name}\u201d", { name: readable(this.ends?.name || "", MOST_NAME) });
   }
 
   /** One click: the start and the end of the newest run that has finished. */
@@ -201,7 +205,7 @@ class EvaluatePage {
     const title = t("{name}: start and end", { name }).slice(0, 120);
     const reply = await this.begin({ policies: `${id}@start\n${id}@${step}`, prompts: PROMPTS, name: title });
     this.asking = false;
-    setText(this.compareEnds, t("Compare this run\u2019s start and end"));
+    setText(this.compareEnds, this.offer());
     this.say(reply.problem || "");
   }
 
@@ -210,9 +214,9 @@ class EvaluatePage {
     const rows = this.listed.map(({ id, name, state, created_at }) => [id, name, state, created_at]);
     if (JSON.stringify(rows) === this.rows) return;
     this.rows = JSON.stringify(rows);
-    const when = (seconds) => new Date(1000 * seconds).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
+    const when = (seconds) => new Date(1000 * seconds).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
     each(this.chosen, rows, ([id, name, state, at]) =>
-      el("option", { value: id }, `${name} \u00b7 ${state} \u00b7 ${when(at)}`),
+      el("option", { value: id }, `${name} \u00b7 ${stateWord(state)} \u00b7 ${when(at)}`),
     );
     if (this.example) this.chosen.append(el("option", { value: this.example }, t("A recorded example")));
     this.chosen.value = this.run;

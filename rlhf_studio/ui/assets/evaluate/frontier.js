@@ -8,11 +8,10 @@ import { t, tx } from "../shared/language.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
 const MARK = 5; // pixels from the middle of a mark to its edge
-const HEIGHT = 300;
+const HEIGHT = 240;
 const NARROWEST = 240;
 const HELP = t(
-  "Each point is one policy. Right: how far its answers have moved from the reference\u2019s, as the square root of " +
-    "the KL (0 is not at all). Up: the score it was trained on, and gold, which it never saw. Score up while gold " +
+  "Each point is one policy. Further right, its answers have moved further from the reference. Score up while gold " +
     "falls: the judge is being fooled.",
 );
 

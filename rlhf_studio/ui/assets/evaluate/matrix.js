@@ -136,7 +136,7 @@ export class Matrix {
       return el("td", {}, answer ? answerOf(answer) : null);
     };
     const lines = rows.map((row) => [rowHead(readable(row.prompt, 600)), ...names.map((name) => cellOf(row, name))]);
-    return table(["Prompt", ...names.map((name) => policyName(name))], lines, { class: "rs-evaluate-matrix" });
+    return table([t("Prompt"), ...names.map((name) => policyName(name))], lines, { class: "rs-evaluate-matrix" });
   }
 }
 

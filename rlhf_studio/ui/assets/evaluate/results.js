@@ -22,15 +22,12 @@ const written = (value, { percent, digits }) =>
   Number.isFinite(value) ? (percent ? `${number(100 * value, digits)}\u202f%` : number(value, digits)) : NONE;
 const ends = (cell, column) =>
   t("{low} to {high}", { low: written(cell.low, column), high: written(cell.high, column) });
-const HELP = t(
-  "Win rate: in how many of 100 comparisons on the same prompt this policy\u2019s answer is the better one; a tie " +
-    "counts half. The thin line is the 95 % interval: above the mark at 50 % it is surely better, below surely worse.",
-);
+const HELP = t("Thin line: 95 % interval. Beyond the mark at 50 % it is surely better, before it surely worse.");
 /** Who judges, by the measure that decides. */
 const BY = { gold: t("the gold score"), judge: t("the judge") };
 const MEANINGS = {
-  gold: t("Gold score: what the tiny world\u2019s hidden rule says of an answer; no policy has learned from it."),
-  score: t("Score: what the reward says of an answer; the policies were trained on it."),
+  gold: t("Gold: the world\u2019s hidden rule, from which no policy has learned."),
+  score: t("Score: what the policies were trained on."),
   judge: t("Judge: a second opinion that was not used in training."),
 };
 
@@ -39,13 +36,12 @@ export class Results {
   constructor({ ask, compare }) {
     this.ask = ask;
     this.measure = "";
-    this.first = el("select", { class: "rs-input", onchange: () => compare(this.first.value) });
-    this.choice = el(
-      "label",
-      { class: "rs-evaluate-first rs-flow", hidden: true },
-      el("span", { class: "rs-label" }, t("Compare with")),
-      this.first,
-    );
+    this.first = el("select", {
+      class: "rs-input",
+      "aria-label": t("Compare with"),
+      onchange: () => compare(this.first.value),
+    });
+    this.choice = el("label", { hidden: true }, el("span", {}, t("against"), " "), this.first);
     this.by = el("select", {
       class: "rs-input",
       "aria-label": t("Win rate by"),
@@ -58,7 +54,6 @@ export class Results {
     this.headline = el("p", { class: "rs-evaluate-headline", hidden: true });
     this.meaning = el("p", { class: "rs-help" });
     this.bars = el("div", { class: "rs-evaluate-wins" });
-    this.against = el("span", { class: "rs-help" });
     this.gone = el("p", { class: "rs-help", hidden: true });
     this.refers = el("p", { class: "rs-help" });
     this.wins = el(
@@ -69,7 +64,7 @@ export class Results {
         { class: "rs-evaluate-row" },
         el("h3", {}, word("win_rate", t("Win rate"))),
         el("label", {}, el("span", {}, t("by"), " "), this.by),
-        this.against,
+        this.choice,
       ),
       this.bars,
       el("p", { class: "rs-help" }, HELP),
@@ -79,21 +74,26 @@ export class Results {
     this.table = scrolling("rs-evaluate-scroll", t("Table of results"));
     this.told = el("span", { class: "rs-help", role: "status" });
     const files = FILES.map(([kind, label]) => pushButton("rs-button rs-small", label, () => this.save(kind)));
+    this.numbers = el(
+      "details",
+      { class: "rs-evaluate-numbers" },
+      el("summary", {}, t("All numbers")),
+      this.table,
+      this.refers,
+      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, t("Download")), files, this.told),
+    );
     this.node = el(
       "div",
       { class: "rs-evaluate-part" },
       this.headline,
-      this.choice,
       el("div", { class: "rs-picture-pair" }, this.wins, this.frontier.node),
-      el("h3", {}, t("All numbers")),
-      this.table,
-      this.refers,
-      el("div", { class: "rs-evaluate-row" }, el("span", { class: "rs-label" }, t("Download")), files, this.told),
+      this.numbers,
     );
   }
 
   clear() {
     this.measure = "";
+    this.numbers.open = false;
     fill(this.table);
     show(this.wins, false);
     show(this.headline, false);
@@ -133,6 +133,7 @@ export class Results {
     this.drawWins();
     this.frontier.draw(report);
     setText(this.headline, headlineOf(report));
+    this.headline.classList.toggle("rs-evaluate-second", report.frontier.over_optimised.length > 0);
     show(this.headline, Boolean(this.headline.textContent));
   }
 
@@ -149,7 +150,6 @@ export class Results {
     setText(this.gone, measure === VOTES ? leftOut(report) : "");
     show(this.gone, Boolean(this.gone.textContent));
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
-    setText(this.against, t("against {first}", { first: policyName(report.first) }));
     setText(this.meaning, MEANINGS[measure] || "");
     show(this.meaning, Boolean(this.meaning.textContent));
     fill(this.bars, shares(rows.map(rowOf)));

@@ -7,6 +7,8 @@ import { t } from "../shared/language.js";
 const LONGEST = 20000;
 const LETTERS = "ABCDEFGHI";
 
+/** A response as it is shown: what continues its prompt begins with a space, which is nobody's to judge. */
+const said = (text) => readable(text.trimStart(), LONGEST);
 const shortcut = (key) => el("kbd", { "aria-hidden": "true" }, key);
 const keyed = (label, key, onclick, look = "") =>
   el("button", { type: "button", class: `rs-button ${look}`, onclick, "aria-keyshortcuts": key }, label, shortcut(key));
@@ -16,7 +18,7 @@ export class Pair {
   constructor(item, vote) {
     this.vote = vote;
     const side = (place) =>
-      answerCard(LETTERS[place], readable(item.responses[place], LONGEST), {
+      answerCard(LETTERS[place], said(item.responses[place]), {
         label: t("Response {letters}", { letters: LETTERS[place] }),
         more: keyed(
           t("{letters} is better", { letters: LETTERS[place] }),
@@ -59,7 +61,7 @@ export class Ranking {
     this.ranks = new Array(this.count).fill(0);
     this.marks = item.responses.map(() => el("b", { class: "rs-rank" }));
     this.cards = item.responses.map((text, place) =>
-      answerCard([LETTERS[place], this.marks[place]], readable(text, LONGEST), {
+      answerCard([LETTERS[place], this.marks[place]], said(text), {
         label: t("Response {letters}", { letters: LETTERS[place] }),
         tag: "button",
         attributes: {
@@ -163,7 +165,7 @@ export class Stars {
     this.node = el(
       "div",
       {},
-      answerCard(t("Response"), readable(item.responses[0], LONGEST), {
+      answerCard(t("Response"), said(item.responses[0]), {
         label: t("Response"),
         attributes: { class: "rs-answer-card rs-alone" },
       }),

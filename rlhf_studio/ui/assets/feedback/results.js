@@ -19,7 +19,7 @@ const WORDS = {
   tie: t("equally good"),
   both_bad: t("both bad"),
   ranks: t("in order"),
-  skip: "skipped",
+  skip: t("skipped"),
 };
 
 export class Results {
@@ -100,7 +100,7 @@ export class Results {
   }
 }
 
-/** Everything of a task, the pictures first. */
+/** Everything of a task, the pictures first; who has answered is folded where there are any. */
 export function pictured(task, { agreement, verdicts, people, preferred, disagreements }) {
   const { progress } = task;
   const order = Object.keys(WORDS);
@@ -109,20 +109,46 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
     .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
   const far = el(
     "p",
-    {},
+    { class: "rs-help" },
     t("{done} of {items} complete, ", { done: integer(progress.done), items: counted(progress.items, "item") }),
     counted(progress.votes, "answer"),
-    answers.length ? ` (${answers.join(", ")}).` : ".",
+    answers.length ? t(" ({answers}).", { answers: answers.join(t(", ")) }) : ".",
   );
   if (!progress.votes) return [far, waiting()];
-  const panels = [preferredOf(preferred), agreementOf(agreement), knownOf(people, task.pass_mark)];
+  const panels = [preferredOf(preferred), agreementOf(agreement)];
   return [
-    far,
+    el("div", {}, sentenceOf(preferred), far),
     el("div", { class: "rs-picture-pair" }, panels),
-    peopleOf(people, task.kind),
     disagreementsOf(disagreements),
+    el(
+      "details",
+      { open: preferred.length < 2 && !agreement.items },
+      el("summary", {}, t("Annotators: {count}, how they lean, and what they got right", { count: people.length })),
+      knownOf(people, task.pass_mark),
+      peopleOf(people, task.kind),
+    ),
     figuresOf(agreement),
   ];
+}
+
+/** What the answers come to; null where they are not about two sources. */
+function sentenceOf(preferred) {
+  if (preferred.length !== 2) return null;
+  const [best, other] = [...preferred].sort((one, another) => another.share - one.share);
+  const about = {
+    best: policyName(best.source),
+    other: policyName(other.source),
+    share: percent(best.share, 0),
+    count: integer(best.count),
+  };
+  const words =
+    best.interval?.[0] > 0.5
+      ? t(
+          "\u201c{best}\u201d is preferred: it was chosen over \u201c{other}\u201d in {share} of {count} choices.",
+          about,
+        )
+      : t("No sure preference: \u201c{best}\u201d was chosen in {share} of {count} choices.", about);
+  return el("h3", { class: "rs-results-sentence" }, words);
 }
 
 const panel = (title, ...content) =>
@@ -139,8 +165,7 @@ function preferredOf(preferred) {
     note: t("chosen {wins} of {count}", { wins: integer(wins), count: counted(count, "time") }),
   }));
   const help = t(
-    "In how many of 100 choices each was the better one (its win rate); ties are not counted. The " +
-      "thin line is the 95\u202f% interval: above the mark at 50\u202f% people surely prefer it.",
+    "Ties are not counted. Thin line: 95\u202f% interval; beyond the mark at 50\u202f% people surely prefer it.",
   );
   return panel(t("Which was chosen"), shares(rows), el("p", { class: "rs-help" }, help));
 }
@@ -177,9 +202,19 @@ const MOST_IN_GRID = 8; // people whose agreement fits beside the other pictures
 const wordFor = (alpha) =>
   alpha >= 0.8 ? t("good") : alpha >= 0.67 ? t("fair") : alpha > 0 ? t("weak") : t("no better than chance");
 
-function agreementOf({ items, alpha, same, cohen }) {
+const LIMITS = [0.67, 0.8]; // from which on agreement is fair, and good
+
+/** Where alpha lies between guessing and saying the same, with the two usual limits; the words beside it say it too. */
+const alphaBar = (alpha) =>
+  el(
+    "span",
+    { class: "rs-share-bar", "aria-hidden": "true" },
+    el("i", { class: "rs-share-fill", style: { width: `${100 * Math.max(0, Math.min(1, alpha))}%` } }),
+    LIMITS.map((limit) => el("i", { class: "rs-share-mark", style: { left: `${100 * limit}%` } })),
+  );
+
+function agreementOf({ items, alpha, same }) {
   if (!items) return panel(t("Agreement"), el("p", { class: "rs-help" }, NONE_YET));
-  const names = [...new Set(cohen.flatMap(({ people }) => people))];
   return panel(
     t("Agreement"),
     el(
@@ -188,6 +223,7 @@ function agreementOf({ items, alpha, same, cohen }) {
       el("b", {}, alpha === null ? NONE : number(alpha)),
       t(" alpha{alpha}", { alpha: alpha === null ? "" : `: ${wordFor(alpha)}` }),
     ),
+    alpha === null ? null : alphaBar(alpha),
     el(
       "p",
       { class: "rs-help" },
@@ -197,8 +233,13 @@ function agreementOf({ items, alpha, same, cohen }) {
         items: counted(items, "comparison"),
       }),
     ),
-    names.length > 2 && names.length <= MOST_IN_GRID ? kappaGrid(names, cohen) : null,
   );
+}
+
+/** How well each two people agree, as a grid; null where there are too few of them, or too many. */
+function gridOf({ cohen }) {
+  const names = [...new Set(cohen.flatMap(({ people }) => people))];
+  return names.length > 2 && names.length <= MOST_IN_GRID ? kappaGrid(names, cohen) : null;
 }
 
 /** Each two people, the stronger the colour, the better they agree. */
@@ -230,6 +271,7 @@ function kappaGrid(names, cohen) {
 
 /** The rest of the figures of agreement, folded. */
 function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
+  const grid = gridOf({ cohen });
   if (!items) return null;
   const pairs = cohen.map(({ people, kappa, items: count }) => [
     readable(people[0], 40),
@@ -241,6 +283,7 @@ function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
     "details",
     {},
     el("summary", {}, t("More figures of agreement")),
+    grid,
     el(
       "p",
       { class: "rs-help" },
@@ -322,21 +365,8 @@ function peopleOf(people, kind) {
   );
 }
 
-const SHOWN_AT_ONCE = 5; // disagreements; the others are folded
-
-function disagreementsOf(found) {
-  if (!found.length) return null;
-  const [first, others] = [found.slice(0, SHOWN_AT_ONCE), found.slice(SHOWN_AT_ONCE)];
-  return el(
-    "section",
-    {},
-    el("h4", {}, t("Where people disagree most")),
-    disagreements(first),
-    others.length
-      ? el("details", {}, el("summary", {}, t("{length} more", { length: others.length })), disagreements(others))
-      : null,
-  );
-}
+const disagreementsOf = (found) =>
+  found.length ? el("details", {}, el("summary", {}, t("Where people disagree most")), disagreements(found)) : null;
 
 const disagreements = (found) =>
   found.map((item) =>
@@ -353,7 +383,7 @@ const disagreements = (found) =>
         item.responses.map((text, place) => {
           const name = item.responses.length > 1 ? t("Response {place} ", { place: place + 1 }) : t("Response ");
           const source = el("small", {}, policyName(item.sources[place] || ""));
-          return answerCard([name, source], readable(text, 4000));
+          return answerCard([name, source], readable(text.trimStart(), 4000));
         }),
       ),
     ),

@@ -75,11 +75,10 @@ export class TaskList {
     setText(
       this.about,
       suggested
-        ? t(
-            "Up to 40 pairs of \u201c{name}\u201d: {from}, in random places. Two people for each pair; " +
-              "everything can be changed afterwards.",
-            { name: readable(suggested.name, 60), from },
-          )
+        ? t("Up to 40 pairs of \u201c{name}\u201d: {from}, in random places. Two people for each pair.", {
+            name: readable(suggested.name, 60),
+            from,
+          })
         : t("People compare what a run wrote at its start and at its end. The tiny world trains in about a minute."),
     );
   }
@@ -109,8 +108,7 @@ export class TaskList {
         "start. The four raters are rules with some noise, in place of people. Your own task will look like this " +
         "when it is done.",
     );
-    const title = el("h3", {}, readable(reply.task.name, 200));
-    fill(this.example, recorded(about), title, pictured(reply.task, reply.results));
+    fill(this.example, recorded(about), pictured(reply.task, reply.results));
   }
 
   row(task, { operator, rater }) {
@@ -217,7 +215,7 @@ function about(task) {
     );
   else if (task.run)
     parts.push(STANDS[task.run_state] || (task.run_state ? t("the run has ended") : t("the run was deleted")));
-  else if (!task.open) parts.push("closed");
+  else if (!task.open) parts.push(t("closed"));
   return parts.join(" · ");
 }
 

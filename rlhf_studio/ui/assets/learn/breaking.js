@@ -6,7 +6,7 @@ import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Prediction } from "./lesson/prediction.js";
-import { blocks, inline } from "./lesson/text.js";
+import { blocks, inline, putSlot } from "./lesson/text.js";
 import { t, tn } from "../shared/language.js";
 
 const RESTING = 5000; // milliseconds between two looks while no run is under way
@@ -327,7 +327,7 @@ export class Breaking {
 
   draw(result) {
     for (const [key, node] of this.slots) {
-      setText(node, this.word(result.slots[key] ?? ""));
+      putSlot(node, this.word(result.slots[key] ?? ""));
       node.classList.add("rs-learn-there");
     }
     for (const [name, picture] of Object.entries(result.pictures)) this.pictures.get(name)?.put(picture);

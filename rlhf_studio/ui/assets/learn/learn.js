@@ -4,6 +4,7 @@ import { each, el, fill, setText, show } from "../shared/dom.js";
 import { pagePoll } from "../shared/lost.js";
 import { setGlossary } from "../shared/tips.js";
 import { Breaking } from "./breaking.js";
+import { Chapters } from "./chapters.js";
 import { Lesson } from "./lesson/lesson.js";
 import { Search } from "./search.js";
 import { Teaching } from "./teaching/teaching.js";
@@ -88,7 +89,7 @@ class LearnPage {
     this.lessons = lessons;
     this.stations = stations;
     setGlossary(glossary);
-    this.numbered = lessons.map(({ name, number, title }) => this.entry({ lesson: name }, title, String(number)));
+    this.chapters = new Chapters(lessons, (...about) => this.entry(...about));
     each(this.further, PLACES, ({ place, title }) => this.entry({ place }, title, ""));
     await this.go(address.params("learn"));
   }
@@ -118,7 +119,7 @@ class LearnPage {
   async go(params) {
     const wanted = this.places[params.place] ? params.place : "";
     if (this.open !== wanted) this.places[this.open]?.leave();
-    if (this.open !== wanted) this.contents(t("Lessons"), this.numbered);
+    if (this.open !== wanted) this.contents(t("Lessons"), this.chapters.nodes);
     this.open = wanted;
     if (wanted) this.mark(wanted);
     await this.places[wanted].go(params);
@@ -132,6 +133,7 @@ class LearnPage {
 
   /** Say in the list which entries are open. */
   mark(...names) {
+    for (const name of names) this.chapters.open(name);
     for (const button of this.host.querySelectorAll(".rs-learn-entry")) {
       const open = names.includes(button.dataset.entry);
       button.setAttribute("aria-current", open ? "page" : "false");

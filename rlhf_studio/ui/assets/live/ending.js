@@ -23,6 +23,12 @@ function learnLink({ run, lesson, critic, verdict }) {
   return href && el("a", { class: SMALL, href }, t("Learn why"));
 }
 
+const PURPOSES = { repair: t("Repair"), experiment: t("Experiment") };
+
+/** Whether an idea mends what was found, or shows something and may be meant to go wrong. */
+const purposeOf = (idea) =>
+  PURPOSES[idea?.purpose] ? [el("b", { class: "rs-chip rs-purpose" }, PURPOSES[idea.purpose]), " "] : null;
+
 export class Ending {
   /**
    * @param host      where questions are asked
@@ -149,7 +155,7 @@ export class Ending {
       this.field = Object.keys(idea.changes)[0] || "";
       fill(large, this.large(idea, said), why, said);
     } else if (next.length) fill(large, stageLink(next[0], toTrain, LARGE), why, said);
-    fill(why, el("p", {}, readable((idea || next[0])?.why || "", 300)));
+    fill(why, el("p", {}, purposeOf(idea), readable((idea || next[0])?.why || "", 300)));
     this.watch(idea || next.length ? why : large, "rs-link");
     // where it is none of the ideas
     const longer = state === "finished" && stage === "ppo" && !ideas.some(({ how }) => how === MORE);
@@ -158,7 +164,7 @@ export class Ending {
     const list = el("ul", {});
     each(list, moreIdeas, (other) => this.idea(other, told));
     const goOn = longer && this.button(t("Go on with more steps"), () => this.goOn());
-    const summary = el("summary", {}, t("More experiments"));
+    const summary = el("summary", {}, t("More to try"));
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
   }
 
@@ -228,7 +234,7 @@ export class Ending {
     };
     const button = this.button(idea.title, start);
     const time = idea.takes ? t(" It takes {takes}.", { takes: idea.takes }) : "";
-    return el("li", {}, button, el("span", { class: "rs-muted" }, idea.why + time));
+    return el("li", {}, button, el("span", { class: "rs-muted" }, purposeOf(idea), idea.why + time));
   }
 
   send(event) {

@@ -112,7 +112,7 @@ export class Guide {
           step: sample.step,
         });
     }
-    const decisive = t("It is the most decisive one of this response.");
+    const decisive = t("It has the largest advantage of this response.");
     return searched && !reply.token
       ? t("{decisive} No token of this run clearly moved within one step.", { decisive })
       : decisive;

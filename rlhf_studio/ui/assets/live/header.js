@@ -114,8 +114,8 @@ export class Header {
 function keptLine(status) {
   const kept = { first: status.step + 1, last: status.recorded };
   return status.recorded === status.step + 1
-    ? t("Step {last} is from before the resume: kept, but not shown, until played again.", kept)
-    : t("Steps {first} to {last} are from before the resume: kept, but not shown, until played again.", kept);
+    ? t("Step {last} was made before the resume. It is hidden until the run makes it again.", kept)
+    : t("Steps {first} to {last} were made before the resume. They are hidden until the run makes them again.", kept);
 }
 
 /** The share of its steps that a run has done; null while it is not known how many there are. */
@@ -282,7 +282,7 @@ function silentBanner(status, operator) {
 function whatResumeDoes({ step }, saved) {
   if (!saved)
     return step
-      ? t("No checkpoint was written: Resume can only begin again at step 1, and asks first.")
+      ? t("There is no checkpoint: Resume begins again at step 1, and asks first.")
       : t("Resume begins at step 1.");
   const about = { step: saved.step, bytes: bytes(saved.bytes), first: saved.step + 1, last: step };
   if (saved.step >= step) return t("Resume goes on from the checkpoint of step {step} ({bytes}).", about);

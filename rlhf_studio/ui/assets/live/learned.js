@@ -2,9 +2,10 @@
 import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
 import { asOf, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 
-const PLACES = { opening: "begins", ending: "ends", anywhere: "in" };
+const BELOW = 6; // pixels below the last line that has room
+const PLACES = { opening: t("begins"), ending: t("ends"), anywhere: tp("phrase", "in") };
 const MOST_PHRASES = { up: 3, down: 2 };
 const MOST_TOKENS = 3;
 // What became at least twice, or half, as frequent: "the" in 3 of 4 instead of in 2 says little.
@@ -13,7 +14,7 @@ const LETTERS = /[\p{L}\p{N}]/u; // punctuation alone is no phrase to a reader
 const CONTEXT = 28;
 const NOTHING = t("It is told after the first steps.");
 const TOO_FEW = t("Too few steps to tell which phrases changed.");
-const NOT_SURE = t("No change in a phrase’s frequency can be told from chance.");
+const NOT_SURE = t("No phrase has clearly become more or less common.");
 
 export class LearnedPanel {
   /** @param go  called with {step, sample, phrase} of a response that a person wants to see where it has the phrase */
@@ -35,13 +36,14 @@ export class LearnedPanel {
       this.body,
     );
     this.newest = 0;
+    new ResizeObserver(() => this.fit()).observe(this.node);
     this.reset();
   }
 
   /** Say nothing yet, of another run. */
   reset() {
     this.detail.forget();
-    this.say(NOTHING);
+    this.say(t("Reading the run\u2026"));
   }
 
   /** @param newest  the newest step that is shown: what was told before says of which step it is */
@@ -106,6 +108,22 @@ export class LearnedPanel {
       shifts(t("Less likely now"), learned.fell),
       traits.length ? el("dl", { class: "rs-traits" }, traits.flatMap(trait)) : null,
     );
+    this.fit();
+  }
+
+  /** Where not all has room, the box ends below a whole line; a shadow there says that more can be scrolled to. */
+  fit() {
+    const { body } = this;
+    body.style.maxHeight = "";
+    const room = body.clientHeight;
+    const more = body.scrollHeight > room + 1;
+    body.classList.toggle("rs-learned-more", more);
+    if (!more) return;
+    const range = document.createRange();
+    range.selectNodeContents(body);
+    const top = body.getBoundingClientRect().top - body.scrollTop;
+    const ends = [...range.getClientRects()].map(({ bottom }) => bottom - top).filter((end) => end <= room - BELOW);
+    if (ends.length) body.style.maxHeight = `${Math.ceil(Math.max(...ends)) + BELOW}px`;
   }
 
   phrase(item) {
@@ -148,7 +166,7 @@ export class LearnedPanel {
       "p",
       { class: "rs-gap" },
       el("span", {}, t("Where score and gold disagree most:"), " "),
-      el("b", {}, `${readable(first, 40)} ${number(one)}, ${readable(second, 40)} ${number(other)}`),
+      el("b", {}, `${t(readable(first, 40))} ${number(one)}, ${t(readable(second, 40))} ${number(other)}`),
       " ",
       pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),

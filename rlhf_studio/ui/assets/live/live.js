@@ -31,6 +31,7 @@ import { Empty, Waiting } from "./waiting.js";
 import { choiceOf, WorkArea } from "./work.js";
 import { t } from "../shared/language.js";
 
+const NOWHERE = { version: "", epoch: -1, step: -1, event: 0 }; // the position of a page that knows nothing of its run
 const OPENING_WAIT = 150;
 const IDLE_WAIT = 3000;
 const MOST_POINTS = 6000;
@@ -40,7 +41,8 @@ const MARKED = new Set(["setting", "resume"]);
 const isAhead = (state) => isAlive(state) || state === "queued";
 
 class LivePage {
-  constructor(options, page) {
+  constructor(options, page, begun) {
+    this.begun = begun;
     this.host = options.host;
     this.server = options.server;
     this.trigger = options.trigger;
@@ -60,7 +62,7 @@ class LivePage {
       follows: () => Boolean(this.run) && isAhead(this.lastState),
     });
     this.news = this.poll.add({
-      ask: () => this.server.poll(this.question()),
+      ask: () => this.firstNews() || this.server.poll(this.question()),
       receive: (reply) => this.receive(reply),
     });
     this.build();
@@ -219,6 +221,15 @@ class LivePage {
     else this.open(there.run || there.replay || "", choiceOf(there), there);
   }
 
+  /** The news that were asked for before this page was built, where they are of the run that is opened first. */
+  firstNews() {
+    const { begun, run } = this;
+    this.begun = null;
+    if (begun?.run !== run) return null;
+    this.asked = run;
+    return begun.news;
+  }
+
   /** What a poll sends: where this page stands. */
   question() {
     const { run, insight, position } = this;
@@ -244,7 +255,7 @@ class LivePage {
     this.settings = null;
     this.ranges = [];
     this.store.reset();
-    this.position = { version: "", epoch: -1, step: -1, event: 0 };
+    this.position = { ...NOWHERE };
     this.charts.run = run;
     this.charts.marks = [];
     this.work.reset(choice);
@@ -308,6 +319,7 @@ class LivePage {
     for (const panel of [this.verdict, this.learned, this.measures]) panel.follow(this.insight);
     const newest = isAlive(this.status.state) ? this.store.lastStep : 0; // what is said of an ended run is of all of it
     for (const panel of [this.verdict, this.learned]) panel.date(newest);
+    if (this.insight) this.work.compare(); // the verdict first: both are made by one thread
     this.verdict.allow(reply.operator && !this.status.only_read);
     this.showStatus();
     if (memory.get("around", false)) return this.around();
@@ -368,6 +380,7 @@ class LivePage {
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
       this.chartPanel.offerAxes();
+      this.chartPanel.offer(this.stage, isAlive(this.status.state));
       this.charts.update();
       loadPlotly(this.plotly).then(
         () => this.drawn || ((this.drawn = true), this.charts.update()),
@@ -407,7 +420,7 @@ class LivePage {
     status.lesson = this.verdict.verdict?.lesson;
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
-    this.replay.offer(status, !isAhead(status.state));
+    this.replay.offer(status, !isAhead(status.state), (metric) => this.store.has(metric));
     const { inspector } = this.work;
     const whole = status.keeps_model && status.stage === "ppo"; // others record a part of what it tells
     this.guide.allow(whole);
@@ -470,13 +483,25 @@ class LivePage {
 const runOfValue = (value) =>
   typeof value === "string" && value.includes("@") ? value.slice(0, value.lastIndexOf("@")) : "";
 
+/** Ask for the news of the run that the address names while the page is on its way: {run, news}, null without one. */
+function beginNews({ server, props }) {
+  const { run: named, replay, step, sample } = address.params("live");
+  const run = runOfValue(props.value) || named || replay;
+  if (!run) return null;
+  const follows = step || sample ? {} : { follows: -1 };
+  const news = server.poll({ run, view: onlyWatches(), insight: "", ...NOWHERE, ...follows });
+  news.catch(() => {}); // whoever takes the news hears of it
+  return { run, news };
+}
+
 export async function mount(options) {
   const { host, server } = options;
   const poll = pagePoll(host);
   fill(host, poll.notice);
+  const begun = beginNews(options);
   const page = await poll.first(() => server.fetch({ kind: "page" }));
   poll.stop();
   setGlossary(page.glossary);
   setInWords(page.in_words);
-  return new LivePage(options, page);
+  return new LivePage(options, page, begun);
 }

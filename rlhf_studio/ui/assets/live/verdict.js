@@ -232,7 +232,8 @@ export class Verdict {
       await this.fork({ run, step, changes });
       button.setAttribute("aria-disabled", "false");
     };
-    return pushButton("rs-button rs-small", words, press);
+    const chip = el("b", { class: "rs-chip rs-purpose" }, t("Repair"));
+    return el("p", { class: "rs-flow" }, chip, pushButton("rs-button rs-small", words, press));
   }
 }
 

@@ -17,6 +17,13 @@ function tokenOf(pieces, { text, place }) {
 
 const whole = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : null);
 
+/** How many of the responses that a step was made of are on record, and of how many the tokens are. */
+function countOf(rows, batch) {
+  const [count, whole] = [rows.length, rows.filter(({ recorded }) => recorded).length];
+  if (count < batch) return t("{count} of {batch} responses are recorded.", { count, batch });
+  return whole && whole < count ? t("{count} responses, {whole} of them with tokens.", { count, whole }) : "";
+}
+
 /** What the parameters of an address choose. */
 export const choiceOf = ({ step, sample, token }) => ({
   step: whole(step),
@@ -56,11 +63,12 @@ export class WorkArea {
     this.place = new InspectorPlace(this.inspector, () => this.leaveToken());
     this.opens = false; // whether the inspector is wanted as soon as the response is there
     this.hint = el("p", { class: "rs-hint", hidden: true });
+    this.count = el("b", {});
     const panel = el(
       "section",
       { class: "rs-panel rs-samples rs-box", "aria-label": t("Samples") },
       this.picker.node,
-      el("p", { class: "rs-samples-hint" }, t("Choose a response to look into it.")),
+      el("p", { class: "rs-samples-hint" }, this.count, " ", el("span", {}, t("Choose a response to look into it."))),
       this.hint,
       this.table.node,
     );
@@ -88,11 +96,11 @@ export class WorkArea {
   reset(choice) {
     this.failed = new Set(); // of scratch, samples and tokens: those whose last question got no answer
     this.choice = { step: null, sample: null, token: null, ...choice };
-    this.want(this.choice.token !== null && !asked());
+    this.want(this.choice.token !== null, true);
     this.shown = { step: null, sample: null, epoch: -1 };
     this.scratch = null;
     this.waiting = "";
-    this.inspector.holdScales(false);
+    this.inspector.compare("");
     this.table.set([]);
     this.table.choose(null);
     this.inspector.say(t("Choose a response among the samples."));
@@ -131,6 +139,13 @@ export class WorkArea {
     this.refresh();
   }
 
+  /** One scale for the run where steps can be compared: when it is over, and once a person has chosen a step. */
+  compare() {
+    const { step } = this.choice;
+    const asked = this.shown.step !== null && (step !== null || !this.alive);
+    this.inspector.compare(asked && !this.scratch ? `${this.epoch} ${this.alive}` : "");
+  }
+
   showScratch() {
     const { scratch } = this;
     const { step } = scratch;
@@ -141,6 +156,7 @@ export class WorkArea {
     this.shown = { step, sample: scratch.chosen.sample, epoch: -1 };
     this.scales = scratch.scales;
     this.table.set(scratch.rows);
+    setText(this.count, "");
     this.table.choose(scratch.chosen.sample);
     this.inspector.set(scratch.chosen, this.choice.token, this.settings, this.scales, true);
     setText(this.hint, t("Step {step} waits: {done}. You see what is known so far.", { step, done: scratch.done }));
@@ -218,6 +234,7 @@ export class WorkArea {
     this.scales = reply.scales;
     const plain = Boolean(reply.pairs && !reply.chosen?.tokens);
     this.table.set(reply.rows, reply.pairs, plain);
+    setText(this.count, reply.pairs ? "" : countOf(reply.rows, this.settings?.batch_size));
     this.node.classList.toggle("rs-plain", plain);
     await this.showSample(reply.chosen);
   }
@@ -268,7 +285,7 @@ export class WorkArea {
   /** Show again what was chosen at another time. */
   restore(choice) {
     this.choice = choice;
-    this.want(choice.token !== null && !asked());
+    this.want(choice.token !== null, true);
     this.shown = { step: null, sample: null, epoch: -1 };
     return this.changed();
   }
@@ -300,14 +317,19 @@ export class WorkArea {
     this.changed();
   }
 
-  /** Whether the inspector is wanted of what is shown next; where it stands beside the samples it is there anyway. */
-  want(opens) {
+  /**
+   * Whether the inspector is wanted of what is shown next; where it stands beside the samples it is there anyway.
+   * `byAddress`: nobody clicked. A question to the class may come before it opens.
+   */
+  want(opens, byAddress = false) {
     this.opens = opens;
+    this.byAddress = byAddress;
     if (!opens) this.place.close();
   }
 
   openWanted() {
-    if (this.opens && !this.node.classList.contains("rs-plain")) this.place.open();
+    const opens = this.opens && !(this.byAddress && asked());
+    if (opens && !this.node.classList.contains("rs-plain")) this.place.open();
     this.opens = false;
   }
 
@@ -320,6 +342,7 @@ export class WorkArea {
 
   changed() {
     this.onchoice(this.choice);
+    this.compare();
     return this.refresh();
   }
 

@@ -1,17 +1,21 @@
 // One answer of a replay: its prompt, its tokens as they are at a step, its score, and the way to the next prompt.
 import { el, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
-import { frameAt } from "./sums.js";
+import { frameAt, nextOf } from "./sums.js";
 import { ReplayTokens, explained, legendOf } from "./tokens.js";
 import { t } from "../shared/language.js";
 
 const PROMPT = 300; // characters
+const LIT = 900; // milliseconds for which an answer is marked that comes after several steps
+const NEW = [{ boxShadow: "0 0 0 3px var(--rs-accent)" }, { boxShadow: "0 0 0 3px transparent" }];
 const SHORT = 80; // characters of a prompt that stands in one line with its answer
 
 export class ReplayAnswer {
-  /** @param options  compact: small, of one prompt; hero: with words that are explained */
-  constructor({ answers, tokens: scale }, { compact = false, hero = false } = {}) {
+  /** @param options  compact: small, of one prompt; hero: with words that are explained; calm: without motion */
+  constructor({ answers, tokens: scale, steps }, { compact = false, hero = false, calm = false } = {}) {
     this.answers = answers.filter(({ frames }) => frames.length);
+    this.steps = steps;
+    this.calm = calm;
     this.place = 0;
     this.step = 0;
     const most = Math.max(...this.answers.flatMap(({ frames }) => frames.map(({ tokens }) => tokens.length)));
@@ -72,10 +76,10 @@ export class ReplayAnswer {
     if (frame === this.frame && !anew) return;
     this.frame = frame;
     this.tokens.show(frame);
-    setText(
-      this.when,
-      frame.step === 0 ? t("Answer before training") : t("Answer at step {step}", { step: frame.step }),
-    );
+    const next = nextOf(this.frames, frame, this.steps);
+    const said = frame.step === 0 ? t("Answer before training") : t("Answer at step {step}", { step: frame.step });
+    setText(this.when, next ? t("{said}, next: {step}", { said, step: next.step }) : said);
+    if (next && !anew && !this.calm) this.tokens.node.animate(NEW, LIT);
     for (const node of this.judged) {
       const { name } = node.dataset;
       show(node, Number.isFinite(frame[name]));

@@ -22,7 +22,7 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl", 得分: "score", 金标准: "gold" };
 
-const NEVER_SEEN = ` \u00b7 ${t("gold is a second score, which it never sees")}`;
+const NEVER_SEEN = ` (${t("gold: a score it never sees")})`;
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
@@ -57,7 +57,7 @@ export class ReplayCurves {
       ? { value: target, label: t("target") }
       : { value: usual, label: t("usual to") };
     const about = {
-      title: t("KL: how far its answers have moved from the start"),
+      title: t("KL: distance from the start"),
       levels: [level],
       digits: 1,
       diamonds: false,

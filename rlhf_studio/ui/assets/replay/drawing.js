@@ -7,7 +7,7 @@ import { rangeOf, valueAt } from "./sums.js";
 import { t, tp } from "../shared/language.js";
 
 const HERO = 104; // the right edge where words are large
-const EDGES = { left: 40, right: 80, top: 32, bottom: 24 };
+const EDGES = { left: 40, right: 92, top: 32, bottom: 24 };
 const FLAT = 8; // below a chart without words at its axis
 const DOT = 4;
 const DIAMOND = 5;
@@ -108,7 +108,7 @@ export class ReplayChart {
     const { steps, title, axis, titled } = this.about;
     const { box, x, y } = this.plane;
     const size = textSize();
-    const across = ticks(range, box.bottom - box.top < 80 ? 2 : 4).flatMap((value) => [
+    const across = ticks(range, box.bottom - box.top < 96 ? 2 : 4).flatMap((value) => [
       svg("line", {
         x1: box.left,
         x2: box.right,

@@ -8,7 +8,8 @@ import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
 import { t } from "../shared/language.js";
 
-const OTHER = t("With an answer that this update learned from; the one shown here is only watched, or another one.");
+const OTHER = t("It shows an answer that this update learned from; the answer on this page may be another one.");
+const AT_ENDS = ["start", "end"]; // where everybody looks for a sentence without a mark
 const SPEEDS = [1, 2, 4];
 const LONGEST_FRAME = 0.1; // seconds: a page that was hidden goes on where it was
 const NARROW = 640; // pixels at the usual size of text
@@ -57,8 +58,12 @@ class ReplayPlayer {
 
   build() {
     const { payload, options } = this;
-    this.curves = new ReplayCurves(payload, this.places, options);
-    this.answer = payload.answers.length ? new ReplayAnswer(payload, options) : null;
+    this.curves = new ReplayCurves(
+      payload,
+      this.places.filter((place, at) => !AT_ENDS.includes(payload.moments[at].kind)),
+      options,
+    );
+    this.answer = payload.answers.length ? new ReplayAnswer(payload, { ...options, calm: calm() }) : null;
     this.moments = elEach("ol", { class: "rs-replay-moments" }, payload.moments, (one, index) =>
       this.momentOf(one, index),
     );
@@ -149,9 +154,10 @@ class ReplayPlayer {
     });
     const left = (place) => ({ style: { left: `${((100 * place) / clock.last).toFixed(2)}%` } });
     this.diamonds = this.places.map((place, index) => {
-      const { step, sentence } = payload.moments[index];
+      const { step, sentence, kind } = payload.moments[index];
       const words = t("Step {step}: {sentence}", { step, sentence: readable(sentence, 300) });
-      const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true" };
+      const hidden = AT_ENDS.includes(kind);
+      const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true", hidden };
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
     });
@@ -195,7 +201,7 @@ class ReplayPlayer {
   }
 
   play() {
-    if (this.time >= this.clock.total) this.time = 0;
+    if (this.over) this.time = 0;
     this.playing = true;
     this.sayButton();
     this.run();
@@ -275,6 +281,11 @@ class ReplayPlayer {
     return calm() ? Math.floor(place + 1e-6) : place;
   }
 
+  /** Whether its last step is shown; the sentence there stands for a while. */
+  get over() {
+    return this.place >= this.clock.last;
+  }
+
   /** Everything as it is at this time. */
   draw() {
     if (!this.width) return; // it has no place on the page yet
@@ -332,7 +343,7 @@ class ReplayPlayer {
   }
 
   sayButton() {
-    const over = !this.playing && this.time >= this.clock.total;
+    const over = !this.playing && this.over;
     const label = this.playing ? t("Pause") : over ? t("Play again") : t("Play");
     this.icon.setAttribute("d", this.playing ? PAUSE : over ? AGAIN : PLAY);
     for (const name of ["aria-label", "title"]) this.toggle.setAttribute(name, label);

@@ -32,3 +32,9 @@ export const endOf = ({ tokens, stopped, left_out: more }) => (stopped && !more 
 
 /** The frame that holds at a step: the newest one that is not after it; the first one before that. */
 export const frameAt = (frames, step) => frames.findLast((frame) => frame.step <= step) || frames[0];
+
+/** The frame after this one, where steps are shown between the two: until then the answer stands still. */
+export function nextOf(frames, frame, steps) {
+  const next = frames[frames.indexOf(frame) + 1];
+  return next && steps.some((step) => step > Math.max(frame.step, steps[0]) && step < next.step) ? next : null;
+}

@@ -1,6 +1,6 @@
 // The answer of a replay: a token for each place, which are made once and then say and colour what each step has.
 import { el, elEach } from "../shared/dom.js";
-import { lower, number, readable } from "../shared/format.js";
+import { lower, number, readable, scaleDigits } from "../shared/format.js";
 import { endOf, strengthOf } from "./sums.js";
 import { t, tx } from "../shared/language.js";
 
@@ -8,9 +8,6 @@ const LONGEST = 160; // characters of one token
 
 /** What a token shows: spaces as they are, and what nobody would see by its name. */
 const shownAs = (token) => (token === "" ? "\u2205" : readable(token, LONGEST).replaceAll("\n", "\u23ce\n"));
-
-/** The number of a scale as people read it. */
-const digitsOf = ({ limit }) => (limit < 0.1 ? 3 : limit < 10 ? 2 : 0);
 
 export class ReplayTokens {
   /**
@@ -35,7 +32,7 @@ export class ReplayTokens {
 
   words(place) {
     const { tokens, values } = this.frame;
-    const value = number(values[place], digitsOf(this.scale));
+    const value = number(values[place], scaleDigits(this.scale));
     return `\u201c${shownAs(tokens[place]).trim()}\u201d ${lower(t(this.scale.label))} ${value}`;
   }
 
@@ -85,13 +82,16 @@ export function legendOf(scale, hero = false) {
       "div",
       {},
       el("div", { class: "rs-replay-scale" }),
-      elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) => el("span", {}, number(mark, digitsOf(scale)))),
+      elEach("div", { class: "rs-replay-scale-marks" }, marks, (mark) =>
+        el("span", {}, number(mark, scaleDigits(scale))),
+      ),
     ),
     el(
       "span",
       {},
-      tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
-      hero && quantity === "advantages" ? LIKELIER : null,
+      hero && quantity === "advantages"
+        ? [explained(quantity, lower(t(label))), LIKELIER]
+        : tx("{quantity} of each token", { quantity: hero ? explained(quantity, lower(t(label))) : lower(t(label)) }),
     ),
   );
 }

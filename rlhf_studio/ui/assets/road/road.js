@@ -2,7 +2,7 @@
 import { firstOne, recorded } from "../pictures/recorded.js";
 import { between, shares } from "../pictures/shares.js";
 import { address } from "../shared/address.js";
-import { each, el, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
+import { each, el, fill, pushButton, redraw, setText, show, svg } from "../shared/dom.js";
 import { counted, fixed, percent, readable } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
@@ -50,20 +50,11 @@ const NEEDS = {
 const COLUMNS = { sft: 1, pairs: 2, reward_model: 3, ppo: 4, evaluation: 5 };
 const OWN_COLUMNS = { sft: 1, reward_model: 2, ppo: 3, evaluation: 4 };
 const FIRST = t("The first prompts that were held back from training.");
-const SPREAD = t(
-  "Of all prompts that were held back from training: the one whose answer gained most, one in the middle, and the " +
-    "one that gained least or lost most.",
-);
 /** What the numbers beside the answers are, by the measure that decides. */
 const SCORED = {
-  gold: t(
-    "The number behind Start and End is the gold score, from \u22121 to 1: how friendly the answer is by the tiny " +
-      "world\u2019s own rule, which nothing learns from.",
-  ),
-  judge: t(
-    "The number behind Start and End is the judge\u2019s score of the answer; nothing has learned from this judge.",
-  ),
-  score: t("The number behind Start and End is the reward\u2019s score of the answer."),
+  gold: t("Behind Start and End: the gold score, from \u22121 to 1. Nothing learns from it."),
+  judge: t("Behind Start and End: the judge\u2019s score. Nothing has learned from this judge."),
+  score: t("Behind Start and End: the reward\u2019s score."),
 };
 const GAINED = { most: t("Gained most"), "the middle": t("In the middle"), least: t("Gained least") };
 const OPEN = ["none", "waiting"]; // states of a part that has done nothing yet
@@ -99,8 +90,8 @@ function inShort({ headline, comparison, state }) {
       t("on {prompts}", { prompts: counted(comparison.prompts, "prompt") }),
     ];
   }
-  const end = state === "skipped" ? -1 : headline.indexOf(". ");
-  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 2)];
+  const end = state === "skipped" ? -1 : headline.search(/\. |。(?=.)/);
+  return end < 0 ? [headline, ""] : [headline.slice(0, end + 1), headline.slice(end + 1).trim()];
 }
 
 /** How often the end of a road wins against its start, as a bar. */
@@ -111,11 +102,37 @@ const wonOf = ({ rate, low, high, prompts }, own) =>
       share: rate,
       low: low ?? NaN,
       high: high ?? NaN,
-      note: t("on {prompts}; the thin line is the 95\u202f% interval, the mark 50\u202f%", {
-        prompts: counted(prompts, "prompt"),
-      }),
+      note: t("on {prompts}; thin line: 95\u202f% interval", { prompts: counted(prompts, "prompt") }),
     },
   ]);
+
+const SHARE = /accuracy/; // a metric for which one half is guessing
+const COLOURS = { sft: "--q-policy", reward_model: "--q-part", ppo: "--q-gold" };
+const [WIDE, HIGH, EDGE] = [120, 40, 6]; // of the picture of a card
+
+/** How the number of a training went from its beginning to its end; the words beside it say the same. */
+function slope(stage, course) {
+  if (!Number.isFinite(course?.first) || !Number.isFinite(course?.last)) return null;
+  const ends = [course.first, course.last];
+  const [low, high] = SHARE.test(course.metric) ? [0.5, 1] : [Math.min(0, ...ends), Math.max(0, ...ends)];
+  const y = (value) => HIGH - EDGE - ((value - low) / (high - low || 1)) * (HIGH - 2 * EDGE);
+  const [from, to] = ends.map(y);
+  return svg(
+    "svg",
+    {
+      class: "rs-road-slope",
+      viewBox: `0 0 ${WIDE} ${HIGH}`,
+      width: WIDE,
+      height: HIGH,
+      "aria-hidden": "true",
+      style: { "--c": `var(${COLOURS[stage] || "--q-score"})` },
+    },
+    svg("path", { d: `M0 ${y(Math.max(low, 0))}H${WIDE}`, class: "rs-road-zero" }),
+    svg("path", { d: `M${EDGE} ${from}L${WIDE - EDGE} ${to}` }),
+    svg("circle", { cx: EDGE, cy: from, r: 3 }),
+    svg("circle", { cx: WIDE - EDGE, cy: to, r: 4 }),
+  );
+}
 
 const ended = ({ parts }) => parts.every(({ state }) => OVER.includes(state));
 
@@ -168,19 +185,22 @@ class RoadPage {
     );
     this.held = el("p", { class: "rs-message rs-road-held", role: "status", hidden: true });
     this.cards = el("ol", { class: "rs-road-cards" });
+    this.explained = el(
+      "details",
+      { class: "rs-road-explained" },
+      el("summary", {}, t("What the stages do")),
+      el(
+        "ol",
+        {},
+        Object.values(WHAT).map((words) => el("li", { class: "rs-help" }, words)),
+      ),
+    );
     this.examples = el("div", { class: "rs-road-examples" });
     this.lineage = el("div", { class: "rs-road-lineage" });
     fill(
       host,
       el("h2", { class: "rs-hidden" }, t("Road")),
-      el(
-        "p",
-        { class: "rs-road-intro" },
-        t(
-          "From a model that knows nothing to one whose answers are preferred: each stage hands its result to " +
-            "the next, unattended.",
-        ),
-      ),
+      el("p", { class: "rs-road-intro" }, t("From a model that knows nothing to one whose answers are preferred.")),
       this.poll.notice,
       this.message,
       this.first,
@@ -202,6 +222,7 @@ class RoadPage {
       this.won,
       this.held,
       this.cards,
+      this.explained,
       this.examples,
       this.lineage,
     );
@@ -251,7 +272,7 @@ class RoadPage {
     const seconds = (reply.example?.parts || []).reduce((sum, part) => sum + part.seconds, 0);
     setText(
       this.long,
-      t("Five small stages, one after the other, from random weights to a comparison.") +
+      t("Five small stages: each hands its result to the next, unattended.") +
         (seconds ? t(" The recorded road took {seconds} on two busy cores.", { seconds: minutes(seconds) }) : ""),
     );
     show(this.opener, reply.operator && reply.roads.length > 0);
@@ -316,6 +337,7 @@ class RoadPage {
     );
     const planned = gone ? [] : reply.parts;
     this.world = !road?.own;
+    show(this.explained, this.world);
     this.columns = road?.own ? OWN_COLUMNS : COLUMNS;
     this.cards.classList.toggle("rs-road-own", Boolean(road?.own));
     const parts = road ? road.parts : planned.map((part) => ({ ...part, state: "", headline: "", problem: "" }));
@@ -372,14 +394,13 @@ class RoadPage {
         style: { "--rs-column": this.columns[stage], "--rs-row": row },
       },
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
-      state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(", ")),
+      state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(t(", "))),
       progress && el("p", { class: "rs-road-progress" }, progress),
       headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, headline),
-      more && el("p", {}, more),
+      slope(stage, part.course),
+      more && el("p", { class: "rs-help" }, more),
       part.problem && el("p", { class: "rs-problem" }, part.problem),
       !this.world && OPEN.includes(part.state || "none") && el("p", { class: "rs-help" }, waits),
-      part.file && el("p", { class: "rs-road-file" }, el("code", {}, part.file)),
-      this.world && el("p", { class: "rs-help" }, WHAT[stage] || ""),
       part.run && open,
     );
   }
@@ -418,7 +439,7 @@ class RoadPage {
       this.examples,
       el("h3", {}, t("Before and after")),
       of > 0 && el("p", {}, counts, phrase && ` ${readable(phrase, 300)}`),
-      el("p", { class: "rs-help" }, `${spread ? SPREAD : FIRST} ${SCORED[decides] || ""}`),
+      el("p", { class: "rs-help" }, [spread ? "" : FIRST, SCORED[decides]].filter(Boolean).join(" ")),
       examples.map((one) =>
         el(
           "article",

@@ -2,7 +2,7 @@
 import { sparkPath } from "../charts/axes.js";
 import { el, svg } from "../shared/dom.js";
 import { duration, integer, NONE, number, percent, readable, stateWord } from "../shared/format.js";
-import { t, tx } from "../shared/language.js";
+import { language, t, tx } from "../shared/language.js";
 
 const ENDS = t("From the first step to the mean of the last tenth of the steps, as on the Live page.");
 
@@ -24,6 +24,9 @@ export const STAGES = {
   evaluation: t("evaluation"),
 };
 
+/** How dates are written: as the browser does, or as the page's language does where that is another one. */
+export const locale = () => (navigator.language.startsWith(language()) ? [] : language());
+const A_MONTH = 31; // days
 const WIDE = 56; // pixels
 const HIGH = 20;
 const HIGHEST = 99;
@@ -55,9 +58,19 @@ function resultCell(row) {
 function moment(seconds) {
   if (!seconds) return NONE;
   const then = new Date(1000 * seconds);
-  const time = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+  const time = then.toLocaleTimeString(locale(), { hour: "2-digit", minute: "2-digit", hour12: false });
   if (then.toDateString() === new Date().toDateString()) return time;
-  return `${then.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+  return `${then.toLocaleDateString(locale(), { day: "numeric", month: "short" })} ${time}`;
+}
+
+/** The day of a moment; of one that is long ago the month. */
+export function dayOf(seconds) {
+  const then = new Date(1000 * seconds);
+  const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(then).setHours(0, 0, 0, 0)) / 86_400_000);
+  if (days <= 0) return t("Today");
+  if (days === 1) return t("Yesterday");
+  if (days > A_MONTH) return then.toLocaleDateString(locale(), { month: "long", year: "numeric" });
+  return then.toLocaleDateString(locale(), { weekday: "long", day: "numeric", month: "long" });
 }
 
 /** When a run started; a log, which does not say when, was opened. */

@@ -1,7 +1,7 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, readable, stateWord } from "../shared/format.js";
+import { counted, integer, number, readable, stateWord } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
@@ -14,7 +14,23 @@ const DIFFER = t("Settings that differ");
 const GIVEN = t("Known of some runs only");
 const MOST = 20;
 const MOST_OFFERED = 100;
+const FEW = 3; // from so many runs on the list alone offers more
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
+
+const went = ({ name, score_first, score_last, gold_first, gold_last }) => ({
+  name: readable(name, 80),
+  score: `${number(score_first)} \u2192 ${number(score_last)}`,
+  gold: `${number(gold_first)} \u2192 ${number(gold_last)}`,
+});
+
+/** What is said of a run with a verdict that decides more than any number, the gravest first. */
+const WORST = {
+  "exploiting the reward": (row) =>
+    Number.isFinite(row.gold_last)
+      ? t("The judge was fooled in \u201c{name}\u201d: its score went {score}, its gold score {gold}.", went(row))
+      : t("The judge may have been fooled in \u201c{name}\u201d: its score went {score}.", went(row)),
+  collapsed: (row) => t("\u201c{name}\u201d collapsed: its score went {score}.", went(row)),
+};
 
 /**
  * The rows of the runs that those called `ids` can be compared with: of the same stage, the workspace's own before
@@ -59,6 +75,7 @@ export class CompareView {
     this.ids = [];
     this.title = el("h2", { tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
+    this.worst = el("ul", { class: "rs-compare-worst", hidden: true });
     this.verdict = el("p", { class: "rs-compare-verdict" });
     this.notes = el("ul", { class: "rs-compare-notes" });
     this.legend = el("ul", { class: "rs-compare-runs rs-wrap", "aria-label": t("Runs") });
@@ -75,11 +92,11 @@ export class CompareView {
     this.content = el(
       "div",
       { class: "rs-compare-content", hidden: true },
-      el("div", { class: "rs-compare-head" }, this.verdict, this.notes),
+      el("div", { class: "rs-compare-head" }, this.worst, this.verdict, this.notes),
       this.legend,
       this.curves.node,
       this.sweep.node,
-      el("div", { class: "rs-compare-tables" }, this.settings, this.summary),
+      el("div", { class: "rs-compare-tables" }, this.summary, this.settings),
       this.prompts.node,
     );
     this.another = el("select", {
@@ -166,16 +183,24 @@ export class CompareView {
     const offered = JSON.stringify(runs.map(({ id, name }) => [id, name]));
     if (offered === this.offered) return;
     this.offered = offered;
-    fill(
-      this.likely,
-      offers(runs, (id) => this.add(id)),
-    );
+    fill(this.likely, this.ids.length < FEW ? offers(runs, (id) => this.add(id)) : []);
     fill(this.another, el("option", { value: "" }, t("Compare with another run\u2026")), runs.map(option));
     show(this.another, runs.length > 0);
   }
 
+  /** What went wrong with some of these runs comes before which of them is ahead: a fooled judge praises its run. */
+  drawWorst() {
+    const rows = this.ids.map((id) => this.rows().get(id)).filter((row) => row?.verdict);
+    const told = Object.entries(WORST).flatMap(([kind, say]) =>
+      rows.filter(({ verdict }) => verdict.kind === kind).map(say),
+    );
+    each(this.worst, told, (sentence) => el("li", {}, readable(sentence, 400)));
+    show(this.worst, told.length > 0);
+  }
+
   draw(reply) {
     setGlossary({ ...reply.glossary });
+    this.drawWorst();
     setText(this.verdict, readable(reply.verdict, 1500));
     each(this.notes, reply.notes, (note) => el("li", {}, readable(note, 600)));
     givePlaces(reply.runs, reply.groups);

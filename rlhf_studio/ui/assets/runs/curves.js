@@ -296,7 +296,7 @@ function tracesOf(curve, runs, groups, colour, single) {
     .filter(({ run }) => single || !banded.has(runs[run].group))
     .map(({ run, steps, values }) => {
       const { group, place } = runs[run];
-      const look = banded.has(group) ? { width: 0.8, opacity: 0.6 } : {};
+      const look = banded.has(group) ? { width: 0.8, opacity: 0.6 } : { width: 2 };
       return lineOf(steps, values, colour(colourName(place)), { dash: dashOf(place), ...look });
     });
   return [...bands, ...lines];

@@ -15,6 +15,7 @@ import { openLog, openedLine } from "./open_log.js";
 import { RunTable } from "./table.js";
 import { t, tn } from "../shared/language.js";
 
+const STOPS = { watched: t("Stop"), log: t("Stop following") };
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
 
@@ -116,7 +117,7 @@ class RunsPage {
     );
     this.list = el(
       "div",
-      { hidden: true },
+      { class: "rs-runs-list", hidden: true },
       el(
         "div",
         { class: "rs-runs-tools rs-flow" },
@@ -156,6 +157,7 @@ class RunsPage {
       const changed = reply.rows.filter(({ id, state }) => before(id) && before(id) !== state).map(({ id }) => id);
       this.table.receive(reply);
       this.compareView.refresh(changed);
+      this.compareView.drawWorst();
       this.afterDraw();
     }
     this.takeTicks();
@@ -227,9 +229,9 @@ class RunsPage {
     if (!ids.length) return;
     const ticked = [...new Set([...this.table.ticks, ...ids])];
     const others = ticked.length < 2 ? partners(this.table.rows, ticked).slice(0, 1) : [];
-    this.goTo([], []);
     this.table.setTicks([...ticked, ...others.map((row) => row.id)]);
-    this.compare();
+    this.say(this.table.ticks, [], false); // the other page's click has made a place in the history already
+    this.follow({ compare: this.table.ticks.join(","), metric: "" }, true);
   }
 
   compare() {
@@ -297,10 +299,7 @@ class RunsPage {
         item(t("Move down"), () => this.move(row, row.queue_position + 1), "move"),
         item(t("Cancel"), () => this.act("cancel", row), "cancel"),
         own && !this.operator && row.state === "queued" && item(t("Take out of the queue"), stop),
-        own &&
-          row.alive &&
-          row.may_stop &&
-          item(["watched", "log"].includes(row.kind) ? t("Stop") : t("Stop and save"), stop),
+        own && row.alive && row.may_stop && item(STOPS[row.kind] || t("Stop and save"), stop),
         item(t("Force stop"), () => this.forceStop(row), "force_stop"),
       ],
       [

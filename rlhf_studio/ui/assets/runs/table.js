@@ -3,11 +3,15 @@ import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { COLUMNS, NAME, STAGES, textOf } from "./columns.js";
+import { COLUMNS, NAME, STAGES, dayOf, locale, textOf } from "./columns.js";
 import { t, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;
+const AT_FIRST = 30; // rows; more come at a click
+const MORE = 60;
+const HEADED = 8; // from so many runs on, sorted by their start, each day has a line of its own
 const MOST_TICKED = 20;
+const STARTED = "started"; // the column of the start
 
 export class RunTable {
   /**
@@ -43,7 +47,11 @@ export class RunTable {
     });
     this.head = el("tr");
     this.body = el("tbody");
-    this.node = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
+    this.table = el("table", { class: "rs-run-table" }, el("thead", {}, this.head), this.body);
+    this.most = AT_FIRST;
+    this.heads = new Map(); // the lines above the days, by what they say
+    this.more = pushButton("rs-button rs-more-runs", "", () => this.showMore());
+    this.node = el("div", {}, this.table, this.more);
     this.sorting = el("select", {
       class: "rs-input rs-sorting",
       "aria-label": t("Sort by"),
@@ -66,6 +74,7 @@ export class RunTable {
   /** Show the runs of one stage, or (empty) of all. */
   only(stage) {
     this.stage = stage;
+    this.most = AT_FIRST;
     this.draw();
     this.other();
   }
@@ -212,7 +221,7 @@ export class RunTable {
     const then = new Date(1000 * (started_at || created_at));
     return t("{name}, started {time}", {
       name,
-      time: then.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }),
+      time: then.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }),
     });
   }
 
@@ -231,6 +240,7 @@ export class RunTable {
 
   search(text) {
     this.words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.most = AT_FIRST;
     this.draw();
   }
 
@@ -239,12 +249,14 @@ export class RunTable {
     return (this.archived || !row.archived) && (this.recordings.shown || !row.recording);
   }
 
-  /** Rows of one group stand together: own runs, those at work; recordings before all others, or behind them. */
+  /**
+   * Rows of one group stand together: own runs; those at work, where recordings come first or the start orders the
+   * rows; then all others, with the recordings before or behind them.
+   */
   group({ id, recording, alive, state }) {
     if (this.mine.has(id)) return 0;
-    if (!this.recordings.first) return recording ? 2 : 1;
-    if (recording) return 2;
-    return alive || state === "queued" ? 1 : 3;
+    if ((this.recordings.first || this.sort.key === STARTED) && (alive || state === "queued")) return 1;
+    return Boolean(recording) === this.recordings.first ? 2 : 3;
   }
 
   get found() {
@@ -265,13 +277,42 @@ export class RunTable {
     return keyed.sort(compared).map(([, row]) => row);
   }
 
+  showMore() {
+    this.most += MORE;
+    this.draw();
+  }
+
+  /** What stands above a row and those like it: at work, a recording, or the day of its start. */
+  headingOf(row) {
+    const group = this.group(row);
+    if (group === 1) return t("At work");
+    return row.recording ? t("Recordings") : dayOf(row.started_at || row.created_at);
+  }
+
+  /** The rows with a line above each day, where they are many and their start orders them. */
+  headed(rows) {
+    const wanted = this.sort.key === STARTED && rows.length >= HEADED;
+    const heads = new Map();
+    const nodes = rows.flatMap((row) => {
+      if (!this.nodes.has(row.id)) this.nodes.set(row.id, this.row(row));
+      const node = this.nodes.get(row.id);
+      const words = wanted ? this.headingOf(row) : "";
+      if (!words || heads.has(words)) return [node];
+      heads.set(words, this.heads.get(words) || el("th", { scope: "rowgroup" }, words));
+      heads.get(words).colSpan = this.columns.length + 3;
+      return [heads.get(words).parentNode || el("tr", { class: "rs-run-day" }, heads.get(words)), node];
+    });
+    this.heads = heads;
+    return nodes;
+  }
+
   draw() {
     const rows = this.found;
     const held = this.heldFocus();
-    const nodes = rows.map((row) => {
-      if (!this.nodes.has(row.id)) this.nodes.set(row.id, this.row(row));
-      return this.nodes.get(row.id);
-    });
+    const nodes = this.headed(rows.slice(0, this.most));
+    const hidden = Math.max(0, rows.length - this.most);
+    setText(this.more, t("Show {more} more of {hidden}", { more: Math.min(MORE, hidden), hidden }));
+    show(this.more, hidden > 0);
     if (nodes.length !== this.order.length || nodes.some((node, index) => node !== this.order[index])) {
       this.order = nodes;
       this.place(nodes);
@@ -308,8 +349,8 @@ export class RunTable {
   }
 
   row(row) {
-    const cell = (label, content) => {
-      const filled = el("td", { "data-label": label }, content);
+    const cell = (key, label, content) => {
+      const filled = el("td", { "data-label": label, "data-key": key }, content);
       filled.classList.toggle("rs-empty-cell", filled.textContent === NONE);
       return filled;
     };
@@ -343,7 +384,7 @@ export class RunTable {
       { data: { run: row.id }, class: row.archived ? "rs-run-row rs-put-away" : "rs-run-row" },
       el("td", { class: "rs-tick" }, tick),
       el("td", { class: "rs-run-name" }, open, this.about(row)),
-      this.columns.map((column) => cell(this.titleOf(column), column.cell(row))),
+      this.columns.map((column) => cell(column.key, this.titleOf(column), column.cell(row))),
       el("td", { class: "rs-actions" }, more),
     );
     node.classList.toggle("rs-ticked", tick.checked);

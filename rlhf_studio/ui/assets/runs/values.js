@@ -1,5 +1,5 @@
 // Values of settings, and the small parts that the pieces of the Compare view share.
-import { el } from "../shared/dom.js";
+import { el, svg } from "../shared/dom.js";
 import { decimals, number, readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
 import { scrolling, table } from "../shared/table.js";
@@ -26,12 +26,22 @@ export function figures(metric, runs, others = []) {
 /** What the lengths of a run count, behind them: those of another run may count something else. */
 export const countOf = (metric, run) => (metric === "tokens/response_length" ? ` ${t(run.unit)}` : "");
 
-const COLOURS = 10;
-const DASHES = ["solid", "dash", "dot"];
+const COLOURS = 6;
+/** How a line is drawn in the charts, and the same in the small line beside a run's name. */
+const DASHES = [
+  ["solid", null],
+  ["dash", "6 3"],
+  ["dot", "2 3"],
+  ["dashdot", "8 3 2 3"],
+];
 
-/** The colour of a run, or of a mean of several, by its place among all lines; after ten they come again, dashed. */
+/**
+ * The colour and the strokes of a run, or of a mean of several, by its place among all lines. Neighbours differ in
+ * both; 24 lines go by before two are alike.
+ */
 export const colourName = (place) => `run-${1 + (place % COLOURS)}`;
-export const dashOf = (place) => DASHES[Math.floor(place / COLOURS) % DASHES.length];
+const strokes = (place) => DASHES[(place + Math.floor(place / COLOURS / 2)) % DASHES.length];
+export const dashOf = (place) => strokes(place)[0];
 
 /** Give each run a place for its colour, and behind them each group of several runs one for its mean. */
 export function givePlaces(runs, groups) {
@@ -42,10 +52,19 @@ export function givePlaces(runs, groups) {
 export const severalRuns = (groups) => groups.filter((group) => group.runs.length > 1);
 
 export const swatch = (place) =>
-  el("i", { class: "rs-swatch", "aria-hidden": "true", style: { "--c": `var(--q-${colourName(place)})` } });
+  svg(
+    "svg",
+    {
+      class: "rs-swatch",
+      viewBox: "0 0 24 8",
+      "aria-hidden": "true",
+      style: { "--c": `var(--q-${colourName(place)})` },
+    },
+    svg("path", { d: "M0 4H24", "stroke-dasharray": strokes(place)[1] }),
+  );
 
 export const runHead = (run) => el("span", { class: "rs-run-head" }, swatch(run.place), readable(run.label, 80));
 
 /** A table in a box that scrolls by itself; see shared/table.js. */
 export const compared = (heads, rows, label) =>
-  scrolling("rs-scroll", label, table(heads, rows, { class: "rs-compare-table" }));
+  scrolling("rs-compare-scroll", label, table(heads, rows, { class: "rs-compare-table" }));

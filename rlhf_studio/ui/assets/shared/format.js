@@ -17,6 +17,9 @@ export function number(value, digits = 2) {
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + grouped(text);
 }
 
+/** How many decimals the marks of a colour scale have: its ends and its quarters stand beside each other. */
+export const scaleDigits = ({ limit }) => (limit < 0.1 ? 3 : limit < 10 ? 2 : limit < 100 ? 1 : 0);
+
 /** How many decimals are needed beside numbers of this size: what they do not show is noise there. 2 beside zeros. */
 export const decimals = (size) =>
   size >= 100 ? 0 : size >= 0.1 || size === 0 ? 2 : size >= 0.01 ? 3 : size >= 0.001 ? 4 : 6;
@@ -157,13 +160,14 @@ export function readable(text, limit = 4000) {
 }
 
 /** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
-export const policyName = (name) =>
-  readable(
-    name
-      .replace(/@(\d+)$/, (at, step) => `, ${t("step {step}", { step })}`)
-      .replace(/@start$/, `, ${t("at its start")}`),
+export function policyName(policy) {
+  const [, name, step] = /^(.*)@(start|\d+)$/s.exec(policy) || [];
+  if (name === undefined) return readable(policy, 60);
+  return readable(
+    step === "start" ? t("{name}, at its start", { name }) : t("{name}, step {step}", { name, step }),
     60,
   );
+}
 
 /** A token as one line of plain text, for labels read aloud. */
 export function spoken(text) {

@@ -7,17 +7,15 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
-import { t } from "./language.js";
+import { t, tp } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["↑", "↓"], "response"],
-  [["[", "]"], "step"],
+  [["↑", "↓"], tp("key", "response")],
+  [["[", "]"], tp("key", "step")],
 ];
 
-const HOLD = t(
-  "Each step has a scale of its own. With one for the run, the colours of different steps can be compared.",
-);
+const HOLD = t("On: a colour means the same number at every step of the run. Off: each step has its own scale.");
 
 export class Inspector {
   /**
@@ -34,7 +32,7 @@ export class Inspector {
     this.onpin = onpin;
     this.sample = null;
     this.ppo = true;
-    this.unit = "tokens"; // what a response is cut into
+    this.unit = "tokens"; // what lengths count
     this.index = null;
     const onchoice = () => {
       this.recolour();
@@ -85,7 +83,8 @@ export class Inspector {
     this.numbers.checked = memory.get("numbers", false);
     const switchNumbers = el("label", { class: "rs-check" }, this.numbers, t("Show numbers"));
     this.held = null;
-    this.hold = el("input", { type: "checkbox", onchange: () => this.holdScales(this.hold.checked) });
+    this.hold = el("input", { type: "checkbox", onchange: () => this.setHold(this.hold.checked) });
+    this.compared = "";
     this.switchScale = el(
       "label",
       {
@@ -198,7 +197,7 @@ export class Inspector {
     setText(this.unitKey, t(this.one));
     setText(this.quantityKeys, there.length > 1 ? `1–${there.length}` : "1");
     const names = missing.map(({ label }) => lower(label)).join(", ");
-    const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.unit) });
+    const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.pieces) });
     setText(this.unknown, there.length ? t("The run does not record: {names}.", { names }) : single);
     show(this.unknown, missing.length > 0);
   }
@@ -216,7 +215,7 @@ export class Inspector {
       parts,
       sample.gold === null ? null : fact("gold", sample.gold),
       fact("sample_kl", sample.kl, 1),
-      said("length", integer(sample.tokens.response_ids.length)),
+      said("length", integer(sample.length)),
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? t("ended by itself") : t("cut at the limit")),
@@ -244,6 +243,18 @@ export class Inspector {
     this.strip.pin(this.index);
   }
 
+  setHold(on) {
+    memory.set("one.scale", on);
+    this.holdScales(on);
+  }
+
+  /** Steps can be compared while `key` stays the same: then all have one scale, unless a person chose otherwise. */
+  compare(key) {
+    if (key === this.compared) return;
+    this.compared = key;
+    this.holdScales(Boolean(key) && memory.get("one.scale", true));
+  }
+
   /** Colour all steps by one scale, so that the colours of different steps can be compared. */
   async holdScales(on) {
     const asked = (this.asked = Symbol("scales"));
@@ -262,7 +273,13 @@ export class Inspector {
 
   /** What one part of the response is called. */
   get one() {
-    return this.unit.slice(0, -1);
+    return this.pieces.slice(0, -1);
+  }
+
+  /** What the response is cut into: words where the log gives its number of tokens, and a text without them. */
+  get pieces() {
+    const { sample, unit } = this;
+    return !sample || sample.length === sample.tokens.response_ids.length ? unit : "words";
   }
 
   /** What decides which token a newcomer should look at first. */
@@ -304,7 +321,7 @@ export class Inspector {
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty(t("This response has no tokens."));
     else {
-      const { settings, ppo, waiting, unit } = this;
+      const { settings, ppo, waiting, pieces: unit } = this;
       this.card.update(this.sample, this.index, { settings, auto: chosen ? "" : this.whyThis(), ppo, waiting, unit });
     }
     this.hover(null);
@@ -383,7 +400,7 @@ export class InspectorPlace {
 
 function heldBy({ used, of, step }) {
   const whence = used < of ? t("{used} of the {of} steps with samples", { used, of }) : t("all steps with samples");
-  return t("This scale comes from {whence} up to step {step}. A value beyond it has the strongest colour.", {
+  return t("The scale is that of {whence} up to step {step}. A larger value gets the strongest colour.", {
     whence,
     step,
   });

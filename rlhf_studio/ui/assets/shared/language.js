@@ -1,6 +1,6 @@
 // What the pages say, in the reader's language; the English text is the key. See CONTRIBUTING.md.
 
-const words = new Map();
+const words = new Map(Object.entries(globalThis.rsWords ?? {})); // an exported page brings them
 let coming = null;
 
 const slots = /\{(\w+)\}/;

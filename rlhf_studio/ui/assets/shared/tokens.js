@@ -1,7 +1,7 @@
 // A response as coloured tokens: spans in a listbox, colours by CSS variables, text only as text nodes.
 import { markPointed } from "../classroom/pointing.js";
 import { each, el, fill, show } from "./dom.js";
-import { lower, number, pieces, readable, spoken } from "./format.js";
+import { lower, number, pieces, readable, scaleDigits, spoken } from "./format.js";
 import { t } from "./language.js";
 
 const CHUNK = 400;
@@ -180,7 +180,7 @@ export class TokenView {
         : [
             el(
               "span",
-              { class: "rs-chip", "data-tip": t("The response hit the length limit before its stop token.") },
+              { class: "rs-chip", "data-tip": t("The response reached the length limit before it ended.") },
               t("cut at the limit"),
             ),
           ];
@@ -285,14 +285,14 @@ export class Legend {
         this.text,
         values.every((value) => value === null)
           ? t("Not known yet, so no token is coloured.")
-          : t("All are {centre} but for rounding, so no token is coloured.", { centre: number(scale.centre) }),
+          : t("All are {centre}, so no token has a colour.", { centre: number(scale.centre) }),
       );
       return;
     }
     const { centre, limit } = scale;
     const sides = quantity.scale === "sequential" ? [0, limit / 4, limit] : [-limit, -limit / 4, 0, limit / 4, limit];
     const marks = sides.map((side) => centre + side);
-    each(this.ticks, marks, (mark) => el("span", {}, number(mark, limit < 0.1 ? 3 : 2)));
+    each(this.ticks, marks, (mark) => el("span", {}, number(mark, scaleDigits(scale))));
     fill(this.text, unit);
   }
 }

@@ -3,7 +3,6 @@ import { address } from "../shared/address.js";
 import { el, fill, newTab, show } from "../shared/dom.js";
 import { Poll, setPace } from "../shared/poll.js";
 import { isOnScreen, onlyWatches, whenShown } from "../shared/visit.js";
-import { classTools } from "../classroom/classroom.js";
 import { mountTips } from "../shared/tips.js";
 import { Bell } from "./bell.js";
 import { keepTag } from "./language.js";
@@ -12,6 +11,7 @@ import { openSheet } from "./sheet.js";
 import { t } from "../shared/language.js";
 
 const SETTLED = 100; // milliseconds: a chosen tab is shown a moment after it is selected
+const FIRST_PAUSE = 500; // milliseconds
 const LONGEST = 5000; // milliseconds until a tab that is not shown is selected again
 
 const isTyping = (node) =>
@@ -117,7 +117,18 @@ async function sayWhere(host, node, server, menu) {
     );
   }
   show(node, true);
-  if (told.mode === "classroom") classTools(host, node, server, told);
+  if (told.mode === "classroom") await openClass(host, node, server, told);
+}
+
+/** What only a class has is loaded in a class alone; asked for again, after a growing pause, where it was lost. */
+async function openClass(host, node, server, told, pause = FIRST_PAUSE) {
+  try {
+    const { classTools } = await import("../classroom/classroom.js");
+    classTools(host, node, server, told);
+  } catch (error) {
+    if (pause > LONGEST) throw error;
+    setTimeout(() => openClass(host, node, server, told, 2 * pause).catch(console.error), pause);
+  }
 }
 
 export async function mount({ host, server }) {

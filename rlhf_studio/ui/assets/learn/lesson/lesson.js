@@ -24,10 +24,11 @@ export class Lesson {
     this.loading = el("p", { class: "rs-muted", role: "status", hidden: true }, LOADING);
   }
 
-  /** Show the lesson that the address names; the first one where it names none. */
+  /** Show the lesson that the address names; the first one that has not been read where it names none. */
   async go(params) {
-    const { lessons, server } = this.page;
-    const lesson = lessons.find(({ name }) => name === params.lesson) || lessons[0];
+    const { lessons, server, chapters } = this.page;
+    const named = (wanted) => lessons.find(({ name }) => name === wanted);
+    const lesson = named(params.lesson) || named(chapters.next);
     if (!lesson) return;
     const { name } = lesson;
     const run = lesson.any_run ? params.run || "" : "";
@@ -82,8 +83,20 @@ export class Lesson {
 
   /** Another place of the page is shown. */
   leave() {
+    this.watching?.disconnect();
     this.tools.leave();
     this.name = "";
+  }
+
+  /** Who sees what stands below a lesson has read it. */
+  untilRead(end, name) {
+    this.watching?.disconnect();
+    this.watching = new IntersectionObserver((seen) => {
+      if (!seen.some(({ isIntersecting }) => isIntersecting)) return;
+      this.watching.disconnect();
+      this.page.chapters.finish(name);
+    });
+    this.watching.observe(end);
   }
 
   draw(name, text, run, picker) {
@@ -102,6 +115,12 @@ export class Lesson {
         }),
     );
     const place = lessons.findIndex((lesson) => lesson.name === name);
+    const end = el(
+      "div",
+      { class: "rs-learn-turn rs-wrap" },
+      this.turn(place - 1, t("Previous")),
+      this.turn(place + 1, t("Next")),
+    );
     fill(
       article,
       el("div", { class: "rs-learn-head" }, el("h2", { class: "rs-learn-title" }, text.title), this.tools.node),
@@ -111,13 +130,9 @@ export class Lesson {
       this.tools.opening.node,
       this.scenes.map((scene) => scene.node),
       addedTo(name, server),
-      el(
-        "div",
-        { class: "rs-learn-turn rs-wrap" },
-        this.turn(place - 1, t("Previous")),
-        this.turn(place + 1, t("Next")),
-      ),
+      end,
     );
+    this.untilRead(end, name);
     this.page.tell("");
   }
 

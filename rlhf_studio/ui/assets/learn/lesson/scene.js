@@ -4,7 +4,7 @@ import { readable } from "../../shared/format.js";
 import { control } from "./controls.js";
 import { PictureView } from "../../pictures/view.js";
 import { Prediction } from "./prediction.js";
-import { blocks, inline } from "./text.js";
+import { blocks, inline, putSlot } from "./text.js";
 import { t } from "../../shared/language.js";
 
 const SAY_AFTER = 700; // milliseconds without a change, before a screen reader is told the numbers
@@ -277,7 +277,7 @@ export class Scene {
     if (!this.panel?.inert) this.node.classList.remove("rs-learn-prepared");
     this.shown = shown;
     for (const [key, node] of this.slots) {
-      setText(node, this.word(shown.slots[key] ?? ""));
+      putSlot(node, this.word(shown.slots[key] ?? ""));
       node.classList.add("rs-learn-there");
     }
     for (const [name, picture] of Object.entries(shown.pictures)) this.pictures.get(name)?.put(picture);

@@ -1,7 +1,7 @@
 // A lesson's text, from its tree to elements. Text reaches the document only as text nodes; formulas become MathML.
 import { onPlainClick } from "../../shared/links.js";
 import { address } from "../../shared/address.js";
-import { el } from "../../shared/dom.js";
+import { el, setText } from "../../shared/dom.js";
 import { t } from "../../shared/language.js";
 
 const MATH = "http://www.w3.org/1998/Math/MathML";
@@ -51,6 +51,15 @@ function link({ to, content }, lead) {
     return el("span", { class: "rs-learn-term", tabindex: "0", "data-term": rest }, inline(content, lead));
   const how = LINKS[kind] ? LINKS[kind](rest, lead) : { href: to, target: "_blank", rel: "noopener noreferrer" };
   return el("a", how, inline(content, lead));
+}
+
+const WORDS_OF_A_QUOTATION = 3;
+
+/** Put what is known into a slot: a number, a word, or somebody's words, which are shown as a quotation. */
+export function putSlot(node, text) {
+  setText(node, text);
+  const words = text.split(/\s+/).filter((word) => /\p{L}/u.test(word));
+  node.classList.toggle("rs-learn-quoted", words.length >= WORDS_OF_A_QUOTATION);
 }
 
 /** Pieces of a line. `lead.slot(key, node)` is told of each slot, so that its number can be put there. */

@@ -1,8 +1,8 @@
 // A sheet of questions, on the page and in a file of its own: exercises to fill in, or their answers.
-import { el, elEach, setText } from "../../shared/dom.js";
+import { el, elEach } from "../../shared/dom.js";
 import { PictureView } from "../../pictures/view.js";
 import { answerName } from "../lesson/prediction.js";
-import { blocks, inline } from "../lesson/text.js";
+import { blocks, inline, putSlot } from "../lesson/text.js";
 import { t } from "../../shared/language.js";
 
 const LETTERS = "ABCDEFGH";
@@ -14,7 +14,7 @@ const NOWHERE = { lesson() {}, place() {}, tour() {} }; // a file leads to no le
 export function readingOf(question, lead = NOWHERE) {
   const named = (label) => question.words[label.slice(1)] ?? label.slice(1);
   const word = (label) => (/^@[^@]/.test(label) ? named(label) : label.replace(/^@@/, "@"));
-  const slot = (key, node) => setText(node, word(question.shown.slots[key] ?? ""));
+  const slot = (key, node) => putSlot(node, word(question.shown.slots[key] ?? ""));
   return { word, reading: { ...lead, words: question.words, slot } };
 }
 
