@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tiny_world
 from benchmarks.hacking import figure, published  # noqa: F401  (registers the monitors)
 from benchmarks.hacking.data import FOLDER, Run
 from benchmarks.hacking.monitors import MONITORS, Monitor
@@ -19,7 +19,6 @@ from benchmarks.hacking.scoring import Watched, intervals, score_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, FIGURE, SCORES = ROOT / "docs" / "hacking.md", ROOT / "assets" / "images" / "hacking.svg", FOLDER / "scores.json"
-BLOCK = re.compile(r"(<!-- hacking: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 LIMITS = (0.0, 0.05, 0.1, 0.2, 0.3)
 """Shares of runs with a false alarm for which the curve is written down."""
 
@@ -233,8 +232,8 @@ BLOCKS: dict[str, Callable[[Scores], list[str]]] = {
 
 
 def filled(page: str, scores: Scores) -> str:
-    """The page with every block made anew. Raises KeyError for a block that is not known."""
-    return BLOCK.sub(lambda match: match[1] + "\n".join(BLOCKS[match[2]](scores)) + "\n" + match[3], page)
+    """The page with every block made anew."""
+    return tiny_world.filled(page, "hacking", BLOCKS, scores)
 
 
 def write_page(scores: Scores) -> None:

@@ -19,9 +19,7 @@ import torch
 from benchmarks.hacking.doctor import doctor_numbers
 from benchmarks.hacking.onset import ANSWERS
 from benchmarks.hacking.plan import SETTINGS, STEPS, Planned
-from rlhf_studio.config import RunConfig
-from rlhf_studio.config.io import with_values
-from rlhf_studio.config.recipes import load_recipe
+from benchmarks.tiny_world import HELD_OUT_PROMPTS, config_of, held_out_prompts, judged_by
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
 from rlhf_studio.engine.loop.generate import decode_responses, generate
@@ -31,7 +29,6 @@ from rlhf_studio.engine.types import PromptBatch, StepSoFar
 from rlhf_studio.inputs.world.gold import gold_score
 
 ROWS = "rows.json"
-HELD_OUT_PROMPTS = 128
 DRIFT_WINDOW = 20  # steps between the two distributions of advantages that are compared
 CEILING = 0.99  # of the highest reward so far: rewards above this stand at it
 SIGNALS = {
@@ -56,8 +53,7 @@ SIGNALS = {
 
 def settings_of(run: Planned, judge: Path) -> dict[str, Any]:
     """What differs from the recipe ``world``."""
-    component = {"kind": "reward_model", "name": "sentiment", "model": str(judge), "weight": 1.0}
-    own = {"ppo.kl_coef": run.beta, "ppo.learning_rate": run.rate, "ppo.steps": STEPS, "reward.components": [component]}
+    own = {"ppo.kl_coef": run.beta, "ppo.learning_rate": run.rate, "ppo.steps": STEPS, "reward.components": judged_by(judge)}
     return {**SETTINGS, **own, "engine.seed": run.seed, "engine.threads": 1, "engine.checkpoint_every": 0}
 
 
@@ -74,7 +70,7 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     run.watched(0, answers)
     for event in events:
         run.event(event)
-    asked = held_out_prompts(trainer)
+    asked = held_out_prompts(trainer, ANSWERS // HELD_OUT_PROMPTS)
     generator = torch.Generator().manual_seed(config.engine.seed + 1_000_000)
     rows, earlier, highest = [], list[np.ndarray](), -np.inf
     while not trainer.finished:
@@ -91,20 +87,6 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     unfinished = folder / f"{ROWS}.part"
     unfinished.write_text(json.dumps(whole), encoding="utf-8")
     os.replace(unfinished, folder / ROWS)
-
-
-def config_of(settings: dict[str, Any]) -> RunConfig:
-    """The recipe with these settings."""
-    config = with_values(load_recipe("world").config, settings)
-    assert isinstance(config, RunConfig)
-    return config
-
-
-def held_out_prompts(trainer: Trainer) -> PromptBatch:
-    """Every held-out prompt, four times: the answers 0 to 3 of the first, then of the second, and so on."""
-    batch = trainer.prompts.watched(HELD_OUT_PROMPTS)
-    assert batch is not None and len(batch.texts) == HELD_OUT_PROMPTS
-    return batch.repeat(ANSWERS // HELD_OUT_PROMPTS)
 
 
 def gold_of_fresh(trainer: Trainer, asked: PromptBatch, generator: torch.Generator) -> np.ndarray:

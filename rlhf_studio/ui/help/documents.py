@@ -19,7 +19,7 @@ ORDER = (
     *("road", "reward-models", "feedback"),
     *("teaching", "lessons"),
     *("library", "attach", "api", "from-trl"),
-    *("access", "deploy", "many-gpus", "performance", "hacking"),
+    *("access", "deploy", "many-gpus", "performance", "hacking", "overoptimisation"),
     *("architecture", "extending"),
 )
 """From what most people need to what few do. A test compares with the folder."""
