@@ -1,10 +1,11 @@
 """Choices of RLHF that people argue about, one at a time on the review world. :mod:`benchmarks.ablations.plan` says what is compared.
 
     python -m benchmarks.ablations --folder RUNS            # all 30 runs, one after the other; go on by the same command
-    python -m benchmarks.ablations --folder RUNS --tables   # the data of the repository, from the runs that are finished; and the pages
+    python -m benchmarks.ablations --folder RUNS --tables   # the data of the repository, from the runs that are finished
+    python -m benchmarks.ablations --tables                 # the cards of docs/gallery.md from the data of the repository
     python -m benchmarks.ablations --check                  # exit code 1 when docs/gallery.md does not say what the data says
 
-Every run is a process of its own, with one thread, of 25 to 60 seconds. It may be killed at any point: what is unfinished is made again.
+Every run is a process of its own, with one thread. It may be killed at any point: what is unfinished is made again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,11 @@ def file_of(run: Planned, folder: Path) -> Path:
     return folder / f"{run.name}.json"
 
 
-def train(folder: Path) -> int:
+def train(folder: Path, runs: Sequence[Planned]) -> int:
     """Make the runs that are not there yet; 1 when one of them failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [run for run in planned_runs() if not file_of(run, folder).is_file()]
-    progress, failed = Progress(len(planned_runs()), len(planned_runs()) - len(missing)), 0
+    missing = [run for run in runs if not file_of(run, folder).is_file()]
+    progress, failed = Progress(len(runs), len(runs) - len(missing)), 0
     for run in missing:
         started = time.monotonic()
         if start("benchmarks.ablations", run.name, folder):
@@ -62,21 +64,25 @@ def write(data: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="where the runs' numbers are kept")
-    parser.add_argument("--tables", action="store_true", help="train nothing: write the data of the repository")
+    parser.add_argument("--tables", action="store_true", help="train nothing: write data and cards")
+    parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.tables and options.folder:
+        write(gathered(options.folder))
+    if options.tables or options.check:
+        from benchmarks.gallery import __main__ as gallery
+
+        return gallery.check() if options.check else gallery.tables()
     if options.folder is None:
         parser.error("--folder is needed: runs are kept there")
-    if options.tables:
-        write(gathered(options.folder))
-        return 0
     if options.one:
         from benchmarks.ablations.run import run_once
 
         chosen = next(run for run in planned_runs() if run.name == options.one)
         run_once(chosen, file_of(chosen, options.folder))
         return 0
-    return train(options.folder)
+    return train(options.folder, planned_runs())
 
 
 if __name__ == "__main__":

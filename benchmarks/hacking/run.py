@@ -6,8 +6,6 @@ Everything is written into the run's folder; ``rows.json`` is written last, and 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -16,22 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.fresh_answers import config_of, fresh_answers, held_out_prompts
 from benchmarks.hacking.doctor import doctor_numbers
 from benchmarks.hacking.onset import ANSWERS
 from benchmarks.hacking.plan import SETTINGS, STEPS, Planned
-from rlhf_studio.config import RunConfig
-from rlhf_studio.config.io import with_values
-from rlhf_studio.config.recipes import load_recipe
+from benchmarks.world_runs import write_whole
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.generate import decode_responses, generate
-from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.program_run import ProgramRun
-from rlhf_studio.engine.types import PromptBatch, StepSoFar
-from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.engine.types import StepSoFar
 
 ROWS = "rows.json"
-HELD_OUT_PROMPTS = 128
 DRIFT_WINDOW = 20  # steps between the two distributions of advantages that are compared
 CEILING = 0.99  # of the highest reward so far: rewards above this stand at it
 SIGNALS = {
@@ -74,11 +67,11 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     run.watched(0, answers)
     for event in events:
         run.event(event)
-    asked = held_out_prompts(trainer)
+    asked = held_out_prompts(trainer, ANSWERS)
     generator = torch.Generator().manual_seed(config.engine.seed + 1_000_000)
     rows, earlier, highest = [], list[np.ndarray](), -np.inf
     while not trainer.finished:
-        halves = halves_of(gold_of_fresh(trainer, asked, generator))
+        halves = halves_of(fresh_answers(trainer, asked, generator)[1])
         run.before_step()
         record, so_far = run.step()
         signals = {name: record.metrics.get(metric) for name, metric in SIGNALS.items()}
@@ -87,32 +80,7 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     run.end()
     for row, numbers in zip(rows, doctor_numbers(folder), strict=True):
         row |= numbers
-    whole = {"rows": rows, "seconds": round(time.perf_counter() - started, 1), "settings": settings}
-    unfinished = folder / f"{ROWS}.part"
-    unfinished.write_text(json.dumps(whole), encoding="utf-8")
-    os.replace(unfinished, folder / ROWS)
-
-
-def config_of(settings: dict[str, Any]) -> RunConfig:
-    """The recipe with these settings."""
-    config = with_values(load_recipe("world").config, settings)
-    assert isinstance(config, RunConfig)
-    return config
-
-
-def held_out_prompts(trainer: Trainer) -> PromptBatch:
-    """Every held-out prompt, four times: the answers 0 to 3 of the first, then of the second, and so on."""
-    batch = trainer.prompts.watched(HELD_OUT_PROMPTS)
-    assert batch is not None and len(batch.texts) == HELD_OUT_PROMPTS
-    return batch.repeat(ANSWERS // HELD_OUT_PROMPTS)
-
-
-def gold_of_fresh(trainer: Trainer, asked: PromptBatch, generator: torch.Generator) -> np.ndarray:
-    """(prompts, answers) gold of new answers of the policy as it is now. The trainer's own random numbers are not touched."""
-    models = trainer.models
-    tokens, _ = generate(models, asked, models.config.generation, generator)
-    golds = [gold_score(prompt, answer) for prompt, answer in zip(asked.texts, decode_responses(models, tokens), strict=True)]
-    return np.array(golds).reshape(HELD_OUT_PROMPTS, -1)
+    write_whole(folder / ROWS, {"rows": rows, "seconds": round(time.perf_counter() - started, 1), "settings": settings})
 
 
 def halves_of(golds: np.ndarray) -> dict[str, float]:
