@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +27,49 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE, IMAGES = ROOT / "docs" / "gallery.md", ROOT / "assets" / "images"
 HEAD = """# Gallery
 
-Small experiments on the bundled review world, which a laptop can make again. The app shows them under Learn, Gallery, where a click fills the
-form with an experiment's settings. This page is made by `python -m benchmarks.gallery --tables`; a test compares it with the data.
+Small experiments on the bundled review world, which a laptop can make again. The app shows them under Learn, Gallery, where a click fills
+the form with an experiment's settings. This page is made by `python -m benchmarks.gallery --tables`; a test compares it with the data.
 
-What they share: one tiny policy, one grammar, one reward model with a known weakness, and a gold score that knows the truth. An answer here is
-not yet an answer for a model that people use.
+What they share: one tiny policy, one grammar, one reward model with a known weakness, and a gold score that knows the truth. An answer here
+is not yet an answer for a model that people use.
 
 ## How the choices are compared
 
-`benchmarks/ablations/plan.py` was written before its first run: the settings, three seeds, the outcomes and the rule. Every choice is changed
-alone, and compared with the unchanged run of the same seed. The verdict *differs* needs a 95 % interval of the three paired differences (Student's
-t, two degrees of freedom) that leaves out 0, and a mean that is large enough to matter; *leans* means that all three seeds agree in direction and
-the interval does not. Three seeds see large differences only: *no difference seen* proves nothing. Among some two dozen comparisons about one
-*differs* by chance. `python -m benchmarks.ablations --folder RUNS` makes the runs.
+`benchmarks/ablations/plan.py` was written before its first run: the settings, three seeds, the outcomes and the rule. Every choice is
+changed alone, and compared with the unchanged run of the same seed.
+
+- *differs*: the 95 % interval of the three paired differences (Student's t, two degrees of freedom) leaves out 0, and their mean is large
+  enough to matter.
+- *leans*: all three seeds agree in direction, and the interval holds 0. Chance alone does that in one comparison of four, but for the means
+  that are too small.
+- *no difference seen*: neither. Three seeds see large differences only, so this proves nothing.
+
+Among some two dozen comparisons about one *differs* by chance. `python -m benchmarks.ablations --folder RUNS` makes the runs.
 """
 
 
 def card_text(card: Card) -> str:
-    """A card as Markdown."""
-    lines = [f"## {card.question}", "", card.answer, "", f"![{card.caption}](../assets/images/{image_of(card).name})", "", card.caption]
-    lines += ["", " ".join(card.notes)] if card.notes else []
+    """A card as Markdown. Bars are a table."""
+    lines = [f"## {card.question}", "", card.answer.replace("\n", "\n\n"), ""]
+    if card.picture.kind == "bars":
+        of = card.picture.data
+        lines += table(
+            [of["label"], *of["series"]], [[row["label"], *(f"{each:.{of['digits']}f}" for each in row["values"])] for row in of["items"]]
+        )
+    else:
+        lines += [f"![{card.caption}](../assets/images/{image_of(card).name})"]
+    lines += ["", " ".join([card.caption, *card.notes])]
     if card.rows:
-        lines += ["", f"| {' | '.join(card.head)} |", "|" + "---|" * len(card.head), *(f"| {' | '.join(row)} |" for row in card.rows)]
+        lines += ["", *table(card.head, card.rows)]
     if card.recipe:
         options = "".join(f" --{name} {value}" for name, value in card.values.items())
         lines += ["", f"Run it: `python -m rlhf_studio train --recipe {card.recipe}{options}`."]
     return "\n".join([*lines, "", f"Make these numbers again: `{card.command}`, {card.takes}.", ""])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def image_of(card: Card) -> Path:
@@ -62,7 +80,7 @@ def image_of(card: Card) -> Path:
 def files(numbers: dict[str, Any]) -> dict[Path, str]:
     """Everything that is written, with its text."""
     cards = shelf.cards(numbers)
-    pictures = {image_of(card): svg.drawn(card.picture.kind, card.picture.data, card.caption) for card in cards}
+    pictures = {image_of(card): svg.drawn(card.picture.data, card.question) for card in cards if card.picture.kind != "bars"}
     stored = "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(own)}" for name, own in numbers.items()) + "\n}\n"
     return {shelf.NUMBERS: stored, PAGE: "\n".join([HEAD, *map(card_text, cards)]), **pictures}
 

@@ -88,7 +88,7 @@ def of_ablations(folder: Path | None, arms: tuple[str, ...] = ()) -> Json:
         "planned": data["planned"],
         "answers": ANSWERS,
         "hours": round(3 * seconds / 3600, 4),
-        "kl_range": [0, math.ceil(max(kl for kl, _ in points) + 0.5)],
+        "kl_range": [math.floor(min(kl for kl, _ in points) - 0.5), math.ceil(max(kl for kl, _ in points) + 0.5)],
         "gold_range": [math.floor(10 * min(gold for _, gold in points) - 0.5) / 10, 1],
         "unchanged": ends[BASELINE],
         "arms": {

@@ -1,4 +1,4 @@
-"""A picture of a card as SVG, for documents: curves, points in a plane, and bars. Pages draw the same data by their own script."""
+"""A picture of a card as SVG, for documents: curves, or points in a plane. Pages draw the same data by their own script."""
 
 from __future__ import annotations
 
@@ -8,27 +8,21 @@ from html import escape
 from typing import Any
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 300, 48, 16, 34, 70
-BAR, ROW, NAMES = 10, 16, 150
-TONES = {"score": "#4f46e5", "gold": "#b45309", "policy": "#be185d", "value": "#2563eb", "quiet": "#64748b"}
-BARS = ("#4f46e5", "#ca8a04")
+FONT = 'font-family="system-ui, sans-serif" font-size="12"'
+TONES = {"score": "#4f46e5", "gold": "#b45309", "policy": "#be185d", "value": "#2563eb", "coef": "#64748b"}
 Data = Mapping[str, Any]
 Scale = Callable[[float], float]
 
 
-def drawn(kind: str, data: Data, title: str) -> str:
+def drawn(data: Data, title: str) -> str:
     """The picture. It has a white ground of its own, so that it reads on a dark page too."""
-    parts = list(_bars(data) if kind == "bars" else _axes(data["points" if kind == "plane" else "series"], data))
-    height = 60 + len(data["items"]) * ROW * len(data["series"]) if kind == "bars" else HEIGHT
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="system-ui, sans-serif" font-size="12" '
-        'fill="#1f2937">'
-    )
-    return "\n".join(
-        [head, f"<title>{escape(title)}</title>", f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", ""]
-    )
+    parts = _parts(data["points"] if "points" in data else data["series"], data)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {FONT} fill="#1f2937">'
+    ground = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
+    return "\n".join([head, f"<title>{escape(title)}</title>", ground, *parts, "</svg>", ""])
 
 
-def _axes(series: list[Data], data: Data) -> Iterator[str]:
+def _parts(series: list[Data], data: Data) -> Iterator[str]:
     x, y = _scale(data["x_range"], LEFT, WIDTH - RIGHT), _scale(data["y_range"], HEIGHT - BOTTOM, TOP)
     yield _text(4, 18, data["y"])
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, data["x"], "middle")
@@ -45,31 +39,11 @@ def _axes(series: list[Data], data: Data) -> Iterator[str]:
             yield from (f'<circle cx="{a:.1f}" cy="{b:.1f}" r="5" fill="{colour}" stroke="#ffffff"/>' for a, b in places)
         else:
             yield f'<polyline points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    yield from _key([(one["label"], TONES[one["tone"]]) for one in series], HEIGHT - 10)
-
-
-def _bars(data: Data) -> Iterator[str]:
-    x = _scale((min(data["low"], 0), max(data["high"], 0)), NAMES, WIDTH - 60)
-    tall = ROW * len(data["series"])
-    yield _text(4, 18, data["label"])
-    for place, item in enumerate(data["items"]):
-        top = 30 + place * tall
-        yield _text(NAMES - 8, top + tall / 2 + 2, item["label"], "end")
-        for number, value in enumerate(item["values"]):
-            end, y = x(max(data["low"], min(data["high"], value))), top + number * (BAR + 2)
-            yield f'<rect x="{min(end, x(0)):.1f}" y="{y}" width="{abs(end - x(0)):.1f}" height="{BAR}" fill="{BARS[number]}"/>'
-            yield _text(WIDTH - 8, y + BAR, f"{value:.{data['digits']}f}".replace("-", "−"), "end")
-    bottom = 30 + len(data["items"]) * tall
-    yield f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="26" y2="{bottom}" stroke="#94a3b8"/>'
-    yield from _key(list(zip(data["series"], BARS, strict=True)), bottom + 20)
-
-
-def _key(entries: list[tuple[str, str]], y: float) -> Iterator[str]:
-    x = float(LEFT)
-    for label, colour in entries:
-        yield f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
-        yield _text(x + 16, y, label)
-        x += 40 + 6.6 * len(label)
+    left = float(LEFT)
+    for one in series:
+        yield f'<rect x="{left:.0f}" y="{HEIGHT - 19}" width="10" height="10" fill="{TONES[one["tone"]]}"/>'
+        yield _text(left + 16, HEIGHT - 10, one["label"])
+        left += 40 + 6.6 * len(one["label"])
 
 
 def _scale(of: tuple[float, float], start: float, end: float) -> Scale:

@@ -65,6 +65,7 @@ STYLES = {
         "learn/teaching/teaching.css",
         "learn/lesson/slides.css",
         "learn/breaking.css",
+        "learn/gallery.css",
         "help/help.css",
         "pictures/view.css",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlhf_studio.language import N_, _, together
+from rlhf_studio.language import N_, _
 from rlhf_studio.lessons.gallery.card import HEAD, OUTCOMES, WORDS, Card, Numbers, signed, unfinished
 from rlhf_studio.lessons.kit.pictures import Series, plane
 
@@ -14,7 +14,7 @@ VERDICTS = {
     "higher": N_("{change}: gold ends higher, by {mean} ({low} to {high})."),
     "lower": N_("{change}: gold ends lower, by {mean} ({low} to {high})."),
     "leans": N_("{change}: gold moves by {mean} in one direction in all seeds, but three seeds leave {low} to {high} open."),
-    "no difference": N_("{change}: no difference in gold was seen; it is {mean}, somewhere from {low} to {high}."),
+    "no difference": N_("{change}: no difference in gold was seen: {mean}, somewhere from {low} to {high}."),
     "unfinished": N_("{change}: not all runs are finished; so far gold moves by {mean}."),
 }
 """An answer, by the verdict on gold."""
@@ -69,8 +69,8 @@ ARGUMENTS = (
         "following-reference",
         N_("May the reference follow the policy?"),
         N_(
-            "A reference that moves charges less for what was learned long ago. Here a tenth of the policy is mixed into it after each step; "
-            "no setting replaces it now and then, which is the other form of the argument."
+            "A reference that moves charges less for what was learned long ago. Here a tenth of the policy is mixed into it after each "
+            "step; no setting replaces it now and then, which is the other form of the argument."
         ),
         (("following-reference", N_("A reference that follows")),),
     ),
@@ -89,13 +89,13 @@ def ablation(argument: Argument, n: Numbers) -> Card | None:
     if not arms:
         return None
     clouds = [
-        (_("Unchanged"), n["unchanged"], "quiet"),
+        (_("Unchanged"), n["unchanged"], "coef"),
         *((words, arm["points"], tone) for (words, arm), tone in zip(arms, TONES, strict=False)),
     ]
     points = [Series(words, [x for x, _y in cloud], [y for _x, y in cloud], tone, dots=True) for words, cloud, tone in clouds]
     picture = plane(points, x=_("KL to the start, nats per answer"), y=_("Gold"), x_range=n["kl_range"], y_range=n["gold_range"])
     return Card(
-        argument.name, _(argument.question), together(*(_answer(words, arm["differences"][0]) for words, arm in arms)), picture,
+        argument.name, _(argument.question), "\n".join(_answer(words, arm["differences"][0]) for words, arm in arms), picture,
         _("Each dot is a run: {answers} fresh answers of its last policy.").format(answers=n["answers"]), n["hours"] * (1 + len(arms)),
         notes=[*unfinished(n), _(argument.said)],
         head=[_(words) for words in HEAD],

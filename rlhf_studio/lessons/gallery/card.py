@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlhf_studio.language import N_, _
+from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.language import N_, _, ngettext
 from rlhf_studio.lessons.kit.pictures import Picture
 
 Numbers = Mapping[str, Any]
@@ -32,7 +33,7 @@ class Card:
 
     Attributes:
         name: in addresses and commands.
-        answer: one sentence, made of the numbers.
+        answer: one sentence, made of the numbers; a line for each change, where there are two.
         notes: what to know of the numbers, a sentence each; first of all that they are not whole, where they are not.
         head, rows: a table; none where ``rows`` is empty.
         recipe, values: what to start with on the Train page; an empty recipe where it cannot be started there.
@@ -67,7 +68,11 @@ class Card:
 
     def as_data(self) -> dict[str, Any]:
         """For a page."""
-        return {**asdict(self), "command": self.command, "takes": self.takes}
+        return {**asdict(self), "command": self.command, "takes": self.takes, "run_text": self._run_text()}
+
+    def _run_text(self) -> str:
+        minutes = round(load_recipe(self.recipe).minutes or 0) if self.recipe else 0
+        return ngettext("Run it here: about {count} minute", "Run it here: about {count} minutes", minutes).format(count=minutes)
 
 
 def signed(value: float, digits: int = 2) -> str:
