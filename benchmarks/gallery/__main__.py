@@ -29,6 +29,7 @@ HEAD = """# Gallery
 
 Small experiments on the bundled review world, which a laptop can make again. The app shows them under Learn, Gallery, where a click fills
 the form with an experiment's settings. This page is made by `python -m benchmarks.gallery --tables`; a test compares it with the data.
+A card is a function in `rlhf_studio/lessons/gallery/`, its numbers an entry of `benchmarks/gallery/numbers.py`.
 
 What they share: one tiny policy, one grammar, one reward model with a known weakness, and a gold score that knows the truth. An answer here
 is not yet an answer for a model that people use.
@@ -54,7 +55,11 @@ def card_text(card: Card) -> str:
     if card.picture.kind == "bars":
         of = card.picture.data
         lines += table(
-            [of["label"], *of["series"]], [[row["label"], *(f"{each:.{of['digits']}f}" for each in row["values"])] for row in of["items"]]
+            [of["label"], *of["series"]],
+            [
+                [row["label"], *(f"{round(each, of['digits']) + 0.0:.{of['digits']}f}".replace("-", "−") for each in row["values"])]
+                for row in of["items"]
+            ],
         )
     else:
         lines += [f"![{card.caption}](../assets/images/{image_of(card).name})"]

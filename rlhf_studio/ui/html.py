@@ -65,7 +65,7 @@ STYLES = {
         "learn/teaching/teaching.css",
         "learn/lesson/slides.css",
         "learn/breaking.css",
-        "learn/gallery.css",
+        "gallery/gallery.css",
         "help/help.css",
         "pictures/view.css",
     ),

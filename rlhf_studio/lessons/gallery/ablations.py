@@ -44,7 +44,7 @@ ARGUMENTS = (
     Argument(
         "whitening",
         N_("Must advantages be whitened?"),
-        N_("Whitening makes the size of a step independent of the size of rewards. Without it, the same learning rate means another step."),
+        N_("Whitening gives the advantages of every batch mean 0 and one size. But Adam divides by the size of the gradient anyway."),
         (("no-whitening", N_("Without whitening")),),
     ),
     Argument(
@@ -62,7 +62,10 @@ ARGUMENTS = (
     Argument(
         "kl-estimator",
         N_("Does it matter how the KL is estimated?"),
-        N_("k1 is noisy, k3 never negative. In the reward both estimate the same; in the loss, k3 has another gradient than the KL."),
+        N_(
+            "k1 is noisy, k3 is never negative, and both estimate the same KL. Their gradients differ: k1 in the reward has the KL's, "
+            "k3 has another one in either place."
+        ),
         (("k3-in-reward", N_("k3 in the reward")), ("k3-in-loss", N_("k3 in the loss"))),
     ),
     Argument(

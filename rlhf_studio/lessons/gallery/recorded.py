@@ -54,19 +54,20 @@ def one_batch(n: Numbers) -> Card:
     sure = [row["title"] for row in rows if abs(row["reward_change"]) > 2 * row["reward_error"]]
     sure_gold = [row["title"] for row in rows if abs(row["gold_change"]) > 2 * row["gold_error"]]
     answer = _(
-        "One update cannot say: of {all} algorithms, {count} moved the score by more than two standard errors, and {gold} the gold score."
+        "One update cannot say: {count} of {all} algorithms moved the score by more than two standard errors, and {gold} of {all} the gold "
+        "score."
     ).format(all=len(rows), count=len(sure), gold=len(sure_gold))
     items = [Bar(row["title"], [_errors(row, "reward"), _errors(row, "gold")]) for row in rows]
     picture = bars(items, [_("Score of the judge"), _("Gold score")], label=_("Change in standard errors"), low=-3, high=3, digits=1)
     notes = [
         _(
             "{responses} answers to {prompts} prompts, the same weights and optimizer state for each; measured on {fresh} fresh answers. "
-            "Among {looks} changes, about one is beyond two standard errors by chance."
-        ).format(responses=n["responses"], prompts=n["prompts"], fresh=n["fresh"], looks=2 * len(rows))
+            "Chance alone takes one change in twenty beyond two standard errors."
+        ).format(responses=n["responses"], prompts=n["prompts"], fresh=n["fresh"])
     ]
     return Card(
         "one-batch", _("Which algorithm learns most from one batch?"), answer, picture,
-        _("How far one update moved both scores. Less than two standard errors either way is what chance does."), 3 / 60, notes,
+        _("How far one update moved both scores."), 3 / 60, notes,
         more={"tab": "learn", "lesson": "beyond", "scene": "one_batch"}, more_text=_("Look at its tokens in a lesson"),
     )  # fmt: skip
 

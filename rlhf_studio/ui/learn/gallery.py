@@ -1,4 +1,4 @@
-"""The gallery, a place of the Learn page; ``assets/learn/gallery.js`` draws it. Everyone may read."""
+"""The gallery, a place of the Learn page; ``assets/gallery/gallery.js`` draws it. Everyone may read."""
 
 from __future__ import annotations
 

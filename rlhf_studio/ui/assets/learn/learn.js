@@ -17,13 +17,21 @@ const PLACES = [
   {
     place: "gallery",
     title: t("Gallery"),
-    make: (page) => new Later(async () => new (await import("./gallery.js")).Gallery(page)),
+    make: (page) =>
+      new Later(async () => {
+        const { Gallery } = await import("../gallery/gallery.js");
+        return new Gallery(page);
+      }),
   },
   { place: "teach", title: t("For teachers"), make: (page) => new Teaching(page) },
   {
     place: "help",
     title: t("Help"),
-    make: (page) => new Later(async () => new (await import("../help/help.js")).Help(page)),
+    make: (page) =>
+      new Later(async () => {
+        const { Help } = await import("../help/help.js");
+        return new Help(page);
+      }),
   },
 ];
 
