@@ -66,9 +66,9 @@ def card_text(card: Card) -> str:
     lines += ["", " ".join([card.caption, *card.notes])]
     if card.rows:
         lines += ["", *table(card.head, card.rows)]
-    if card.recipe:
-        options = "".join(f" --{name} {value}" for name, value in card.values.items())
-        lines += ["", f"Run it: `python -m rlhf_studio train --recipe {card.recipe}{options}`."]
+    for one in card.starts:
+        options = "".join(f" --{name} {value}" for name, value in one["values"].items())
+        lines += ["", f"Run it: `python -m rlhf_studio train --recipe {one['recipe']}{options}`."]
     return "\n".join([*lines, "", f"Make these numbers again: `{card.command}`, {card.takes}.", ""])
 
 

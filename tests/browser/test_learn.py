@@ -155,7 +155,7 @@ def test_search_leads_to_scenes_and_along_the_tour(open_page: Callable[..., Any]
     card = page.locator("[data-card=epochs]")
     expect(card).to_be_in_viewport()
     expect(card.get_by_role("img")).to_be_visible()
-    card.get_by_role("link", name="Run it here").click()
+    card.get_by_role("link", name="Run it here").first.click()
     expect(page.get_by_label("PPO epochs")).to_have_value("1")
     page.go_back()
     expect(card).to_be_visible()

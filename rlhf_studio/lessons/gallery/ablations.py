@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlhf_studio.language import N_, _
-from rlhf_studio.lessons.gallery.card import HEAD, OUTCOMES, WORDS, Card, Numbers, signed, unfinished
+from rlhf_studio.lessons.gallery.card import HEAD, OUTCOMES, WORDS, Card, Numbers, signed, start, unfinished
 from rlhf_studio.lessons.kit.pictures import Series, plane
 
 TONES = ("policy", "value")
@@ -103,7 +103,7 @@ def ablation(argument: Argument, n: Numbers) -> Card | None:
         notes=[*unfinished(n), _(argument.said)],
         head=[_(words) for words in HEAD],
         rows=[_row(words if len(arms) > 1 else "", one) for words, arm in arms for one in arm["differences"]],
-        recipe="world", values=arms[0][1]["settings"],
+        starts=[start("world", arm["settings"], words if len(arms) > 1 else "") for words, arm in arms],
     )  # fmt: skip
 
 

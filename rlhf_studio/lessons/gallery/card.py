@@ -36,7 +36,7 @@ class Card:
         answer: one sentence, made of the numbers; a line for each change, where there are two.
         notes: what to know of the numbers, a sentence each; first of all that they are not whole, where they are not.
         head, rows: a table; none where ``rows`` is empty.
-        recipe, values: what to start with on the Train page; an empty recipe where it cannot be started there.
+        starts: what can be started on the Train page, see :func:`start`.
         more: where one can read or see more: a page (``tab``) and its parameters, for which there is the text ``more_text``.
         hours: of one core, for all of its runs; a command makes them again.
     """
@@ -50,8 +50,7 @@ class Card:
     notes: Sequence[str] = ()
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    recipe: str = ""
-    values: Mapping[str, str] = field(default_factory=dict)
+    starts: Sequence[Mapping[str, Any]] = ()
     more: Mapping[str, str] = field(default_factory=dict)
     more_text: str = ""
 
@@ -68,11 +67,14 @@ class Card:
 
     def as_data(self) -> dict[str, Any]:
         """For a page."""
-        return {**asdict(self), "command": self.command, "takes": self.takes, "run_text": self._run_text()}
+        return {**asdict(self), "command": self.command, "takes": self.takes}
 
-    def _run_text(self) -> str:
-        minutes = round(load_recipe(self.recipe).minutes or 0) if self.recipe else 0
-        return ngettext("Run it here: about {count} minute", "Run it here: about {count} minutes", minutes).format(count=minutes)
+
+def start(recipe: str, values: Mapping[str, str], change: str = "") -> dict[str, Any]:
+    """A run that a card offers: a recipe with some values, and the words of the link to it, with the change where there are several."""
+    minutes = round(load_recipe(recipe).minutes or 0)
+    title = ngettext("Run it here: about {count} minute", "Run it here: about {count} minutes", minutes).format(count=minutes)
+    return {"title": _("{title}, {change}").format(title=title, change=change) if change else title, "recipe": recipe, "values": values}
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlhf_studio.language import _
-from rlhf_studio.lessons.gallery.card import Card, Numbers, signed, unfinished
+from rlhf_studio.lessons.gallery.card import Card, Numbers, signed, start, unfinished
 from rlhf_studio.lessons.kit.pictures import Bar, Picture, Series, bars, line
 
 
@@ -13,9 +13,7 @@ def fooled(n: Numbers) -> Card:
         "Yes: without a charge for KL the score goes from {score_first} to {score_last}, while the gold score rises to {best} "
         "in step {step} and ends at {gold_last}."
     )
-    return _recording(
-        "fooled", n, _("Can a policy fool its judge?"), answer, {"ppo.kl_coef": "0"}, "recording-exploits", _("Watch it as a replay")
-    )
+    return _recording("fooled", n, _("Can a policy fool its judge?"), answer, {"ppo.kl_coef": "0"}, "recording-exploits")
 
 
 def healthy(n: Numbers) -> Card:
@@ -23,10 +21,10 @@ def healthy(n: Numbers) -> Card:
     answer = _(
         "With a charge for KL the score goes from {score_first} to {score_last}, and the gold score from {gold_first} to {gold_last}."
     )
-    return _recording("healthy", n, _("What does a healthy run look like?"), answer, {}, "recording-improves", _("Watch it as a replay"))
+    return _recording("healthy", n, _("What does a healthy run look like?"), answer, {}, "recording-improves")
 
 
-def _recording(name: str, n: Numbers, question: str, answer: str, values: dict[str, str], replay: str, words: str) -> Card:
+def _recording(name: str, n: Numbers, question: str, answer: str, values: dict[str, str], replay: str) -> Card:
     score, gold = n["score"], n["gold"]
     last = max(1, len(gold) // 10)
     slots = {
@@ -43,8 +41,8 @@ def _recording(name: str, n: Numbers, question: str, answer: str, values: dict[s
     notes = [_("A single run with one seed; the last figures are means of its last {count} steps.").format(count=last)]
     return Card(
         name, question, answer.format(**slots), picture, _("Means of the 64 answers of each step."), 2 / 60, notes,
-        recipe="world-lora", values={"lora.r": "4", "lora.alpha": "8", "ppo.steps": str(len(steps)), **values},
-        more={"tab": "live", "replay": replay}, more_text=words,
+        starts=[start("world-lora", {"lora.r": "4", "lora.alpha": "8", "ppo.steps": str(len(steps)), **values})],
+        more={"tab": "live", "replay": replay}, more_text=_("Watch it as a replay"),
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ import { scrolling, table } from "../shared/table.js";
 import { copyButton } from "../shared/take.js";
 import { PictureView } from "../pictures/view.js";
 
-const PLACE = "gallery";
 const INTRODUCTION = t(
   "Small experiments on the tiny world, each with its question and what came of it, also where nothing did. " +
     "One tiny policy and one grammar: an answer here is not yet an answer for a large model.",
@@ -63,13 +62,12 @@ function card({ name, question, answer, picture, caption, notes, ...further }) {
 }
 
 /** Where the experiment can be made in the app, and where there is more of it. */
-function ways({ recipe, values, run_text, more, more_text }) {
+function ways({ starts, more, more_text }) {
   const { tab, ...params } = more;
   return el(
     "div",
     { class: "rs-gallery-ways rs-wrap" },
-    recipe &&
-      stageLink({ title: run_text, recipe, values }, () => address.lead("train", {}), "rs-button rs-small rs-primary"),
+    starts.map((one) => stageLink(one, () => address.lead("train", {}), "rs-button rs-small")),
     more_text && pageLink(more_text, tab, params, "rs-button rs-small"),
   );
 }
