@@ -77,7 +77,9 @@ def test_every_card_is_there_in_each_language_and_says_when_it_is_not_finished(l
         kept = shelf.numbers()
         kept = {**kept, "ablations": {**kept["ablations"], "made": 7}}
         partial = shelf.card("epochs", kept)
-    assert tuple(cards) == shelf.NAMES
+    begun = kept["ablations"]["arms"]
+    without = {one.name for one in ARGUMENTS if not any(arm in begun for arm, _ in one.arms)}
+    assert list(cards) == [name for name in shelf.NAMES if name not in without]
     assert all("{" not in card["answer"] + "".join(card["notes"]) for card in cards.values())
     assert partial is not None and "7" in partial.notes[0] and "30" in partial.notes[0]
     for started in (one for card in cards.values() for one in card["starts"]):
