@@ -8,7 +8,7 @@ from benchmarks.ablations.plan import ARMS, BASELINE, SEEDS, planned_runs
 from benchmarks.ablations.results import difference, differences
 from benchmarks.fresh_answers import config_of
 from benchmarks.gallery import __main__ as command
-from rlhf_studio.config.io import with_values
+from rlhf_studio.config.io import parse_value, with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.language import LANGUAGES, speaking
 from rlhf_studio.lessons.gallery import shelf
@@ -83,7 +83,8 @@ def test_every_card_is_there_in_each_language_and_says_when_it_is_not_finished(l
     assert all("{" not in card["answer"] + "".join(card["notes"]) for card in cards.values())
     assert partial is not None and "7" in partial.notes[0] and "30" in partial.notes[0]
     for started in (one for card in cards.values() for one in card["starts"]):
-        with_values(load_recipe(started["recipe"]).config, started["values"])
+        values = {name: parse_value(name, text) for name, text in started["values"].items()}
+        assert with_values(load_recipe(started["recipe"]).config, values)
 
 
 def test_the_recorded_judge_is_fooled_and_the_healthy_run_is_not() -> None:
