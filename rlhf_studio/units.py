@@ -77,5 +77,14 @@ def number_text(value: float, digits: int) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+DUST = 1e-12
+"""What is smaller is left over where a sum should be 0, and is shown as 0; what is stored stays as it is."""
+
+
+def without_dust(value: float) -> float:
+    """The number, and 0 where only the last bits of a sum are left."""
+    return 0.0 if abs(value) < DUST else value
+
+
 def _two_digits(value: float) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"

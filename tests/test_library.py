@@ -304,6 +304,11 @@ def test_a_program_that_ends_or_fails_says_so(
     assert status.state == "failed" and "ZeroDivisionError" in status.cause
     with pytest.raises(RunEnded, match="has ended.*ZeroDivisionError"):
         list(fails.train())
+    leaves = build(folder, lambda p, r: sys.exit("no judge"), run_dir=tmp_path / "leaves", engine=engine)
+    with pytest.raises(SystemExit):
+        next(leaves.train())
+    status = RunReader(tmp_path / "leaves").status()
+    assert status.state == "failed" and status.cause.startswith("The program ended itself: no judge")
     late = build(folder, ppo={**PPO, "steps": 1}, engine=engine)  # its last step fails after the policy has learned
     monkeypatch.setattr(late.trainer, "record", lambda rollout, stats: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlhf_studio.units import DUST
+
 MAX_POINTS = 1200
 SIGNIFICANT_DIGITS = 6
 
@@ -32,8 +34,10 @@ def thin_rows(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, digits: int = SIGNIFICANT_DIGITS) -> np.ndarray:
-    """Float64 values with ``digits`` significant decimal digits, so that they are short when written out; 0, NaN and infinities stay."""
+    """Float64 values as they are shown: with ``digits`` significant decimal digits, so that they are short when written out, and 0 below
+    :data:`~rlhf_studio.units.DUST`. NaN and infinities stay."""
     numbers = np.asarray(values, np.float64)
+    numbers = np.where(np.abs(numbers) < DUST, 0.0, numbers)
     sizes = np.where(np.isfinite(numbers) & (numbers != 0), np.abs(numbers), 1.0)
     decimals = digits - 1 - np.floor(np.log10(sizes))
     up, down = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)  # whole numbers: 0.1 is not exact in binary

@@ -20,6 +20,7 @@ from typing import Literal
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
 from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError
+from rlhf_studio.runs.program_end import end_of, watch_exit, what_ended_the_program
 from rlhf_studio.runs.records import EventRecord, State, StepRecord
 from rlhf_studio.runs.writer import Command, RunWriter, write_run
 from rlhf_studio.system import OURS
@@ -84,7 +85,9 @@ class Recording:
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._work, name="rlhf-studio-recording", daemon=True)
         self._thread.start()
-        atexit.register(self.close, None, unclosed)
+        self._unclosed = unclosed
+        watch_exit()
+        atexit.register(self._end_with_program)
 
     # --- the training's side -------------------------------------------------------------------------------------------
 
@@ -133,7 +136,7 @@ class Recording:
         if self._closed or os.getpid() != self._process:
             return
         ended, self._closed = self.ended, True
-        atexit.unregister(self.close)
+        atexit.unregister(self._end_with_program)
         with contextlib.suppress(queue.Full):
             if state is not None and not ended:
                 self._jobs.put(lambda writer: writer.set_state(state, cause=cause), timeout=CLOSING_SECONDS)
@@ -141,6 +144,12 @@ class Recording:
         self._thread.join(CLOSING_SECONDS)
         if state is None and not ended:
             self._log_end(cause)
+
+    def _end_with_program(self) -> None:
+        """Nobody has closed the recording: what has ended the program says how, or nobody knows whether its training was over."""
+        error = what_ended_the_program()
+        state, cause = end_of(error) if error is not None else (None, "")
+        self.close(state, cause or self._unclosed)
 
     def _put(self, job: Job) -> None:
         if self.ended:

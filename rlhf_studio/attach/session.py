@@ -18,9 +18,10 @@ from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import PPOConfig, RunConfig, Stage
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
-from rlhf_studio.runs.records import EventRecord, Origin, State
+from rlhf_studio.runs.program_end import end_of
+from rlhf_studio.runs.records import EventRecord, Origin
 from rlhf_studio.token_texts import words_of
-from rlhf_studio.visible import say, text_of, visible
+from rlhf_studio.visible import say, visible
 
 TEXTS_ALONE = (
     "Some responses are texts alone: the inspector shows them cut at words, and their lengths count words. "
@@ -178,13 +179,8 @@ class Session:
         if recording is None:
             return
         with self.guard:
-            state: State = "stopped" if self.stopping else "finished"
-            cause = ""
-            if isinstance(error, KeyboardInterrupt):
-                state, cause = "stopped", "Stopped from the keyboard."
-            elif error is not None and not (isinstance(error, SystemExit) and not error.code):  # sys.exit() and sys.exit(0) are no failures
-                state, cause = "failed", f"The training ended with {type(error).__name__}: {visible(text_of(error))[:500]}"
-            recording.close(state, cause)
+            state, cause = end_of(error) if error is not None else (None, "")
+            recording.close(state or ("stopped" if self.stopping else "finished"), cause)
 
 
 def _own_copy(tokenizer: Any) -> tuple[Any | None, str]:

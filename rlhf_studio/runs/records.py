@@ -6,6 +6,7 @@ Arrays are numpy; nothing here knows torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -224,6 +225,16 @@ Kind = Literal["studio", "program", "watched", "log"]
 the log that it was read from."""
 
 
+TOLD = {
+    "log": N_("read from {name}"),
+    "followed": N_("read from {name} as it grows"),
+    "watched": N_("recorded from {name}"),
+    "program": N_("made by {name}"),
+    "studio": "",
+}
+"""Who trains a run of each kind, in a few words."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a run comes from, beside its settings.
@@ -306,9 +317,13 @@ class Origin:
     @property
     def told(self) -> str:
         """Who trains the run, in a few words below its name; empty where an engine of ours does."""
-        log = f"read from {self.imported}{f' ({self.log_of})' if self.log_of else ''}{' as it grows' if self.followed else ''}"
-        kinds = {"log": log, "watched": f"recorded from {self.imported}", "program": f"made by {self.program}"}
-        return kinds.get(self.kind, "")
+        return self.tell()
+
+    def tell(self, say: Callable[[str], str] = str) -> str:
+        """The same, said by ``say``, which translates."""
+        log = self.imported + (f" ({self.log_of})" if self.log_of else "")
+        words = say(TOLD["followed" if self.kind == "log" and self.followed else self.kind])
+        return words.format(name=self.program if self.kind == "program" else log)
 
     @property
     def may_stop(self) -> bool:

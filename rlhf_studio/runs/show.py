@@ -16,6 +16,7 @@ from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.units import without_dust
 from rlhf_studio.visible import visible
 
 MOST_EVENTS = 1_000_000  # more than a run has
@@ -29,7 +30,7 @@ def show_values(run_dir: Path) -> dict[str, Any]:
     return {
         **_status_values(status),
         "run_dir": str(run_dir),
-        "metrics": last[-1][1] if last else {},
+        "metrics": {name: value if value is None else without_dust(value) for name, value in last[-1][1].items()} if last else {},
         "checkpoints": [dataclasses.asdict(checkpoint) for checkpoint in reader.checkpoints()],
         "events": [{"step": event.step, "level": event.level, "kind": event.kind, "text": event.text} for event in reader.newest_events()],
     }

@@ -101,7 +101,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "kind": run.origin.kind,
-        "told": run.origin.told,
+        "told": run.origin.tell(_),
         "only_read": run.origin.only_read,
         "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),

@@ -254,13 +254,48 @@ class Speechless(Exception):
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "finished"), ("no data", "failed")])
-def test_a_program_that_exits_inside_its_loop_ends_as_it_says(tmp_path: Path, code: int | str, state: str) -> None:
-    with pytest.raises(SystemExit), Studio(workspace=tmp_path) as studio:
-        studio.step(responses=["a"])
-        sys.exit(code)
+LEFT = """
+import sys
+from rlhf_studio.attach import Studio
+studio = Studio(workspace=sys.argv[1])
+with_block = "with" in sys.argv[2]
+def train():
+    studio.step(responses=["a"])
+    {end}
+try:
+    if with_block:
+        with studio:
+            train()
+    train()
+except StopIteration:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "inside", "outside", "said"),
+    [
+        ("sys.exit(0)", "finished", "interrupted", "without closing the recording"),
+        ("sys.exit('no data')", "failed", "failed", "The program ended itself: no data"),
+        ("sys.exit(2)", "failed", "failed", "The program ended itself with exit code 2"),
+        ("raise SystemExit('no data')", "failed", "interrupted", "without closing the recording"),  # outside: Python tells nobody
+        ("raise KeyboardInterrupt", "stopped", "stopped", "Stopped from the keyboard"),
+        ("raise OSError('no data')", "failed", "failed", "The training ended with OSError: no data"),
+    ],
+)
+def test_a_program_that_leaves_its_loop_ends_as_it_says(tmp_path: Path, end: str, inside: str, outside: str, said: str) -> None:
+    for way, state in (("with", inside), ("alone", outside)):
+        subprocess.run([sys.executable, "-c", LEFT.format(end=end), str(tmp_path / way), way], capture_output=True, check=False)
+        status = only_run(tmp_path / way).status()
+        assert status.state == state, (way, status.cause)
+        assert way == "with" or said in status.cause
+
+
+def test_an_exit_that_the_program_catches_has_not_ended_it(tmp_path: Path) -> None:
+    program = f"{LEFT.format(end='raise StopIteration')}\ntry: sys.exit(3)\nexcept SystemExit: pass"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path), "alone"], capture_output=True, check=True)
     status = only_run(tmp_path).status()
-    assert status.state == state and ("no data" in status.cause) == (state == "failed")
+    assert status.state == "interrupted" and "without closing" in status.cause, done.stderr
 
 
 def test_an_error_whose_text_fails_ends_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.ui.live.responses import tokens_payload
 from tests.logs.writers import WRITERS
 from tests.runs.store_helpers import same
 
@@ -147,6 +148,8 @@ def test_tinker(tmp_path: Path) -> None:
     assert record.parts == {"format": 1.0, "correct": 1.0, "final_reward": 0.0} and record.stopped is True
     assert metrics["tokens/cut_off"] == 0.5 and metrics["tokens/response_length"] == 9.0
     assert any("split train" in note for note in notes) and any("passed over: config.json, metrics.jsonl" in note for note in notes)
+    payload = json.loads(tokens_payload(1, record))  # the text is cut into six words
+    assert payload["length"] == 9 and len(payload["tokens"]["response_pieces"]) == 6
 
 
 def test_tinker_without_texts(tmp_path: Path) -> None:

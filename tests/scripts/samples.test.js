@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { sharedEnds, shortPrompt } = await import("../../rlhf_studio/ui/assets/live/ends.js");
+const { partsOf, sorted } = await import("../../rlhf_studio/ui/assets/live/samples.js");
 
 test("of long prompts a row shows the end of what is their own, and short ones stay whole", () => {
   const chat = (text) =>
@@ -12,4 +13,18 @@ test("of long prompts a row shows the end of what is their own, and short ones s
   assert.deepEqual(shown(prompts), ["…What is rain… ", "…he many small birds go in the winter… ", "…Who is it… "]);
   assert.deepEqual(shown([prompts[0], prompts[0]]), ["…", "…"]);
   assert.deepEqual(shown(["A film", "A play"]), ["A film", "A play"]);
+});
+
+test("where no response has a score, the parts of its reward can be read and sorted by", () => {
+  const row = (sample, score, parts) => ({ sample, score, parts: Object.entries(parts) });
+  const rows = [row(0, null, { right: 0, short: null }), row(1, null, { right: 1 }), row(2, null, { right: null })];
+  assert.deepEqual(
+    partsOf(rows).map(({ label }) => label),
+    ["right"],
+  );
+  const order = (sort, reverse) => sorted(rows, sort, reverse).map(({ sample }) => sample);
+  assert.deepEqual(order("reward/right", false), [1, 0, 2]);
+  assert.deepEqual(order("reward/right", true), [2, 0, 1]);
+  assert.deepEqual(order("order", false), [0, 1, 2]);
+  assert.deepEqual(partsOf([...rows, row(3, 0.5, { right: 1 })]), []);
 });

@@ -89,8 +89,8 @@ def test_only_wanted_metrics_are_sent():
 
 
 def test_numbers_are_sent_with_six_significant_digits():
-    values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -5e-30, 3.0], np.float32)
-    np.testing.assert_allclose(payloads.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, -5e-30, 3.0], rtol=1e-12)
+    values = np.array([0.0, 123456.7, -0.000123456789, np.nan, np.inf, -3.7e-17, 2e-9], np.float64)
+    np.testing.assert_allclose(payloads.rounded(values), [0.0, 123457.0, -0.000123457, np.nan, np.inf, 0.0, 2e-9], rtol=1e-12)
     assert (
         payloads.encode_numbers(payloads.rounded(np.array([123456.7, 1.5e9, -0.000123456789]))) == b"[123457.0,1500000000.0,-0.000123457]"
     )

@@ -24,6 +24,9 @@ class Words:
         "The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words. For tokens, "
         "name the policy's tokenizer when you open it."
     )
+    note_of_ids = (
+        "The log has the ids of tokens and no texts, so the ids stand for them. For texts, name the policy's tokenizer when you open it."
+    )
 
     def cut(self, text: str) -> LogFields:
         """The words of a text; together they are the text."""
@@ -49,7 +52,9 @@ class Tokens:
         self._tokenizer = _tokenizer(model)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self.note = f"Texts are cut by the tokenizer of {visible(Path(model).name, lines=False)}, which was named when the log was opened."
+        name = visible(Path(model).name, lines=False)
+        self.note = f"Texts are cut by the tokenizer of {name}, which was named when the log was opened."
+        self.note_of_ids = f"Texts of tokens are those of the tokenizer of {name}, which was named when the log was opened."
 
     def cut(self, text: str) -> LogFields:
         """The tokens of a text and their ids. A character that several tokens share is shown with the first of them."""

@@ -24,11 +24,10 @@ from rlhf_studio.engine.stages.ppo import GivenStage
 from rlhf_studio.engine.types import Samples, Scores, StepSoFar
 from rlhf_studio.runs.create import create_run, this_program
 from rlhf_studio.runs.errors import StoreError
+from rlhf_studio.runs.program_end import end_of, watch_exit, what_ended_the_program
 from rlhf_studio.runs.records import EventRecord, Origin, State, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import write_run
-from rlhf_studio.visible import say, text_of
-
-MOST_LETTERS = 500  # of an error
+from rlhf_studio.visible import say
 
 
 class ProgramRun:
@@ -87,6 +86,7 @@ class ProgramRun:
 
     def end_with(self, owner: object) -> None:
         """End the run when ``owner`` is gone, at the latest when the program ends."""
+        watch_exit()
         weakref.finalize(owner, self.end)
 
     def event(self, event: EventRecord) -> None:
@@ -141,15 +141,12 @@ class ProgramRun:
 
     def end(self, error: BaseException | None = None) -> None:
         """Record how the run ended: done, left before that, or failed with ``error``, or with what has ended the program."""
-        error = error or _what_ended_the_program()
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            self._close("stopped")
-        elif error is not None:
-            cause = f"{type(error).__name__}: {text_of(error)[:MOST_LETTERS].rstrip('.')}"
-            self.failure = cause
-            self._close("failed", f"{cause}. The program ended with it; run the program again")
-        else:
-            self._close("finished" if self._stage.finished else self._left)
+        error = error or what_ended_the_program()
+        state, cause = end_of(error) if error is not None else (None, "")
+        if state == "failed":
+            self.failure = cause.rstrip(".")
+            cause = f"{self.failure}. Run the program again"
+        self._close(state or ("finished" if self._stage.finished else self._left), cause)
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
@@ -161,7 +158,7 @@ class ProgramRun:
             self._close(None, stop.cause)
             where = f". The checkpoint of step {self._saved_step} is in {self.run_dir}" if self._saved_step else ""
             raise self._stopped(f"stopped: {stop}{where}") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.end(error)
             raise
 
@@ -189,11 +186,3 @@ class ProgramRun:
         self._so_far = so_far
         self.listener(phase, so_far)
         self._control.after_phase(phase, so_far)
-
-
-def _what_ended_the_program() -> BaseException | None:
-    """The exception that ends the program; None where there is none, and in a notebook, where one ends a cell only."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if hasattr(sys, "ps1") or shell is not None:
-        return None
-    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

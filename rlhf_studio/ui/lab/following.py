@@ -20,6 +20,7 @@ from typing import IO, Any
 from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.inputs.helper import MEMORY_VARIABLE, SMALL
+from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 
@@ -28,9 +29,12 @@ LOOK_SECONDS, LOOKS = 0.2, 10  # how often one request of the page looks for the
 PATIENCE = 120  # minutes without a line, after which following ends
 END_SECONDS = 5.0  # in which a process ends by itself
 UNASKED_SECONDS = 120.0  # after which nobody waits any more; a page in the background asks once a minute
-ENDS = f"The run appears with the first response. When nothing comes for {PATIENCE} minutes, waiting ends."
-NOTHING = f"Nothing is there yet; waiting. {ENDS}"
-WAITING = f"No response has come yet; waiting. {ENDS}"
+NOTHING = N_(
+    "Nothing is there yet; waiting. The run appears with the first response. When nothing comes for {minutes} minutes, waiting ends."
+)
+WAITING = N_(
+    "No response has come yet; waiting. The run appears with the first response. When nothing comes for {minutes} minutes, waiting ends."
+)
 Json = dict[str, Any]
 
 
@@ -149,7 +153,7 @@ class Following:
             follow.end()
 
     def _first_words(self, follow: _Follow, tick: Callable[[], None]) -> Json:
-        for _ in range(LOOKS):
+        for _look in range(LOOKS):
             tick()
             if run := follow.run():
                 return {"run": run, "following": True, "notes": []}
@@ -160,7 +164,11 @@ class Following:
             why = follow.lines()[-1:] or ["The log could not be followed."]
             raise ValueError(why[0].removeprefix("rlhf-studio: "))
         follow.asked(lambda: self._leave(follow))
-        return {"following": True, "waiting": follow.name, "notes": [WAITING if follow.path.exists() else NOTHING]}
+        return {
+            "following": True,
+            "waiting": follow.name,
+            "notes": [_(WAITING if follow.path.exists() else NOTHING).format(minutes=PATIENCE)],
+        }
 
     def _begin(self, path: Path, name: str, tokenizer: str, weights: str) -> _Follow:
         root = str(self._workspace.root.absolute())

@@ -25,6 +25,7 @@ from rlhf_studio.runs.pace import STEP_TIME, seconds_left, step_seconds
 from rlhf_studio.runs.records import ALIVE, CheckpointInfo, Origin, RunStatus, SettingChange, StoredEvent
 from rlhf_studio.runs.status import may_force_stop, silence
 from rlhf_studio.runs.values import LARGEST_FLOAT32
+from rlhf_studio.units import without_dust
 
 
 def encode_text(data: Any) -> bytes:
@@ -50,8 +51,8 @@ def encode_numbers(data: Any) -> bytes:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None when it is missing, NaN or infinite."""
-    return float(value) if value is not None and np.isfinite(value) else None
+    """The number as it is shown, or None when it is missing, NaN or infinite."""
+    return without_dust(float(value)) if value is not None and np.isfinite(value) else None
 
 
 class Series:
@@ -169,6 +170,7 @@ def status_payload(
     page then shows of each metric, as ``first`` and ``last``.
     """
     pace = step_seconds(series.column(STEP_TIME))
+    whole = {name: (finite(first), finite(last)) for name, (first, last) in first_and_last.items() if last is not None}
     compared = len(series.steps(0)) >= 2  # a single step is beginning and end
     return {
         "stage": stage,
@@ -203,8 +205,8 @@ def status_payload(
         "left": finite(seconds_left(pace, status.step, status.total_steps)),
         "worked": finite(series.column("time/elapsed")[-1]) if series.count else None,
         "checkpoints": [{"step": point.step, "bytes": point.bytes} for point in checkpoints],
-        "first": {name: first for name, (first, last) in first_and_last.items() if first is not None and last is not None and compared},
-        "last": {name: last for name, (_, last) in first_and_last.items() if last is not None},
+        "first": {name: first for name, (first, _) in whole.items() if first is not None and compared},
+        "last": {name: last for name, (_, last) in whole.items()},
     }
 
 

@@ -258,7 +258,7 @@ def tokens_payload(step: int, record: RolloutRecord, ppo: PPOConfig | None = Non
         ppo: the settings of a PPO run: its tokens have a ``card``, see :func:`rlhf_studio.analysis.token_card.card`.
         on_record: what the step has recorded of its episodes.
     """
-    text = {"step": step, **_sample(record), "cut": on_record.cut(record.sample)}
+    text = {"step": step, **_sample(record), "length": record.length, "cut": on_record.cut(record.sample)}
     if record.tokens is None:
         return encode_text({**text, "tokens": None, "kept": on_record.numbers})
     return encode_text(text)[:-1] + b',"tokens":' + _tokens(record.tokens, record.score, ppo) + b"}"

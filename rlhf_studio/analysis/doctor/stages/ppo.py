@@ -169,13 +169,14 @@ def _compared(run: RunData, score: judges.ScoreSeries) -> str:
         few = _("Looked at is the trend over {steps}, which are too few to compare the first ones with the last")
         return few.format(steps=steps.format(count=count))
     first = ngettext("the first step", "the first {count} steps", start).format(count=start)
-    words = _("Looked at is the trend over {steps}, and {first} beside the last tenth")
+    last = ngettext("the last step", "the last {count} steps", tenth(count)).format(count=tenth(count))
+    words = _("Looked at is the trend over {steps}, and {first} beside {last}")
     if changed:
         words = _(
             "The reward was changed after step {step}, and scores before and after it are not the same quantity. "
-            "Looked at is the trend over {steps} since then, and {first} beside the last tenth"
+            "Looked at is the trend over {steps} since then, and {first} beside {last}"
         )
-    return words.format(step=changed, steps=steps.format(count=count), first=first)
+    return words.format(step=changed, steps=steps.format(count=count), first=first, last=last)
 
 
 def _ends_overlap(score: judges.ScoreSeries) -> bool:

@@ -18,6 +18,7 @@ class Cutter(Protocol):
     """Cuts texts into tokens, or gives tokens their texts."""
 
     note: str
+    note_of_ids: str
     words: bool
     """Whether it cuts at words."""
 

@@ -27,7 +27,7 @@ def _line(record: Record, reading: Reading) -> LogFields | None:
     if not isinstance(mask, list) or not isinstance(ids, list) or len(mask) != len(ids) or not any(mask):
         return {"step": record["step"], "prompt": "", "response_tokens": ids, "response_ids": mask}  # to be refused by its name
     reading.pass_over(record, USED | PLACES)
-    reading.note(reading.cutter.note)
+    reading.note(reading.cutter.note_of_ids)
     start = mask.index(True)
     own = mask[start:]
     pieces = reading.cutter.pieces(ids)

@@ -51,6 +51,7 @@ export class ChartPanel {
     this.chooser = el("ul", { class: "rs-chooser rs-box" });
     const arrange = el("details", { class: "rs-arrange" }, el("summary", {}, t("Choose and order")), this.chooser);
     arrange.addEventListener("toggle", () => arrange.open && keepInside(this.chooser));
+    this.choice = arrange;
     const tools = el("div", { class: "rs-tools rs-flow" }, arrange, this.axes.node, smoothing);
     this.node = el(
       "details",
@@ -66,16 +67,23 @@ export class ChartPanel {
     this.arrange();
   }
 
-  /** Let a person choose among the charts of this stage. */
-  offer(stage) {
+  /** Let a person choose among the charts of this stage that have numbers, or may get some while the run is `alive`. */
+  offer(stage, alive) {
     this.stage = stage;
-    this.arrange();
+    this.alive = alive;
+    if (this.offered.map(({ spec }) => spec.key).join() !== this.choosable.join()) this.arrange();
+  }
+
+  get offered() {
+    const own = this.charts.others.filter(({ spec }) => spec.stages.includes(this.stage || "ppo"));
+    return own.filter((card) => card.hasData || (this.alive && card.mayCome));
   }
 
   arrange() {
     this.charts.arrange(this.order, this.off);
     this.order = this.charts.others.map((card) => card.spec.key);
-    const cards = this.charts.others.filter((card) => card.spec.stages.includes(this.stage || "ppo"));
+    const cards = this.offered;
+    show(this.choice, cards.length > 0);
     each(this.chooser, cards, ({ spec }, index) => {
       const box = el("input", { type: "checkbox", onchange: () => this.toggle(spec.key, box.checked) });
       box.checked = !this.off.includes(spec.key);

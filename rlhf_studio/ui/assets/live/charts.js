@@ -217,11 +217,21 @@ class ChartCard {
       setText(entry.value, written(entry, step === null ? store.now(metric) : store.at(metric, step)));
   }
 
+  /** Whether the run has something for this chart. */
+  get hasData() {
+    const { spec, grid } = this;
+    return (!spec.x_metric || grid.store.has(spec.x_metric)) && linesOf(spec, grid.store, grid.settings).length > 0;
+  }
+
+  /** Whether numbers may still come that are measured at some steps only. */
+  get mayCome() {
+    return this.spec.lines.some(({ style }) => style === "sparse");
+  }
+
   /** Be there when the run has something for this chart; gives whether there is. */
   place() {
     this.setLegend();
-    const { spec, grid } = this;
-    const placed = this.keys.size > 0 && !this.off && (!spec.x_metric || grid.store.has(spec.x_metric));
+    const placed = this.hasData && !this.off;
     show(this.node, placed);
     return placed;
   }

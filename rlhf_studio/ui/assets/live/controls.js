@@ -48,9 +48,18 @@ const BUTTONS = [
   },
   { event: "continue_run", label: t("Continue"), tip: t("Go on without stopping."), states: ["paused"], primary: true },
   {
+    event: "discard_run",
+    label: t("Stop following"),
+    tip: t("Read this log no further. What was read stays, and the training that writes it goes on."),
+    states: ALIVE,
+    stop: true,
+    log: true,
+  },
+  {
     label: t("Stop"),
     states: ALIVE,
     stop: true,
+    log: false,
     menu: [
       {
         event: "stop_run",
@@ -68,7 +77,7 @@ const BUTTONS = [
           "End without a checkpoint: after the present step, or in the middle of a long one. A resume goes on from " +
             "the last checkpoint that there is.",
         ),
-        theirs: t("Ask the trainer to end after its present step. A log that is followed is read no further."),
+        theirs: t("Ask the trainer to end after its present step."),
       },
       {
         event: "force_stop_run",
@@ -93,16 +102,16 @@ const BUTTONS = [
   },
 ];
 const WORKING = {
-  checkpoint_run: "Saving…",
-  set_run: "Changing…",
-  pause_run: "Pausing…",
+  checkpoint_run: t("Saving…"),
+  set_run: t("Changing…"),
+  pause_run: t("Pausing…"),
   step_run: t("One update…"),
   phase_run: t("Next phase…"),
-  continue_run: "Continuing…",
-  stop_run: "Stopping…",
-  discard_run: "Stopping…",
-  force_stop_run: "Ending…",
-  resume_run: "Resuming…",
+  continue_run: t("Continuing…"),
+  stop_run: t("Stopping…"),
+  discard_run: t("Stopping…"),
+  force_stop_run: t("Ending…"),
+  resume_run: t("Resuming…"),
 };
 // What can be asked of another trainer, whose run is only recorded here.
 const PASSED_ON = { checkpoint_run: ["checkpoint"], stop_run: ["stop", "checkpoint"], discard_run: ["stop"] };
@@ -254,16 +263,18 @@ export class Controls {
       (status.controls && !passed(event)) ||
       (event === "resume_run" && status.only_read);
     show(this.node, this.operator);
-    for (const { node, menu, states, label, event, primary, theirs } of this.buttons) {
+    const isLog = status.kind === "log"; // one that is followed: there is nothing to save, and nobody to ask
+    for (const { node, menu, states, label, event, primary, theirs, log } of this.buttons) {
       node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
       const events = menu ? menu.items.map((item) => item.event) : [event];
-      show(menu?.node || node, states.includes(status.state) && !events.every(gone));
+      const own = log === undefined || log === isLog;
+      show(menu?.node || node, own && states.includes(status.state) && !events.every(gone));
       for (const item of menu?.items || []) {
         show(item.node, (!item.forced || status.may_force_stop) && !gone(item.event));
         if (status.controls && item.theirs) setText(item.node.lastChild, item.theirs);
       }
       if (status.controls && theirs) node.dataset.tip = theirs;
-      const asked = events.includes("stop_run") && status.stop_asked;
+      const asked = (events.includes("stop_run") || log) && status.stop_asked;
       const busy = asked ? "stop_run" : events.find((own) => own === this.pending?.event);
       setText(node.firstChild, busy ? WORKING[busy] : label);
       node.setAttribute("aria-disabled", String(Boolean(this.pending || (asked && !status.may_force_stop))));
@@ -314,5 +325,5 @@ function changeSettings(host, steered, now) {
       : { problem: t("Nothing differs yet. Change a value, or go back.") };
   };
   const title = t("Change settings while the run goes on");
-  return form(host, { title, body: [el("p", {}, lead), ...rows], confirm: "Change", submit, first: inputs[0] });
+  return form(host, { title, body: [el("p", {}, lead), ...rows], confirm: t("Change"), submit, first: inputs[0] });
 }

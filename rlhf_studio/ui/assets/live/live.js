@@ -368,6 +368,7 @@ class LivePage {
     if (begun) {
       this.chartPanel.suggestSmoothing(this.store.points);
       this.chartPanel.offerAxes();
+      this.chartPanel.offer(this.stage, isAlive(this.status.state));
       this.charts.update();
       loadPlotly(this.plotly).then(
         () => this.drawn || ((this.drawn = true), this.charts.update()),
@@ -407,7 +408,7 @@ class LivePage {
     status.lesson = this.verdict.verdict?.lesson;
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
-    this.replay.offer(status, !isAhead(status.state));
+    this.replay.offer(status, !isAhead(status.state), (metric) => this.store.has(metric));
     const { inspector } = this.work;
     const whole = status.keeps_model && status.stage === "ppo"; // others record a part of what it tells
     this.guide.allow(whole);

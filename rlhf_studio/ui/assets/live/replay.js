@@ -6,6 +6,7 @@ import { t } from "../shared/language.js";
 
 const SETTLED = 300; // milliseconds until the address says where a person has gone
 const FEWEST = 2; // steps
+const CURVES = ["objective/scores", "gold/score", "objective/kl"];
 
 export class LiveReplay {
   /**
@@ -42,9 +43,9 @@ export class LiveReplay {
     return { replay: this.run, [player.playing ? "from" : "at"]: player.playing ? this.since : player.now };
   }
 
-  /** News of the run: a run that is over can be replayed. */
-  offer({ stage, step }, over) {
-    show(this.button, stage === "ppo" && over && step >= FEWEST);
+  /** News of the run: a run that is over can be replayed, where `has` says that it has recorded one of the curves. */
+  offer({ stage, step }, over, has) {
+    show(this.button, stage === "ppo" && over && step >= FEWEST && CURVES.some(has));
   }
 
   /** Open it; `wanted` says at which step it stands (`at`), or from which it plays (`from`). */

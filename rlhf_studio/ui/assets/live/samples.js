@@ -1,17 +1,11 @@
 // The sample table of one step: sort, pick a row; and the slider that chooses the step.
 import { sharedEnds, shortPrompt } from "./ends.js";
-import { each, el, fill, memory, setText, show } from "../shared/dom.js";
+import { each, el, fill, labelled, memory, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
 
-const SORTS = {
-  order: (first, second) => first.sample - second.sample,
-  score: (first, second) => (second.score ?? -Infinity) - (first.score ?? -Infinity),
-  kl: (first, second) => (second.kl ?? -Infinity) - (first.kl ?? -Infinity),
-  gold: (first, second) => (second.gold ?? -Infinity) - (first.gold ?? -Infinity),
-  length: (first, second) => second.length - first.length,
-  loss: (first, second) => (second.loss ?? -Infinity) - (first.loss ?? -Infinity),
-};
+/** @typedef {{sort?: string, label: string, name?: string, term?: string, kind?: string}} Column */
+/** @type {Column[]} */
 const COLUMNS = [
   { sort: "order", label: "#", name: t("order of sampling") },
   { label: t("Response") },
@@ -23,14 +17,34 @@ const COLUMNS = [
 ];
 const SIDES = ["chosen", "rejected"];
 
-const THIN = ["kl", "loss"];
+const PART = "reward/"; // how the name of a part of the reward begins, as among the metrics
+const MOST_PARTS = 3; // that stand side by side; of more, one is chosen
+const WIDTHS = { kl: "thin", loss: "thin", part: "part" };
 
 /** The number of a pair stands beside its first response. */
 const pairNumber = ({ sample }) => (sample % 2 ? "" : String(1 + sample / 2));
 
-/** Rows in the chosen order; `reverse` turns it round. */
-function sorted(rows, sort, reverse) {
-  const list = [...rows].sort((first, second) => SORTS[sort](first, second) || first.sample - second.sample);
+/** A row's number in a column; null where it has none. */
+export const valueOf = (row, sort) =>
+  (sort.startsWith(PART) ? row.parts?.find(([name]) => PART + name === sort)?.[1] : row[sort]) ?? null;
+
+/**
+ * Columns of the parts of the reward that some row has, where no row has a score.
+ *
+ * @returns {Column[]}
+ */
+export function partsOf(rows) {
+  if (rows.some((row) => valueOf(row, "score") !== null)) return [];
+  const names = new Set(rows.flatMap(({ parts = [] }) => parts.map(([name]) => name)));
+  const columns = [...names].map((name) => ({ sort: PART + name, label: name, term: PART + name, kind: "part" }));
+  return columns.filter(({ sort }) => rows.some((row) => valueOf(row, sort) !== null));
+}
+
+/** Rows in the chosen order, the largest number first; `reverse` turns it round. */
+export function sorted(rows, sort, reverse) {
+  const worth = (row) => valueOf(row, sort) ?? -Infinity;
+  const before = (first, second) => (sort === "order" ? 0 : worth(second) - worth(first));
+  const list = [...rows].sort((first, second) => before(first, second) || first.sample - second.sample);
   return reverse ? list.reverse() : list;
 }
 
@@ -41,32 +55,54 @@ export class SampleTable {
     this.rows = [];
     this.chosen = null;
     const kept = memory.get("sort", null);
-    this.sort = kept && SORTS[kept.sort] ? kept : { sort: "score", reverse: false };
+    this.sort = typeof kept?.sort === "string" ? kept : { sort: "score", reverse: false };
+    this.part = memory.get("part", "");
+    this.choice = el("select", { class: "rs-input", onchange: () => this.choosePart(this.choice.value) });
+    this.chooser = el("div", { class: "rs-part-choice", hidden: true }, labelled(t("Part of the reward"), this.choice));
     this.head = el("div", { class: "rs-rows-head" });
     this.list = el("div", { class: "rs-rows", role: "listbox", "aria-label": t("Responses of this step") });
     this.list.addEventListener("click", (event) => this.pickNode(event.target.closest("[role=option]")));
-    this.node = el("div", { class: "rs-table rs-column" }, this.head, this.list);
+    this.node = el("div", { class: "rs-table rs-column" }, this.chooser, this.head, this.list);
     this.pairs = false;
     this.unit = "tokens"; // what lengths count
     this.shared = sharedEnds([]);
+    this.findColumns();
     this.drawHead();
   }
 
-  /** The columns of numbers that some row has. */
-  get shown() {
-    const some = (name) => this.rows.some((row) => (row[name] ?? null) !== null);
-    return COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
+  /** The columns of numbers that some row has; in the place of a score that none has, the parts of the reward. */
+  findColumns() {
+    const some = (name) => this.rows.some((row) => valueOf(row, name) !== null);
+    const columns = COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
+    const all = partsOf(this.rows);
+    const many = all.length > MOST_PARTS;
+    const chosen = all.find(({ sort }) => sort === this.part) || all[0];
+    show(this.chooser, many);
+    if (many) {
+      fill(this.choice, ...all.map(({ sort, label }) => el("option", { value: sort }, label)));
+      this.choice.value = chosen.sort;
+    }
+    this.shown = [...columns.slice(0, 2), ...(many ? [chosen] : all), ...columns.slice(2)];
+  }
+
+  choosePart(part) {
+    this.part = part;
+    memory.set("part", part);
+    if (this.sort.sort.startsWith(PART)) this.sort = { ...this.sort, sort: part };
+    this.draw();
   }
 
   drawHead() {
+    const order = this.ordered;
     const cells = this.shown.map((column) => {
+      const name = column.kind || column.sort || "response";
       if (!column.sort || this.pairs)
-        return el("span", { class: `rs-cell-${column.sort || "response"}`, "data-term": column.term }, column.label);
-      const mine = this.sort.sort === column.sort;
-      const arrow = mine ? (this.sort.reverse ? " ↑" : " ↓") : "";
+        return el("span", { class: `rs-cell-${name}`, "data-term": column.term }, column.label);
+      const mine = order.sort === column.sort;
+      const arrow = mine ? (order.reverse ? " ↑" : " ↓") : "";
       const attributes = {
         type: "button",
-        class: `rs-cell-${column.sort}`,
+        class: `rs-cell-${name}`,
         "data-term": column.term,
         "aria-pressed": String(mine),
         "aria-label": t("Sort by {name}", { name: column.name || column.label }),
@@ -74,18 +110,18 @@ export class SampleTable {
       return el(
         "button",
         { ...attributes, "data-sort": column.sort, onclick: () => this.sortBy(column.sort) },
-        column.label,
+        column.kind ? broken(column.label) : column.label,
         arrow,
       );
     });
     const held = /** @type {HTMLElement} */ (document.activeElement);
     const focused = this.head.contains(held) ? held.dataset.sort : null;
     fill(this.head, cells, this.beside && cells.map((cell) => cell.cloneNode(true)));
-    if (focused) this.head.querySelector(`[data-sort=${focused}]`)?.focus();
+    if (focused) this.head.querySelector(`[data-sort="${CSS.escape(focused)}"]`)?.focus();
   }
 
   sortBy(sort) {
-    this.sort = { sort, reverse: this.sort.sort === sort ? !this.sort.reverse : false };
+    this.sort = { sort, reverse: this.ordered.sort === sort ? !this.ordered.reverse : false };
     memory.set("sort", this.sort);
     this.draw();
   }
@@ -102,11 +138,14 @@ export class SampleTable {
     this.draw();
   }
 
-  /** The rows in the order that is shown: an order by a number that none of them has is their own. */
+  /** The order that is shown: one by a number that no row has is their own, and pairs stay together. */
+  get ordered() {
+    const there = !this.pairs && this.shown.some(({ sort }) => sort === this.sort.sort);
+    return there ? this.sort : { sort: "order", reverse: false };
+  }
+
   get inOrder() {
-    const { sort, reverse } = this.sort;
-    const there = this.shown.some((column) => column.sort === sort);
-    return this.pairs ? sorted(this.rows, "order", false) : sorted(this.rows, there ? sort : "order", there && reverse);
+    return sorted(this.rows, this.ordered.sort, this.ordered.reverse);
   }
 
   order() {
@@ -120,8 +159,8 @@ export class SampleTable {
   }
 
   draw() {
-    const numbers = this.shown.map(({ sort }) => sort).filter((sort) => sort && sort !== "order");
-    const widths = numbers.map((sort) => (THIN.includes(sort) ? "var(--thin)" : "var(--wide)"));
+    this.findColumns();
+    const widths = this.numbers.map(({ sort, kind }) => `var(--${WIDTHS[kind || sort] || "wide"})`);
     this.node.style.setProperty("--numbers", widths.join(" "));
     this.node.classList.toggle("rs-pairs", this.pairs);
     this.drawHead();
@@ -132,14 +171,18 @@ export class SampleTable {
     this.choose(this.chosen, focused);
   }
 
+  /** The columns of numbers, without the number of the row. */
+  get numbers() {
+    return this.shown.filter(({ sort }) => sort && sort !== "order");
+  }
+
   rowNode(row) {
-    const shown = this.shown.map(({ sort }) => sort);
-    const cell = (name, digits) =>
-      shown.includes(name) && el("span", { class: `rs-cell-${name}` }, number(row[name] ?? null, digits));
-    const said = (name) => shown.includes(name) && `${name === "kl" ? "KL" : t(name)} ${number(row[name] ?? null)}`;
-    const numbers = [said("score"), said("kl"), said("loss"), counted(row.length, this.unit.slice(0, -1))]
-      .filter(Boolean)
-      .join(", ");
+    const cells = this.numbers.map(({ sort, label, kind }) => {
+      const whole = sort === "length";
+      const text = whole ? String(row.length) : number(valueOf(row, sort), sort === "kl" ? 1 : 2);
+      const said = whole ? counted(row.length, this.unit.slice(0, -1)) : `${label} ${number(valueOf(row, sort))}`;
+      return { said, node: el("span", { class: `rs-cell-${kind || sort}` }, text) };
+    });
     const side = this.pairs ? SIDES[row.sample % 2] : "";
     return el(
       "div",
@@ -149,7 +192,7 @@ export class SampleTable {
         tabindex: "-1",
         "data-sample": row.sample,
         "aria-selected": "false",
-        "aria-description": numbers, // the row's own text is its name
+        "aria-description": cells.map(({ said }) => said).join(", "), // the row's own text is its name
       },
       el("span", { class: "rs-cell-order" }, this.pairs ? pairNumber(row) : String(row.sample + 1)),
       el(
@@ -161,11 +204,7 @@ export class SampleTable {
         el("span", { class: "rs-response" }, readable(row.response, 600)),
         row.stopped === false ? el("span", { class: "rs-chip" }, t("cut")) : null,
       ),
-      cell("score"),
-      cell("gold"),
-      cell("kl", 1),
-      cell("loss"),
-      el("span", { class: "rs-cell-length" }, String(row.length)),
+      ...cells.map(({ node }) => node),
     );
   }
 
@@ -202,6 +241,9 @@ export class SampleTable {
     this.onpick(next, false);
   }
 }
+
+/** A name with places to break the line: behind each underscore. */
+const broken = (name) => name.split(/(?<=_)/).flatMap((part, index) => (index ? [el("wbr", {}), part] : [part]));
 
 /** Scroll a list so that `node` is seen, without moving the page. */
 function scrollInto(list, node) {

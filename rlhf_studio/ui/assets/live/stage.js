@@ -41,7 +41,6 @@ export function applyStage(page, stage) {
   const own = page.page.quantities.filter((quantity) => quantity.stages.includes(stage));
   page.work.inspector.offer(own, ppo);
   page.answers.offer(own);
-  page.chartPanel.offer(stage);
   page.learned.node.classList.toggle("rs-gone", !ppo);
   page.guide.start.classList.toggle("rs-gone", !ppo);
   page.measures.offer(stage === "reward_model");

@@ -35,7 +35,7 @@ export async function openLog(host, server) {
   const opened = await form(host, {
     title: t("Open a log"),
     wide: true,
-    confirm: "Open",
+    confirm: t("Open"),
     body: [
       el(
         "p",
@@ -47,7 +47,7 @@ export async function openLog(host, server) {
       ),
       labelled(t("File"), file, FILES),
       labelled(t("Or the path of a file or folder on the app's machine"), path),
-      el("label", { class: "rs-check" }, follow, " ", t("Follow it while it grows, until the run is stopped")),
+      el("label", { class: "rs-check" }, follow, " ", t("Follow it while it grows, until you stop following")),
       labelled(
         t("Tokenizer of its model (optional)"),
         tokenizer,
@@ -109,12 +109,12 @@ const tooLarge = (size) =>
 export function openedLine({ run, steps, rollouts, notes, following }) {
   const told = notes.map((note) => readable(note, 400)).join(" ");
   const link = run && pageLink(t("Look at the run"), "live", { run }, "rs-link rs-opened");
-  if (following) return run ? [t("The log is followed: its run grows with it."), " ", link, ". ", told] : [told];
+  if (following) return run ? [t("The log is followed: its run grows with it."), " ", link, " ", told] : [told];
   return [
     t("Opened: {steps}, {responses}.", { steps: counted(steps, "step"), responses: counted(rollouts, "response") }),
     " ",
     link,
-    ". ",
+    " ",
     told,
   ];
 }

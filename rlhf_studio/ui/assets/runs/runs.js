@@ -15,6 +15,7 @@ import { openLog, openedLine } from "./open_log.js";
 import { RunTable } from "./table.js";
 import { t, tn } from "../shared/language.js";
 
+const STOPS = { watched: t("Stop"), log: t("Stop following") };
 const BUSY_WAIT = 2000;
 const IDLE_WAIT = 5000;
 
@@ -297,10 +298,7 @@ class RunsPage {
         item(t("Move down"), () => this.move(row, row.queue_position + 1), "move"),
         item(t("Cancel"), () => this.act("cancel", row), "cancel"),
         own && !this.operator && row.state === "queued" && item(t("Take out of the queue"), stop),
-        own &&
-          row.alive &&
-          row.may_stop &&
-          item(["watched", "log"].includes(row.kind) ? t("Stop") : t("Stop and save"), stop),
+        own && row.alive && row.may_stop && item(STOPS[row.kind] || t("Stop and save"), stop),
         item(t("Force stop"), () => this.forceStop(row), "force_stop"),
       ],
       [

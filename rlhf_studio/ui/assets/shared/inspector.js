@@ -7,12 +7,12 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
-import { t } from "./language.js";
+import { t, tp } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
-  [["↑", "↓"], "response"],
-  [["[", "]"], "step"],
+  [["↑", "↓"], tp("key", "response")],
+  [["[", "]"], tp("key", "step")],
 ];
 
 const HOLD = t(
@@ -34,7 +34,7 @@ export class Inspector {
     this.onpin = onpin;
     this.sample = null;
     this.ppo = true;
-    this.unit = "tokens"; // what a response is cut into
+    this.unit = "tokens"; // what lengths count
     this.index = null;
     const onchoice = () => {
       this.recolour();
@@ -198,7 +198,7 @@ export class Inspector {
     setText(this.unitKey, t(this.one));
     setText(this.quantityKeys, there.length > 1 ? `1–${there.length}` : "1");
     const names = missing.map(({ label }) => lower(label)).join(", ");
-    const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.unit) });
+    const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.pieces) });
     setText(this.unknown, there.length ? t("The run does not record: {names}.", { names }) : single);
     show(this.unknown, missing.length > 0);
   }
@@ -216,7 +216,7 @@ export class Inspector {
       parts,
       sample.gold === null ? null : fact("gold", sample.gold),
       fact("sample_kl", sample.kl, 1),
-      said("length", integer(sample.tokens.response_ids.length)),
+      said("length", integer(sample.length)),
       sample.stopped === null
         ? null
         : el("span", { "data-term": "stopped" }, sample.stopped ? t("ended by itself") : t("cut at the limit")),
@@ -262,7 +262,13 @@ export class Inspector {
 
   /** What one part of the response is called. */
   get one() {
-    return this.unit.slice(0, -1);
+    return this.pieces.slice(0, -1);
+  }
+
+  /** What the response is cut into: words where the log gives its number of tokens, and a text without them. */
+  get pieces() {
+    const { sample, unit } = this;
+    return !sample || sample.length === sample.tokens.response_ids.length ? unit : "words";
   }
 
   /** What decides which token a newcomer should look at first. */
@@ -304,7 +310,7 @@ export class Inspector {
     this.strip.pin(this.index);
     if (this.index === null) this.card.empty(t("This response has no tokens."));
     else {
-      const { settings, ppo, waiting, unit } = this;
+      const { settings, ppo, waiting, pieces: unit } = this;
       this.card.update(this.sample, this.index, { settings, auto: chosen ? "" : this.whyThis(), ppo, waiting, unit });
     }
     this.hover(null);
