@@ -110,10 +110,9 @@ def again(name: str, folder: Path) -> None:
     kept = shelf.card(name, shelf.numbers())
     print(f"{name}: {kept.takes if kept else 'nobody has measured how long it takes'}", flush=True)
     source = shelf.source_of(name)
-    own = folder / source
-    own.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     arms = next((tuple(arm for arm, _ in one.arms) for one in ARGUMENTS if one.name == name), ())
-    found = of_ablations(own, arms) if arms else SOURCES[source](own)
+    found = of_ablations(folder, arms) if arms else SOURCES[source](folder)
     made = shelf.card(name, {source: found})
     assert made is not None
     print(card_text(made), flush=True)

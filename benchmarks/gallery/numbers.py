@@ -29,7 +29,7 @@ CURVES = {"score": "objective/scores", "gold": "gold/score"}
 def recorded(folder: Path | None, run: str) -> Json:
     """Score and gold of a run of the lesson run; with a folder, of one that is made there."""
     archive = LESSON_RUN
-    if folder is not None and not (archive := folder / LESSON_RUN.name).is_file():
+    if folder is not None and not (archive := folder / "lesson-run.zip").is_file():
         from rlhf_studio.lessons.world_build.lesson_run import build_lesson_run
 
         build_lesson_run(archive, lambda text: print(text, flush=True))
@@ -56,8 +56,8 @@ def monitors(folder: Path | None) -> Json:
     if folder is None:
         scores = json.loads(report.SCORES.read_text(encoding="utf-8"))
     else:
-        hacking.train(hacking.planned_runs(), folder, jobs=1)
-        scores = report.computed(hacking.gathered(folder), len(hacking.planned_runs()))
+        hacking.train(hacking.planned_runs(), folder / "hacking", jobs=1)
+        scores = report.computed(hacking.gathered(folder / "hacking"), len(hacking.planned_runs()))
     tests = {name: scores["monitors"][name]["test"] for name in MONITORS}
     return {
         "made": scores["runs"],
@@ -74,9 +74,9 @@ def of_ablations(folder: Path | None, arms: tuple[str, ...] = ()) -> Json:
     data = ablations.stored()
     if folder is not None:
         runs = [run for run in planned_runs() if not arms or run.arm.name in (BASELINE, *arms)]
-        if ablations.train(folder, runs):
+        if ablations.train(folder / "ablations", runs):
             raise SystemExit("a run failed")
-        data = ablations.gathered(folder)
+        data = ablations.gathered(folder / "ablations")
     ends = {
         arm.name: [[round(run["fresh"][of], 4) for of in ("kl", "gold")] for run in data["runs"] if run["arm"] == arm.name] for arm in ARMS
     }
