@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2ForSequenceClassification
 
@@ -16,10 +17,12 @@ from rlhf_studio.config import RewardTrainingConfig, RunConfig
 from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
+from rlhf_studio.engine.loop.generate import decode_responses, generate
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.models.classifiers import normalise_scores
 from rlhf_studio.engine.stages.reward_model.training import Preference, initialise_head, score_texts, train_reward_model
-from rlhf_studio.engine.types import PromptBatch
+from rlhf_studio.engine.types import PromptBatch, TokenBatch
+from rlhf_studio.inputs.world.gold import gold_score
 from rlhf_studio.lessons.world_build.build import save_model
 
 HELD_OUT_PROMPTS = 128
@@ -61,9 +64,9 @@ def _untrained(base: Any, layers: int, seed: int) -> GPT2ForSequenceClassificati
     return model
 
 
-def config_of(settings: dict[str, Any]) -> RunConfig:
+def config_of(settings: Mapping[str, Any]) -> RunConfig:
     """The recipe ``world`` with these settings."""
-    config = with_values(load_recipe("world").config, settings)
+    config = with_values(load_recipe("world").config, dict(settings))
     assert isinstance(config, RunConfig)
     return config
 
@@ -78,6 +81,14 @@ def held_out_prompts(trainer: Trainer, answers: int) -> PromptBatch:
     batch = trainer.prompts.watched(HELD_OUT_PROMPTS)
     assert batch is not None and len(batch.texts) == HELD_OUT_PROMPTS
     return batch.repeat(answers)
+
+
+def fresh_answers(trainer: Trainer, asked: PromptBatch, generator: torch.Generator) -> tuple[TokenBatch, np.ndarray]:
+    """New answers of the policy as it is now, and (prompts, answers) their gold. The trainer's own random numbers are not touched."""
+    models = trainer.models
+    tokens, _ = generate(models, asked, models.config.generation, generator)
+    golds = [gold_score(prompt, answer) for prompt, answer in zip(asked.texts, decode_responses(models, tokens), strict=True)]
+    return tokens, np.array(golds).reshape(HELD_OUT_PROMPTS, -1)
 
 
 def filled(page: str, name: str, blocks: Mapping[str, Callable[[dict[str, Any]], list[str]]], scores: dict[str, Any]) -> str:

@@ -52,8 +52,8 @@ engine/check: child_process config engine exit_codes inputs runs
 engine/process: child_process config engine exit_codes inputs runs
 lessons: analysis child_process config engine inputs ppo runs trl
 jobs: analysis child_process config engine exit_codes inputs ppo runs
-ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.shelf lessons.teaching runs trl.names
-    trl.table
+ui: analysis child_process config exit_codes inputs jobs lessons.kit lessons.faults lessons.gallery lessons.shelf lessons.teaching runs
+    trl.names trl.table
 cli: analysis child_process config engine exit_codes handover inputs jobs lessons runs trl ui
 handover: child_process config inputs
 notebook: analysis config runs ui.live.charts ui.live.payloads

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,25 +21,9 @@ from pathlib import Path
 
 from benchmarks.hacking import data, report
 from benchmarks.hacking.plan import Planned, planned_runs
+from benchmarks.world_runs import Progress, start
 
 ROWS = "rows.json"
-
-
-class Progress:
-    """Says what is done and how long the rest will take, at the pace so far."""
-
-    def __init__(self, runs: Sequence[Planned], folder: Path):
-        self._total = len(runs)
-        self._before = self._done = sum(is_done(run, folder) for run in runs)
-        self._started, self._lock = time.monotonic(), threading.Lock()
-
-    def one_more(self, run: Planned, seconds: float) -> None:
-        """After each run."""
-        with self._lock:
-            self._done += 1
-            pace = (time.monotonic() - self._started) / (self._done - self._before)
-            left = pace * (self._total - self._done) / 60
-            print(f"{self._done}/{self._total} {run.name}: {seconds:.0f} s; {left // 60:.0f} h {left % 60:.0f} min left", flush=True)
 
 
 def is_done(run: Planned, folder: Path) -> bool:
@@ -52,7 +33,7 @@ def is_done(run: Planned, folder: Path) -> bool:
 
 def train(runs: Sequence[Planned], folder: Path, jobs: int) -> int:
     """Make the runs that are not there yet. Those of one reward model go one after the other: the first of them trains it."""
-    progress = Progress(runs, folder)
+    progress = Progress(len(runs), sum(is_done(run, folder) for run in runs))
     by_judge: dict[str, list[Planned]] = {}
     for run in runs:
         if not is_done(run, folder):
@@ -62,25 +43,14 @@ def train(runs: Sequence[Planned], folder: Path, jobs: int) -> int:
         failed = 0
         for run in own:
             started = time.monotonic()
-            code = start(run, folder)
-            failed += code != 0
-            if code:
-                print(f"{run.name} failed; its words are in {folder / 'logs' / run.name}.log", flush=True)
+            if start("benchmarks.hacking", run.name, folder):
+                failed += 1
             else:
-                progress.one_more(run, time.monotonic() - started)
+                progress.one_more(run.name, time.monotonic() - started)
         return failed
 
     with ThreadPoolExecutor(jobs) as pool:
         return min(sum(pool.map(of_one_judge, by_judge.values())), 1)
-
-
-def start(run: Planned, folder: Path) -> int:
-    """The exit code of a run's process."""
-    log = folder / "logs" / f"{run.name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "benchmarks.hacking", "--folder", str(folder), "--one", run.name]
-    with log.open("w", encoding="utf-8") as words:
-        return subprocess.run(command, stdout=words, stderr=words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode
 
 
 def one(run: Planned, folder: Path) -> None:

@@ -6,8 +6,6 @@ Everything is written into the run's folder; ``rows.json`` is written last, and 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -19,14 +17,12 @@ import torch
 from benchmarks.hacking.doctor import doctor_numbers
 from benchmarks.hacking.onset import ANSWERS
 from benchmarks.hacking.plan import SETTINGS, STEPS, Planned
-from benchmarks.tiny_world import HELD_OUT_PROMPTS, config_of, held_out_prompts, judged_by
+from benchmarks.tiny_world import HELD_OUT_PROMPTS, config_of, fresh_answers, held_out_prompts, judged_by
+from benchmarks.world_runs import write_whole
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.loop.build import build_trainer
-from rlhf_studio.engine.loop.generate import decode_responses, generate
-from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.process.program_run import ProgramRun
-from rlhf_studio.engine.types import PromptBatch, StepSoFar
-from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.engine.types import StepSoFar
 
 ROWS = "rows.json"
 DRIFT_WINDOW = 20  # steps between the two distributions of advantages that are compared
@@ -74,7 +70,7 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(config.engine.seed + 1_000_000)
     rows, earlier, highest = [], list[np.ndarray](), -np.inf
     while not trainer.finished:
-        halves = halves_of(gold_of_fresh(trainer, asked, generator))
+        halves = halves_of(fresh_answers(trainer, asked, generator)[1])
         run.before_step()
         record, so_far = run.step()
         signals = {name: record.metrics.get(metric) for name, metric in SIGNALS.items()}
@@ -83,18 +79,7 @@ def run_once(folder: Path, settings: dict[str, Any]) -> None:
     run.end()
     for row, numbers in zip(rows, doctor_numbers(folder), strict=True):
         row |= numbers
-    whole = {"rows": rows, "seconds": round(time.perf_counter() - started, 1), "settings": settings}
-    unfinished = folder / f"{ROWS}.part"
-    unfinished.write_text(json.dumps(whole), encoding="utf-8")
-    os.replace(unfinished, folder / ROWS)
-
-
-def gold_of_fresh(trainer: Trainer, asked: PromptBatch, generator: torch.Generator) -> np.ndarray:
-    """(prompts, answers) gold of new answers of the policy as it is now. The trainer's own random numbers are not touched."""
-    models = trainer.models
-    tokens, _ = generate(models, asked, models.config.generation, generator)
-    golds = [gold_score(prompt, answer) for prompt, answer in zip(asked.texts, decode_responses(models, tokens), strict=True)]
-    return np.array(golds).reshape(HELD_OUT_PROMPTS, -1)
+    write_whole(folder / ROWS, {"rows": rows, "seconds": round(time.perf_counter() - started, 1), "settings": settings})
 
 
 def halves_of(golds: np.ndarray) -> dict[str, float]:

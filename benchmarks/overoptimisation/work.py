@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from itertools import count
@@ -18,6 +17,7 @@ from benchmarks.overoptimisation import plan
 from benchmarks.overoptimisation.fits import best_of
 from benchmarks.overoptimisation.plan import Cell, Size
 from benchmarks.tiny_world import HELD_OUT_PROMPTS, config_of, held_out_prompts, judged_by, train_judge, world_policy
+from benchmarks.world_runs import write_whole
 from rlhf_studio.config import RewardTrainingConfig, SFTConfig
 from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.engine.compute.device import choose_compute
@@ -43,20 +43,12 @@ def make(cell: Cell, folder: Path) -> None:
     judge = reward_model(cell, folder)
     made = of_best(judge, folder) if cell.method == "best of n" else of_ppo(cell, judge)
     accuracy = json.loads((judge / "accuracy.json").read_text(encoding="utf-8"))["held_out_accuracy"]
-    keep(place, {**made, "accuracy": round(accuracy, 4), "seconds": round(time.process_time() - started, 1)})
+    write_whole(place, {**made, "accuracy": round(accuracy, 4), "seconds": round(time.process_time() - started, 1)})
 
 
 def path_of(cell: Cell, folder: Path) -> Path:
     """Where a cell is kept."""
     return folder / "cells" / f"{cell.name}.json"
-
-
-def keep(place: Path, content: Any) -> None:
-    """Write a file whole or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_suffix(".part")
-    unfinished.write_text(json.dumps(content), encoding="utf-8")
-    os.replace(unfinished, place)
 
 
 # --- reward models -------------------------------------------------------------------------------------------------------------
@@ -109,7 +101,7 @@ def own_pairs(seed: int, folder: Path) -> list[list[str]]:
                     made.append([prompt, *(both if golds[0] > golds[1] else both[::-1])])
             if len(made) >= needed:  # equal ones are left out, so prompts may be asked again
                 break
-        keep(place, made[:needed])
+        write_whole(place, made[:needed])
     return list(json.loads(place.read_text(encoding="utf-8")))
 
 
@@ -134,7 +126,7 @@ def own_answers(folder: Path) -> Rows:
     if not place.is_file():
         prompts = [prompt for prompt in evaluation_prompts() for _ in range(plan.ANSWERS)]
         both = list(zip(prompts, answers_to(prompts, 77), strict=True))
-        keep(place, {"texts": [prompt + text for prompt, text in both], "gold": [round(gold_score(*each), 5) for each in both]})
+        write_whole(place, {"texts": [prompt + text for prompt, text in both], "gold": [round(gold_score(*each), 5) for each in both]})
     return dict(json.loads(place.read_text(encoding="utf-8")))
 
 

@@ -65,7 +65,7 @@ from rlhf_studio.ui.scoring.playground import RewardPlayground
 from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
-from rlhf_studio.ui.serving.spoken import words_route
+from rlhf_studio.ui.serving.spoken import speaking_to, words_route
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage

@@ -66,6 +66,7 @@ STYLES = {
         "learn/teaching/teaching.css",
         "learn/lesson/slides.css",
         "learn/breaking.css",
+        "gallery/gallery.css",
         "help/help.css",
         "pictures/view.css",
     ),

@@ -54,6 +54,7 @@ PAGES_OF_LEARN = {
     "?tab=learn&lesson=clip": ".rs-learn-there",
     "?tab=learn&place=tour&show=pooling": ".rs-learn-there",
     "?tab=learn&place=break": ".rs-learn-broken",
+    "?tab=learn&place=gallery": ".rs-gallery-card",
     "?tab=learn&place=teach&show=hour": ".rs-learn-plan",
     "?tab=learn&place=teach&show=sheets": ".rs-learn-choosing",
     f"?tab=learn&place=teach&show=answers&{QUIZ}": ".rs-learn-sheet",

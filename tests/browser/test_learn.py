@@ -187,6 +187,16 @@ def test_search_leads_to_scenes_and_along_the_tour(open_page: Callable[..., Any]
         assert width_of(page) <= width
     assert code.locator("pre").evaluate("node => node.scrollWidth > node.clientWidth")  # the code scrolls sideways, the page does not
 
+    # an experiment of the gallery fills the form
+    go(page, "?place=gallery&show=epochs")
+    card = page.locator("[data-card=epochs]")
+    expect(card).to_be_in_viewport()
+    expect(card.get_by_role("img")).to_be_visible()
+    card.get_by_role("link", name="Run it here").first.click()
+    expect(page.get_by_role("textbox", name="PPO epochs")).to_have_value("1")
+    page.go_back()
+    expect(card).to_be_visible()
+
 
 @pytest.mark.long
 def test_a_teacher_shows_slides_gives_a_quiz_and_prints_sheets(open_page: Callable[..., Any]) -> None:

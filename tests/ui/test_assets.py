@@ -51,7 +51,7 @@ def test_files_load_nothing_from_elsewhere():
         assert not outside and "@import" not in text_of(path), (path, outside)
 
 
-PARTS = {"added", "charts", "classroom", "export", "help", "pictures", "playground", "replay", "rounds"}
+PARTS = {"added", "charts", "classroom", "export", "gallery", "help", "pictures", "playground", "replay", "rounds"}
 """What may stand on more than one page, or is loaded when it is wanted."""
 
 
@@ -70,7 +70,7 @@ def imports_of(path: Path) -> dict[Path, set[str]]:
     return {(path.parent / source).resolve(): {name.strip() for name in names.split(",")} - {""} for names, source in statements}
 
 
-LATER = {"replay", "charts", "train", "talk", "shared", "help", "added", "classroom", "rounds"}
+LATER = {"replay", "charts", "train", "talk", "shared", "gallery", "help", "added", "classroom", "rounds"}
 """Folders of scripts that may be loaded when somebody wants them: of Train, the form."""
 
 

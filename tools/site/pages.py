@@ -34,7 +34,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links as they hold in the site, where the root's pages and those of docs/ lie beside one another."""
     base = PurePosixPath("" if page.file.src_uri in PAGES.values() else "docs")
-    return LINK.sub(lambda match: _link(match, base), markdown)
+    return LINK.sub(lambda match: _link(match, base), markdown).replace(f"](../{IMAGES}/", f"]({IMAGES}/")
 
 
 def _link(match: re.Match[str], base: PurePosixPath) -> str:

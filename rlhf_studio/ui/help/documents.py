@@ -19,11 +19,11 @@ ORDER = (
     *("road", "reward-models", "feedback"),
     *("teaching", "lessons"),
     *("library", "attach", "api", "from-trl"),
-    *("access", "deploy", "many-gpus", "performance", "hacking", "overoptimisation"),
+    *("access", "deploy", "many-gpus", "performance", "hacking", "overoptimisation", "gallery"),
     *("architecture", "extending"),
 )
 """From what most people need to what few do. A test compares with the folder."""
-_COMMENT = re.compile(r"^<!--.*?-->\n", re.MULTILINE)
+_NOT_SHOWN = re.compile(r"^(<!--.*?-->|!\[.*?\]\(.*?\))\n", re.MULTILINE)  # comments, and pictures, which the app does not have
 _LESSON = re.compile(r"\.\./rlhf_studio/lessons/(pages|tour)/(\w+)\.en\.md(#\w+)?")
 _DOCUMENT = re.compile(r"([\w-]*)(?:\.md)?(#[\w-]+)?")
 _WEB = re.compile(r"https?://")
@@ -57,7 +57,7 @@ def document(name: str) -> Document:
     """Raises :class:`NoDocument`."""
     if name not in ORDER:
         raise NoDocument(f"There is no document {name[:60]!r}.")
-    source = _COMMENT.sub("", (DOCS / f"{name}.md").read_text(encoding="utf-8"))
+    source = _NOT_SHOWN.sub("", (DOCS / f"{name}.md").read_text(encoding="utf-8"))
     first, *blocks = _linked(read_markdown(source), name)
     known: dict[str, int] = {}
     for block in blocks:

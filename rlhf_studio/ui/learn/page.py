@@ -18,6 +18,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.help.page import help_shelf, help_text
 from rlhf_studio.ui.learn.computing import Computer, NotComputed, lessons_service
+from rlhf_studio.ui.learn.gallery import learn_gallery
 from rlhf_studio.ui.learn.runs import RunsOnRecord
 from rlhf_studio.ui.learn.search import learn_search, prepare
 from rlhf_studio.ui.learn.teaching import Teaching
@@ -68,7 +69,7 @@ class LearnPage:
         async def learn_teach(data: Any, request: gr.Request) -> Response:
             return await _bounded(self._few["teach"], partial(self.teaching.learn_teach, data, request))
 
-        own = (help_shelf, help_text)
+        own = (learn_gallery, help_shelf, help_text)
         return html.panel(
             "learn", [], [self.learn_shelf, self.learn_text, self.learn_runs, learn_ask, learn_search, learn_teach, *own, *more]
         )

@@ -15,25 +15,42 @@ import { language, t } from "../shared/language.js";
 const PLACES = [
   { place: "tour", title: t("Tour of the code"), make: (page) => new Tour(page) },
   { place: "break", title: t("Break it on purpose"), make: (page) => new Breaking(page) },
+  {
+    place: "gallery",
+    title: t("Gallery"),
+    make: (page) =>
+      new Later(async () => {
+        const { Gallery } = await import("../gallery/gallery.js");
+        return new Gallery(page);
+      }),
+  },
   { place: "teach", title: t("For teachers"), make: (page) => new Teaching(page) },
-  { place: "help", title: t("Help"), make: (page) => new Later(page) },
+  {
+    place: "help",
+    title: t("Help"),
+    make: (page) =>
+      new Later(async () => {
+        const { Help } = await import("../help/help.js");
+        return new Help(page);
+      }),
+  },
 ];
 
-/** Help, which is loaded when it is opened. */
+/** A place that is loaded when it is opened. */
 class Later {
-  constructor(page) {
-    this.page = page;
-    this.help = null;
+  constructor(load) {
+    this.load = load;
+    this.place = null;
   }
 
   async go(params) {
-    const { Help } = await import("../help/help.js");
-    this.help ??= new Help(this.page);
-    await this.help.go(params);
+    const place = await this.load();
+    this.place ??= place;
+    await this.place.go(params);
   }
 
   leave() {
-    this.help?.leave();
+    this.place?.leave();
   }
 }
 

@@ -1,0 +1,1 @@
+"""What single choices of RLHF are worth on the review world: one setting changed at a time."""
