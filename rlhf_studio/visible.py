@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 _NOT_SEEN = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and new line
-    r"\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # no width, or another direction
+    r"\xad\u115f\u1160\u180e\u200b\u2060-\u2064\u3164\ufeff\uffa0\ufff9-\ufffb"  # no width, or nothing to see
+    r"\u061c\u200e\u200f\u2028-\u202e\u2065-\u206f"  # another direction, or another line
     r"\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"  # halves of a pair, no characters at all, tags
 )
 # Persian words and pictures of several parts need the joiners U+200C and U+200D; anywhere else they only make two names look alike.

@@ -538,3 +538,20 @@ def test_bytes_that_never_make_a_character_are_shown_once_each(tmp_path: Path) -
     before, after = coder.encode(" a").ids, coder.encode(" b").ids
     pieces = Tokens(str(tmp_path)).pieces([*before, *[half] * 5, *after])
     assert "".join(pieces) == coder.decode([*before, *[half] * 5, *after]) == " a" + "\ufffd" * 5 + " b"
+
+
+def test_a_packed_log_is_bounded_as_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a few kilobytes can hold gigabytes: one text, a thousand times."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1000), pyarrow.array(["a " * 10_000]))
+    columns = {"step": [1] * 500 + [2] * 500, "input": text, "output": ["b"] * 1000, "score": [1.0] * 1000}
+    write_table(pyarrow.table(columns), path := tmp_path / "log.parquet", compression="zstd")
+    assert path.stat().st_size < 20_000
+    for name, most, row in (("STEP", 2_000_000, 100), ("FILE", 11_000_000, 548), ("LINE", 10_000, 1)):
+        with monkeypatch.context() as patch, pytest.raises(ConfigError, match="unpacked, it may have") as refused:
+            patch.setattr(f"rlhf_studio.analysis.logs.translate.MOST_{name}_BYTES", most)
+            open_log(path, tmp_path / "w")
+        assert f"{most:,}" in str(refused.value) and f"row {row}:" in str(refused.value)
+    assert not (tmp_path / "w").exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlhf_studio.lessons.teaching.added import FILE, KEPT_SECONDS, MOST_OF_A_PLACE, Added
+from rlhf_studio.lessons.teaching.added import FILE, KEPT_SECONDS, MOST_BYTES, MOST_OF_A_PLACE, Added
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.learn.added import AddedQuestions
@@ -82,6 +82,25 @@ def page_for(tmp_path: Path, mode: Mode, *, operator: bool, plays: bool) -> tupl
         visitors=SimpleNamespace(key_in=lambda headers: headers["key"]),
     )
     return AddedQuestions(Workspace(tmp_path), access), SimpleNamespace(headers={"key": "one"})
+
+
+def test_what_is_taken_can_be_read_again_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    added, long = Added(tmp_path), "\u5b57" * 2000
+    row = {"question": "Why?", "answer": long, "role": "teacher", "at": 1.0}
+    rows = [{**row, "place": place, "question": f"Why {number}?"} for place in ("clip", "gae", "tour.gae") for number in range(50)]
+    text = json.dumps({**json.loads(added.exported()), "entries": rows})
+    with pytest.raises(ValueError, match="together may have 700,000 bytes"):
+        added.take_in(text)
+    assert added.entries() == []
+    few = json.dumps({**json.loads(added.exported()), "entries": rows[:100]})
+    assert added.take_in(few) == (100, 0) and (tmp_path / FILE).stat().st_size < MOST_BYTES
+    whole = (tmp_path / FILE).read_text()
+    for damaged in ("[" * 200_000, whole.replace('"deleted_at": 0.0', '"deleted_at": "y"'), whole.replace('"Why 3?"', '["x"]'), "\x00", ""):
+        (tmp_path / FILE).write_text(damaged)
+        with pytest.raises(StoreError, match="cannot be read"):
+            added.entries()
+    with pytest.raises(ValueError, match="no file of questions"):
+        added.take_in("[" * 200_000)
 
 
 def test_students_ask_one_question_which_the_teacher_answers(tmp_path: Path) -> None:

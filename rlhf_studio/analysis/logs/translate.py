@@ -16,7 +16,7 @@ from rlhf_studio.analysis.logs.forms.form import Form, Reading
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.recognize import form_of, unreadable, what_is_missing, what_is_wrong
 from rlhf_studio.analysis.logs.rows import Row
-from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.analysis.logs.shape import MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_LINES, MOST_STEP_BYTES, LogFields
 from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, cannot_be_read, files_of
 from rlhf_studio.config.io import ConfigError, Problem
 
@@ -239,16 +239,34 @@ class Places:
 
 
 def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None]) -> Places:
-    """Write all lines of a log to ``file``. Raises ConfigError for the first record that cannot be read, OSError for a full disk."""
+    """Write all lines of a log to ``file``.
+
+    Raises ConfigError for the first record that cannot be read, and for the first with which the log is too large: a packed file of a few
+    kilobytes can hold gigabytes. Raises OSError for a full disk.
+    """
     places: Places | None = None
-    for line in translation.lines(done=done):
+    size, of_steps = 0, dict[str, int]()
+    for number, line in enumerate(translation.lines(done=done), start=1):
         if line.fields is None:
             raise ConfigError([Problem(line.file.place(line.number), line.problem)])
         if places is None:
             assert translation.form is not None
             places = Places(translation.form)
         places.add(line)
-        file.write(encoded(line))
+        written = encoded(line)
+        step = str(line.fields.get("step"))[:20]
+        size, of_steps[step] = size + len(written), of_steps.get(step, 0) + len(written)
+        for most, value, what in (
+            (MOST_LINE_BYTES, len(written), "bytes in one record"),
+            (MOST_STEP_BYTES, of_steps[step], f"bytes in step {step}"),
+            (MOST_FILE_BYTES, size, "bytes"),
+            (MOST_LINES, number, "records"),
+        ):
+            if value > most:
+                raise ConfigError(
+                    [Problem(line.file.place(line.number), f"the log is too large here: unpacked, it may have {most:,} {what}")]
+                )
+        file.write(written)
     if places is None:
         raise ConfigError([Problem("", "the file holds no training step: no response and no metrics")])
     return places

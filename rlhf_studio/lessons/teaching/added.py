@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.lessons import shelf
+from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.create import write_durably
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.liveness import FileLock
@@ -26,7 +27,8 @@ from rlhf_studio.visible import refuse_hidden
 FILE, LOCK, KIND, VERSION = "added-questions.json", "added-questions.lock", "questions and answers of RLHF Studio", 1
 ROLES = ("teacher", "operator", "student")
 LONGEST = {"question": 300, "answer": 2_000}
-MOST, MOST_OF_A_PLACE, MOST_WAITING, MOST_BYTES = 500, 50, 60, 2_000_000
+MOST, MOST_OF_A_PLACE, MOST_WAITING = 500, 50, 60
+MOST_BYTES = 700_000  # of the file, so that what is saved of it can be sent to another app, which takes a million
 KEPT_SECONDS, WAIT_SECONDS = 600.0, 5.0
 Json = dict[str, Any]
 
@@ -128,12 +130,10 @@ class Added:
     def _read(self) -> list[Entry]:
         path = self._folder / FILE
         try:
-            if not path.exists():
-                return []
-            if path.stat().st_size > MOST_BYTES:
-                raise ValueError("it is too large")
-            return [Entry(**row) for row in json.loads(path.read_text(encoding="utf-8"))["entries"]]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            return [_kept(row) for row in json.loads(read_regular(path, 10 * MOST_BYTES))["entries"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise StoreError(f"{path} cannot be read: {error}. Move it away, or mend it.", "damaged") from error
 
     @contextmanager
@@ -149,13 +149,21 @@ class Added:
             lock.release()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        data = json.dumps({"version": VERSION, "entries": [asdict(entry) for entry in entries]}, ensure_ascii=False, indent=1)
+        data = json.dumps({"version": VERSION, "entries": [asdict(entry) for entry in entries]}, ensure_ascii=False, indent=1).encode()
+        if len(data) > MOST_BYTES and len(data) > self._size():
+            raise ValueError(
+                f"All questions and answers together may have {MOST_BYTES:,} bytes. Delete some first; they are gone after ten minutes."
+            )
         temporary = self._folder / f".{FILE}.{secrets.token_hex(4)}"
         try:
-            write_durably(temporary, f"{data}\n".encode())
+            write_durably(temporary, data + b"\n")
             os.replace(temporary, self._folder / FILE)
         except OSError as error:
             raise StoreError(f"The questions cannot be kept: {error}", "io") from error
+
+    def _size(self) -> int:
+        path = self._folder / FILE
+        return path.stat().st_size if path.exists() else 0
 
     def _place_of(self, entries: Sequence[Entry], entry_id: str) -> int:
         at = next((at for at, entry in enumerate(entries) if entry.id == entry_id), None)
@@ -165,6 +173,17 @@ class Added:
 
 
 _TAKEN = ("place", "question", "answer", "role", "at")
+
+
+def _kept(row: Json) -> Entry:
+    """An entry as it stands in the file. Raises TypeError and ValueError."""
+    entry = Entry(**row)
+    texts = (entry.id, entry.place, entry.question, entry.answer, entry.role)
+    if not all(isinstance(text, str) for text in texts) or not all(type(at) in (int, float) for at in (entry.at, entry.deleted_at)):
+        raise TypeError("an entry has a value of a wrong kind")
+    _worded("question", entry.question)
+    _worded("answer", entry.answer)
+    return entry
 
 
 def _worded(what: str, value: Any) -> str:
@@ -178,7 +197,7 @@ def _worded(what: str, value: Any) -> str:
 def _rows_of(text: str) -> list[Json]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     rows = data.get("entries") if isinstance(data, dict) and data.get("kind") == KIND and data.get("version") == VERSION else None
     if not isinstance(rows, list) or len(rows) > MOST or not all(isinstance(row, dict) for row in rows):

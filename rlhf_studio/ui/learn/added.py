@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.language import told
-from rlhf_studio.lessons.teaching.added import LONGEST, MOST_BYTES, Added, Entry
+from rlhf_studio.lessons.teaching.added import LONGEST, Added, Entry
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
@@ -52,16 +52,16 @@ class AddedQuestions:
         if not self._asks(request, data):
             return {"problem": "Questions can be asked here by students of a class."}
         with self._turn:
-            if self._waits(request):
-                return {"problem": "Your question waits for your teacher. Then you can ask another one."}
             try:
+                if self._waits(request):
+                    return {"problem": "Your question waits for your teacher. Then you can ask another one."}
                 entry = self._added.add(_text(data, "place"), _text(data, "question"), "", "student")
             except (StoreError, ValueError) as error:
                 return {"problem": told(error)}
             self._asked[self._access.visitors.key_in(request.headers)] = entry.id
         return {}
 
-    @callable_by(Role.OPERATOR, most_bytes=MOST_BYTES)
+    @callable_by(Role.OPERATOR)
     def added_change(self, data: Any, request: gr.Request) -> Json:
         """``op``: ``add`` a question with its answer to a ``place``; ``answer`` or word anew the one with this ``id``; ``delete`` it, and
         ``restore`` it; ``save`` all as a ``text``; ``load`` such a text. ``problem`` says why nothing was done."""
