@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
-from rlhf_studio.cli.completions import REPLACE_HELP, check_target
+from rlhf_studio.cli.completions import REPLACE_HELP, check_target, write_lines
 from rlhf_studio.cli.options import Subcommands, folder_of_run, permissions_of
 from rlhf_studio.config import add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.exit_codes import DONE
 from rlhf_studio.language import _
+from rlhf_studio.runs.checkpoints import CheckpointError
+from rlhf_studio.visible import say
+
+MOST_FRESH = 65_536
 
 
 def add_commands(commands: Subcommands) -> None:
@@ -41,8 +47,10 @@ def _compare(options: argparse.Namespace) -> int:
     from rlhf_studio.cli.engine import before_torch
 
     run_dir, step = _target(options.target)
-    if options.fresh < 1:
-        raise ConfigError([Problem("--fresh", f"at least 1 response, not {options.fresh}")])
+    if not 1 <= options.fresh <= MOST_FRESH:
+        raise ConfigError([Problem("--fresh", f"from 1 to {MOST_FRESH:,} responses, not {options.fresh}")])
+    if not 0 <= options.seed < 1 << 63:
+        raise ConfigError([Problem("--seed", f"from 0 to {(1 << 63) - 1:,}, not {options.seed}")])
     out = None if options.out is None else options.out.absolute()
     if out is not None:
         check_target(out, "--out", replace=options.replace)
@@ -52,11 +60,16 @@ def _compare(options: argparse.Namespace) -> int:
     from rlhf_studio.engine.types import NonFiniteError
     from rlhf_studio.inputs.prompts import PromptsError
     from rlhf_studio.jobs.updates.command import Request, compare_updates
+    from rlhf_studio.jobs.updates.figures import as_text
 
     try:
-        return compare_updates(Request(run_dir, step, options.fresh, options.seed, out, options.json), permissions)
-    except (PromptsError, RewardError, NonFiniteError) as error:
+        data = compare_updates(Request(run_dir, step, options.fresh, options.seed), permissions)
+    except (PromptsError, RewardError, NonFiniteError, CheckpointError) as error:
         raise ConfigError([Problem("", str(error))]) from error
+    if out is not None:
+        write_lines(out, [json.dumps(data, allow_nan=False, ensure_ascii=False)], "--out")
+    say(json.dumps(data, allow_nan=False) if options.json else as_text(data))
+    return DONE
 
 
 def _target(target: str | None) -> tuple[Path | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,25 @@ def test_what_cannot_be_compared_is_said(
     assert "does not lead to the weights that sampled step 2" in refused(f"{other}@2")
     monkeypatch.setattr(recorded, "MOST_AGAIN", 0)
     assert "no checkpoint within the 0 steps before step 4. Steps that can be compared: 1, 3. For others" in refused(f"{run}@4")
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("response_ids", lambda ids: ids + 9_999_999),
+        ("response_ids", lambda ids: ids[:-1]),
+        ("lengths", lambda lengths: lengths * 0),
+        ("lengths", lambda lengths: lengths * 0 + 2_000_000_000),
+        ("scores", lambda scores: scores * float("nan")),
+    ],
+)
+def test_a_damaged_record_is_one_sentence(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, change: Any
+) -> None:
+    whole = recorded._episodes
+    monkeypatch.setattr(recorded, "_episodes", lambda *given: replace(episodes := whole(*given), **{name: change(getattr(episodes, name))}))
+    assert main(["compare-updates", f"{run}@1", "--fresh", "16"]) == BAD_INPUT
+    assert "is damaged" in capsys.readouterr().err
 
 
 def test_a_batch_without_groups_is_one_for_ppo_and_reinforce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,11 +187,32 @@ class _Given:
     own: Samples
 
 
+def _check_record(episodes: StepEpisodes, vocabulary: int, longest: int) -> None:
+    """Raises StoreError for numbers that no step writes: the file was damaged, or changed by hand."""
+    lengths, ids = np.asarray(episodes.lengths), np.asarray(episodes.response_ids)
+    count = int(lengths.sum(dtype=np.int64))
+    numbers = [*episodes.tokens.values(), episodes.scores, *episodes.parts.values()]
+    whole = {len(ids), *map(len, episodes.tokens.values())} == {count} and {len(each) for each in numbers[len(episodes.tokens) :]} == {
+        len(lengths)
+    }
+    if not (
+        whole
+        and {"logprobs", "ref_logprobs"} <= episodes.tokens.keys()
+        and (lengths >= 1).all()
+        and (lengths <= longest).all()
+        and (ids >= 0).all()
+        and (ids < vocabulary).all()
+        and all(np.isfinite(each).all() for each in numbers)
+    ):
+        raise StoreError("The record of this step's responses is damaged: it has numbers that no step writes.", "damaged")
+
+
 def _put_together(trainer: Trainer, prompts: PromptBatch, episodes: StepEpisodes) -> _Given:
     models, device = trainer.models, trainer.compute.device
     lengths = torch.from_numpy(np.asarray(episodes.lengths, dtype=np.int64))
     if len(lengths) != len(prompts.texts):
         raise NotTheSame(f"the step has {len(lengths)} responses, and the settings ask for {len(prompts.texts)}", "state")
+    _check_record(episodes, len(models.tokenizer), models.config.generation.response_length)
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
 
     def by_token(flat: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:

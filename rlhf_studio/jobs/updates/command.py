@@ -1,9 +1,8 @@
-"""The command ``compare-updates``: a recorded batch goes through every algorithm."""
+"""What the command ``compare-updates`` computes: a recorded batch goes through every algorithm."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,10 @@ import transformers
 from rlhf_studio.config import Permissions, RunConfig
 from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.config.recipes import load_recipe
-from rlhf_studio.exit_codes import DONE
 from rlhf_studio.jobs.updates.algorithms import ALGORITHMS, why_not
 from rlhf_studio.jobs.updates.batch import Found, fresh_batch, recorded_batch
 from rlhf_studio.jobs.updates.compare import Comparer
-from rlhf_studio.jobs.updates.figures import Json, as_data, as_text
+from rlhf_studio.jobs.updates.figures import Json, as_data
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.visible import say
 
@@ -34,30 +32,17 @@ class Request:
         step: whose batch; of the example it is the one after its last.
         fresh: responses that are sampled with each policy.
         seed: of these.
-        out: the file for the figures; None writes none.
-        as_json: print the figures instead of tables.
     """
 
     run_dir: Path | None
     step: int
     fresh: int
     seed: int
-    out: Path | None
-    as_json: bool
 
 
-def compare_updates(request: Request, permissions: Permissions) -> int:
-    """Compute, write and print the comparison; returns the exit code. Raises the errors of :func:`recorded_batch`."""
+def compare_updates(request: Request, permissions: Permissions) -> Json:
+    """The figures of the comparison. Raises the errors of :func:`recorded_batch`."""
     transformers.utils.logging.disable_progress_bar()
-    data = compared(request, permissions)
-    if request.out is not None:
-        request.out.write_text(json.dumps(data, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
-    say(json.dumps(data, allow_nan=False) if request.as_json else as_text(data))
-    return DONE
-
-
-def compared(request: Request, permissions: Permissions) -> Json:
-    """The figures of the comparison."""
     if request.run_dir is None:
         config = with_values(load_recipe("world").config, EXAMPLE)
         assert isinstance(config, RunConfig)  # the recipe is one of PPO
