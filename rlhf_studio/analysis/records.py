@@ -103,7 +103,8 @@ class Verdict:
         since: the step at which the verdict became this one.
         in_counts: the same of a run that has ended, in counts of answers (:mod:`rlhf_studio.analysis.doctor.in_counts`); empty where
             they would not say it.
-        changes: settings, by dotted name, that the next run should try where this one learned nothing; empty where none stands out.
+        changes: settings, by dotted name, that the next run should try where this one learned nothing or collapsed; empty where none
+            stands out.
         not_checked: what could not be looked at, of a run that another program has recorded; it says nothing of the run.
     """
 
