@@ -97,7 +97,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
 def _outcome(run: RunData, verdict: Verdict) -> str:
     """What a run that is over came to: the first sentence at the end of its page; empty where there is nothing to say yet."""
     known = run.ended and verdict.kind not in ("too early", "not known")
-    return (in_counts(run, verdict.kind, with_phrase=False) or verdict.sentence) if known else ""
+    return (in_counts(run, verdict.kind, with_phrase=False).sentence or verdict.sentence) if known else ""
 
 
 def nothing_to_replay(run: RecordedRun) -> str:
