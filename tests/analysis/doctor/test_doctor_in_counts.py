@@ -52,7 +52,8 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
-        "The score rose, but gold says that the answers are no better: 45 % of the reviews are unfriendly or broken now, 55 % at the start.",
+        "The score rose, but gold says that the answers are no better: "
+        "45 % of the reviews are unfriendly or broken now, 55 % at the start.",
     ),
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
@@ -95,9 +96,13 @@ def test_counts_are_told_where_they_say_what_the_verdict_says(case: str, tmp_pat
 
 
 def test_the_counts_of_both_ends_stand_among_the_notes(tmp_path: Path) -> None:
-    made = Made(steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10), end=". A masterpiece."))
+    made = Made(
+        steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10), end=". A masterpiece.")
+    )
     verdict = diagnose(made.write(tmp_path / "run")).verdict
-    counts = "In counts: 3 of the last 40 reviews are unfriendly or broken, 11 of 20 at the start. 60 of the last 60 end with “A masterpiece”."
+    counts = (
+        "In counts: 3 of the last 40 reviews are unfriendly or broken, 11 of 20 at the start. 60 of the last 60 end with “A masterpiece”."
+    )
     assert verdict.in_counts.endswith("But 100 % end with “A masterpiece”.") and verdict.notes[-1] == counts
     assert (share_of(511, 512), share_of(512, 512), share_of(1, 512)) == ("99.8 %", "100 %", "0.2 %")
 
