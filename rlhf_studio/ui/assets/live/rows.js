@@ -7,7 +7,8 @@ export const valueOf = (row, sort) =>
   (sort.startsWith(PART) ? row.parts?.find(([name]) => PART + name === sort)?.[1] : row[sort]) ?? null;
 
 /**
- * Columns of the parts of the reward that some row has: of a single one only where no row has a score, which would say the same.
+ * Columns of the parts of the reward that some row has. A single one is left out where rows have a score: it would say
+ * the same.
  *
  * @returns {{sort: string, label: string, name?: string, term: string, kind: string}[]}
  */
