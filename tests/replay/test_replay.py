@@ -23,6 +23,7 @@ from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import RunConfig
 from rlhf_studio.ppo.kl_control import AdaptiveKL
 from rlhf_studio.runs.records import Origin, SettingChange, WatchRecord
+from tests.analysis.doctor.stored_runs import stored
 from tests.replay.runs import record
 from tests.runs.store_helpers import rollout, token_record
 
@@ -249,6 +250,22 @@ def test_somebody_who_watches_always_has_a_sentence_to_read() -> None:
         (30, "stretch", "Since step 20: score 1.90 → 2.90, KL 0.0 → 0.0."),
         (40, "end", "It worked."),
     ]
+
+
+def test_a_caption_says_the_numbers_of_the_lines_at_its_steps(tmp_path: Path) -> None:
+    """The doctor's rules look at means of three steps: here of steps 3 to 5, whose best is the fourth."""
+    shown = replay_of(stored("beta-0-21", tmp_path / "run"))
+    at = {moment["kind"]: moment for moment in shown["moments"]}
+
+    def of(name: str, before: int, now: int) -> str:
+        line = dict(zip(shown["steps"], shown["series"][name], strict=True))
+        return f"{line[before]:.2f} → {line[now]:.2f}".replace("-", "−")
+
+    turns, risen = at["gold_turns"], at["score"]
+    numbers = of("gold", 4, turns["step"]), of("score", 4, turns["step"])
+    assert turns["sentence"] == "Gold turns: since step 4 gold falls ({}), and the score still rises ({}).".format(*numbers)
+    assert risen["sentence"].endswith(f": {of('score', 1, risen['step'])}.")
+    assert at["end"]["sentence"].endswith("gold 0.08 → −0.44. The numbers after the arrows are means of steps 28 to 30.")
 
 
 def test_a_run_without_moments_has_none(tmp_path: Path) -> None:

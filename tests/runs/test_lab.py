@@ -266,6 +266,11 @@ def test_no_advice_that_makes_no_sense() -> None:
     held, rate = WORLD.ppo.learning_rate, {"ppo.learning_rate": 3 * WORLD.ppo.learning_rate}
     cured = suggestions(WORLD, NOWHERE, "nothing learned", True, rate)
     assert cured[0].title == f"Again with learning rate {3 * held}" and [idea.changes for idea in cured].count(rate) == 1
+    far = with_values(WORLD, {"ppo.learning_rate": 0.9})
+    mended = suggestions(far, NOWHERE, "collapsed", True, {"ppo.learning_rate": held})
+    assert (mended[0].title, mended[0].purpose) == (f"Again with learning rate {held}", "repair")
+    assert [idea for idea in mended if "ppo.learning_rate" in idea.changes] == mended[:1]  # half of 0.9 breaks it again
+    assert suggestions(WORLD, NOWHERE, "collapsed", True, {"ppo.kl_coef": 0.1})[0].title == "Again with KL coefficient 0.1"
     purposes = [suggestions(WORLD, NOWHERE, verdict, True)[0].purpose for verdict in ("improved", "collapsed", "exploiting the reward")]
     assert purposes == ["experiment", "repair", "repair"]
     assert titles(WORLD, "too early") == titles(WORLD, "improving") == []

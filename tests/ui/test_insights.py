@@ -125,6 +125,8 @@ def test_many_viewers_cost_one_analysis_of_each_kind_and_step(insights, run, mad
         "notes": 1,
         "directions": {"objective/scores": 1, "gold/score": -1},
         "lesson": None,
+        "doubted": False,
+        "changes": {},
     }
 
 

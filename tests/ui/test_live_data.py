@@ -281,6 +281,10 @@ def test_the_clearest_move_went_where_the_advantage_pointed():
     good = arrays([0.5, 0.4, 0.3], [0.8, 0.1, 0.3], [1.0, -2.0, 9.0])  # 0.3 × 1 and 0.3 × 2
     recorded = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
     assert responses.clearest_move(Records(recorded)) == {"token": {"step": 7, "sample": 3, "token": 1}}
+    marked = Records(recorded)
+    pieces = ["x", "<|endoftext|>", "x"]
+    marked.records[7, 3] = replace(marked.records[7, 3], tokens=replace(marked.records[7, 3].tokens, response_pieces=pieces))
+    assert responses.clearest_move(marked) == {"token": {"step": 7, "sample": 3, "token": 0}}  # a word, for a newcomer
     del recorded[7, 3]
     assert responses.clearest_move(Records(recorded | {(3, 0): {"logprobs": np.zeros(3)}})) == {"token": None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from unicodedata import east_asian_width
@@ -31,6 +31,8 @@ def diagnosis_text(diagnosis: Diagnosis, folder: str = "", saved: Sequence[int] 
         *([_beside("", verdict.in_counts)] if verdict.in_counts else []),
         _beside(_("why"), verdict.reason),
     ]
+    if verdict.changes:
+        lines.append(_beside(_("  try"), _command(verdict.changes, None, folder, saved)))
     lines += [_beside(_("note"), note) for note in verdict.notes]
     for group in verdict.not_checked:
         lines += [
@@ -50,7 +52,7 @@ def _finding_lines(finding: Finding, folder: str, saved: Sequence[int]) -> list[
     lines += [_beside(_("  see"), f"{_where(evidence)}{evidence.text}") for evidence in finding.evidence]
     lines += [_beside(_("  cause"), finding.cause), _beside(_("  do"), finding.advice)]
     if finding.changes:
-        lines.append(_beside(_("  try"), _command(finding, folder, saved)))
+        lines.append(_beside(_("  try"), _command(finding.changes, finding.fork_step, folder, saved)))
     return lines
 
 
@@ -59,12 +61,12 @@ def _beside(name: str, text: str) -> str:
     return f"{name}{' ' * (12 - sum(2 if east_asian_width(sign) in 'WF' else 1 for sign in name))} {text}"
 
 
-def _command(finding: Finding, folder: str, saved: Sequence[int]) -> str:
+def _command(changes: Mapping[str, Any], before: int | None, folder: str, saved: Sequence[int]) -> str:
     """The command that tries a remedy: from the newest checkpoint before the trouble, else from the beginning."""
-    settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in finding.changes.items())
+    settings = " ".join(f"--{name} {shlex.quote(_written(value))}" for name, value in changes.items())
     if not folder:
         return _("{settings}, in a run of your own").format(settings=settings)
-    step = max((step for step in saved if 0 < step <= (finding.fork_step or 0)), default=None)
+    step = max((step for step in saved if 0 < step <= (before or 0)), default=None)
     at = "" if step is None else f" --at {step}"
     return f"python -m rlhf_studio fork {shlex.quote(folder)}{at} {settings}"
 

@@ -119,19 +119,29 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
     for finding in (finding for finding in findings if finding.check == "judge-falls"):
         if gold is None:
             return
-        at, fall = int(np.searchsorted(run.steps, finding.since)), judges.fall(gold)
-        now, best = score.window(judges.WINDOW)[0], int(fall.best_at[at])
-        then = now[best] if np.isfinite(now[best]) else score.start
-        gold_words = score_text(fall.best[at]), score_text(fall.now[at])
-        scores = score_text(then), score_text(now[at])
-        rises = now[at] > then and scores[0] != scores[1]
+        since = int(np.searchsorted(run.steps, finding.since))
+        until = np.searchsorted(gold.known, judges.fall(gold).best_at[since], side="right")
+        window = gold.known[: max(1, int(until))][-judges.WINDOW :]
+        top = int(window[np.argmax(gold.values[window])])
+        at = _first(gold.values < gold.values[top], since)
+        rises = score.values[at] > score.values[top]
         sentence = (
             _("Gold turns: since step {step:,} gold falls ({gold}), and the score still rises ({score}).")
             if rises
             else _("Gold turns: since step {step:,} gold falls ({gold}), and the score does not rise ({score}).")
         )
-        words = sentence.format(step=int(run.steps[best]), gold=" → ".join(gold_words), score=" → ".join(scores))
-        yield _moment(finding.since, "gold_turns", words)
+        gold_words, scores = (f"{score_text(line.values[top])} \u2192 {score_text(line.values[at])}" for line in (gold, score))
+        yield _moment(run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), gold=gold_words, score=scores))
+
+
+def _first(holds: np.ndarray, since: int) -> int:
+    """The first index from ``since`` on at which this holds; ``since`` where it never does.
+
+    The doctor's rules look at means of several steps. A moment's numbers are those that the lines show at its steps, which say the same
+    there or soon after.
+    """
+    later = np.flatnonzero(holds[since:])
+    return since + int(later[0]) if len(later) else since
 
 
 def _phrases(run: RunData) -> Iterator[Moment]:
@@ -179,8 +189,9 @@ def _score(run: RunData) -> Iterator[Moment]:
     score = judges.score(run)
     risen = judges.risen(score)
     if risen.any():
-        at = int(np.argmax(risen))
-        change = f"{score_text(score.start)} → {score_text(score.start + judges.rise(score)[0][at])}"
+        first = score.values[score.known[0]]
+        at = _first(score.values > first, int(np.argmax(risen)))
+        change = f"{score_text(first)} → {score_text(score.values[at])}"
         yield _moment(run.steps[at], "score", _("The score rises, by more than chance: {change}.").format(change=change))
 
 

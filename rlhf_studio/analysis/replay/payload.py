@@ -17,9 +17,11 @@ from rlhf_studio.analysis.records import Verdict
 from rlhf_studio.analysis.replay.answers import answers_of, is_shaped, score_of
 from rlhf_studio.analysis.replay.moments import USUAL_KL, marks_of, moments_of, told
 from rlhf_studio.analysis.series import evenly
+from rlhf_studio.language import _, together
 from rlhf_studio.language import told as in_words
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
+from rlhf_studio.runs.rows import tenth
 
 SERIES = {"score": "objective/scores", "gold": "gold/score", "kl": "objective/kl"}
 MOST_STEPS = 240
@@ -97,7 +99,13 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
 def _outcome(run: RunData, verdict: Verdict) -> str:
     """What a run that is over came to: the first sentence at the end of its page; empty where there is nothing to say yet."""
     known = run.ended and verdict.kind not in ("too early", "not known")
-    return (in_counts(run, verdict.kind, with_phrase=False) or verdict.sentence) if known else ""
+    if not known:
+        return ""
+    said, last = in_counts(run, verdict.kind, with_phrase=False).sentence, run.steps[-tenth(len(run.steps)) :]
+    if said or len(last) == 1 or " \u2192 " not in verdict.sentence:
+        return said or verdict.sentence
+    means = _("The numbers after the arrows are means of steps {first:,} to {last:,}.")
+    return together(verdict.sentence, means.format(first=int(last[0]), last=int(last[-1])))
 
 
 def nothing_to_replay(run: RecordedRun) -> str:

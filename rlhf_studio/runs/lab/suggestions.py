@@ -16,6 +16,8 @@ from rlhf_studio.runs.records import Origin
 How = Literal["variation", "sweep", "more steps"]
 Purpose = Literal["repair", "experiment", ""]
 _MOST = 5
+CURED = ("nothing learned", "collapsed")
+"""Verdicts of which the doctor says what the next run should change."""
 PRICE = N_("β is the price of each nat of KL, in points of the score.")
 
 
@@ -52,12 +54,14 @@ def suggestions(
         origin: where the run comes from. A run of a sweep is not offered a sweep over the same setting, a variation not its way back.
         verdict_kind: as :data:`rlhf_studio.analysis.records.VerdictKind`. One of which nothing can be said yet gets none.
         has_gold: whether a gold score was recorded, so that over-optimisation can be seen.
-        remedy: settings that the doctor would change in a run that learned nothing.
+        remedy: settings that the doctor would change in a run that learned nothing or collapsed. What it says comes first, and nothing that
+            is offered besides changes the same setting by guess.
     """
     if origin.only_read or verdict_kind in ("too early", "not known", "improving"):
         return []
-    cured = [_cure(remedy)] if remedy and verdict_kind == "nothing learned" else []
-    offered = [*cured, *_mend(config, verdict_kind, has_gold), *_explore(config, verdict_kind)]
+    cured = [_cure(remedy, verdict_kind)] if remedy and verdict_kind in CURED else []
+    guessed = [offer for offer in _mend(config, verdict_kind, has_gold) if not cured or offer.changes.keys().isdisjoint(cured[0].changes)]
+    offered = [*cured, *guessed, *_explore(config, verdict_kind)]
     kept: list[Suggestion] = []
     for offer in offered:
         known = any((offer.changes, offer.sweep) == (other.changes, other.sweep) for other in kept)
@@ -66,13 +70,11 @@ def suggestions(
     return kept[:_MOST]
 
 
-def _cure(remedy: Mapping[str, Any]) -> Suggestion:
-    changed = changes_in_words(remedy)
-    return _repair(
-        _("Again with {change}").format(change=changed[0].lower() + changed[1:]),
-        _("The doctor's checks say that this held it back."),
-        remedy,
-    )
+def _cure(remedy: Mapping[str, Any], verdict: str) -> Suggestion:
+    changed = changes_in_words(remedy, _)
+    begins = changed[0] if changed[1:2].isupper() else changed[0].lower()  # "KL coefficient" keeps its capital
+    held, alarmed = _("The doctor's checks say that this held it back."), _("The doctor's alarm says to change this first.")
+    return _repair(_("Again with {change}").format(change=begins + changed[1:]), alarmed if verdict == "collapsed" else held, remedy)
 
 
 def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestion]:

@@ -123,8 +123,11 @@ def explained(diagnosis: Json) -> Json | None:
 
 def headline(diagnosis: Json) -> Json:
     """The part of a diagnosis that comes with each poll: the verdict's kind, sentences and first note, how many findings each level
-    has, the arrows of the tiles, and the lesson that is about it."""
+    has, the arrows of the tiles, the lesson that is about it, whether the first note doubts the judge, and the settings to change."""
     verdict = diagnosis["verdict"]
+    doubted = verdict["kind"] in ("improving", "improved") and any(
+        finding["check"] == "one-phrase" and finding["until"] is None for finding in diagnosis["findings"]
+    )
     levels = [finding["level"] for finding in diagnosis["findings"]]
     return {
         "kind": verdict["kind"],
@@ -137,6 +140,8 @@ def headline(diagnosis: Json) -> Json:
         "notes": levels.count("note"),
         "directions": diagnosis["directions"],
         "lesson": explained(diagnosis),
+        "doubted": doubted,
+        "changes": verdict["changes"],
     }
 
 

@@ -20,7 +20,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.config import STAGES, StageConfig
-from rlhf_studio.config.bundled import REPLAYED
+from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
 from rlhf_studio.language import _, language
@@ -160,7 +160,7 @@ def about_settings() -> dict[str, Any]:
 @cache
 def _page_data(spoken: str) -> bytes:
     """What a page asks for once, in the language that is ``spoken`` now."""
-    return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED})
+    return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED, "around": RECORDINGS[0].run_id})
 
 
 @dataclass(frozen=True)

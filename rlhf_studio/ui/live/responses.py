@@ -5,6 +5,7 @@ As pure as :mod:`rlhf_studio.ui.live.payloads`: records go in, JSON comes out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, finite, ro
 
 MOST_STEPS_READ = 32  # of a long run, for the scale of all its colours and for its clearest token
 MOST_EVENTS_READ = 1000  # of a run's end, for its newest measurement
+WORD, SIGN = re.compile(r"[^\W\d_]"), re.compile(r"\s*<.*>\s*")
+"""A token with a letter, and one as tokenizers write the end of a text: ``<|endoftext|>``, ``</s>``."""
 CLEAR_MOVE = 0.05  # of a probability, in one step
 IN_PAIRS = ("reward_model", "dpo")
 """The stages whose recorded examples are pairs."""
@@ -131,28 +134,30 @@ def run_scales(reader: Any) -> dict[str, Any]:
     steps, spans = reader.rollout_steps(), Spans()
     chosen = [steps[index] for index in evenly(len(steps), MOST_STEPS_READ)]
     for step in chosen:
-        spans.add([arrays for _, arrays in _recorded(reader, step)])
+        spans.add([tokens.arrays for _, tokens in _recorded(reader, step)])
     return {"scales": spans.scales(), "used": len(chosen), "of": len(steps), "step": steps[-1] if steps else 0}
 
 
-def _recorded(reader: Any, step: int) -> list[tuple[int, Mapping[str, np.ndarray]]]:
-    """Number and token arrays of the responses of a step that have token records."""
+def _recorded(reader: Any, step: int) -> list[tuple[int, TokenRecord]]:
+    """Number and tokens of the responses of a step that have token records."""
     with reader.snapshot():
         records = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
-    return [(record.sample, record.tokens.arrays) for record in records if record.tokens is not None]
+    return [(record.sample, record.tokens) for record in records if record.tokens is not None]
 
 
 def clearest_move(reader: Any) -> dict[str, Any]:
     """The token that shows best what an update does, as ``token``: {step, sample, token}; null when none moved clearly.
 
     Looked at are the steps of :func:`run_scales`. A token counts when its probability changed by :data:`CLEAR_MOVE` or more from when it
-    was sampled to the update's last pass, the way its advantage asked for. Of these it is the one with the largest product of both.
+    was sampled to the update's last pass, the way its advantage asked for, and where it is a part of a word: not a mark, nor a sign that
+    ends a text. Of these it is the one with the largest product of both.
     """
     best, move = 0.0, None
     steps = reader.rollout_steps()
     for step in (steps[index] for index in evenly(len(steps), MOST_STEPS_READ)):
-        for sample, arrays in _recorded(reader, step):
-            moves = _moves(arrays)
+        for sample, tokens in _recorded(reader, step):
+            moves = _moves(tokens.arrays)
+            moves *= [bool(WORD.search(piece)) and not SIGN.fullmatch(piece) for piece in tokens.response_pieces[: len(moves)]]
             if len(moves) and moves.max() > best:
                 best, move = float(moves.max()), {"step": step, "sample": sample, "token": int(moves.argmax())}
     return {"token": move}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rlhf_studio.analysis.doctor import Doctor
+from rlhf_studio.analysis.doctor.report import diagnosis_text
 from rlhf_studio.analysis.records import Diagnosis
 from tests.analysis.doctor import stored_runs
 
@@ -105,6 +106,12 @@ def test_an_ill_run_gets_its_verdict_and_its_findings(doctors: dict[str, Doctor]
         assert (now.verdict.kind, now.verdict.since, graver(now)) == (kind, since, checks), name
 
 
+def test_a_collapsed_run_is_advised_what_its_gravest_alarm_says(doctors: dict[str, Doctor]) -> None:
+    """The recipe's rate, however far away it is: 10, 50 and 4,500 times. Half of 0.9 would break the policy again."""
+    advised = {name: doctors[name].diagnose().verdict.changes for name in ("rate-x10-21", "rate-x50-21", "rate-x4500-0")}
+    assert advised == dict.fromkeys(advised, {"ppo.learning_rate": 2e-4})
+
+
 @pytest.mark.long
 def test_every_finding_was_said_at_its_step_and_not_before(doctors: dict[str, Doctor]) -> None:
     for name, (_, _, checks) in ILL.items():
@@ -130,6 +137,8 @@ def test_a_run_that_its_learning_rate_destroyed_is_told_so(doctors: dict[str, Do
     result = doctor.diagnose()
     assert result.verdict.notes[0] == "Learning rate 0.9 is 4,500 times the recipe's."
     assert "same response" in result.verdict.sentence and not any("same response" in note for note in result.verdict.notes)
+    told = diagnosis_text(result, "runs/mine").splitlines()
+    assert [line.strip() for line in told[:4]][3] == "try        python -m rlhf_studio fork runs/mine --ppo.learning_rate 0.0002"
     causes = {finding.check: finding.cause for finding in result.findings}
     assert all("did not rise" in causes[check] for check in ("diversity-loss", "repetition", "cut-off-rising"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
 from rlhf_studio.analysis.doctor.expectation import outlook
 from rlhf_studio.analysis.doctor.held_back import held_back
-from rlhf_studio.analysis.doctor.in_counts import in_counts
+from rlhf_studio.analysis.doctor.in_counts import Told, in_counts
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
@@ -18,7 +19,7 @@ from rlhf_studio.analysis.doctor.stages.ppo_words import expectation, interval, 
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure, risky_settings
 from rlhf_studio.analysis.doctor.wording import as_sentence, joined_clauses, lowered, sentence_case
 from rlhf_studio.analysis.ends import ends_of, parts_without_score
-from rlhf_studio.analysis.records import VerdictKind
+from rlhf_studio.analysis.records import OF_SETTINGS, Finding, VerdictKind
 from rlhf_studio.language import N_, _, ngettext
 from rlhf_studio.runs.rows import tenth
 from rlhf_studio.units import score_text
@@ -360,12 +361,25 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
 
 
 def _changes(checked: Checked[RunData], kind: VerdictKind) -> dict[str, Any]:
+    if kind == "collapsed":
+        return _mending(checked.lasting)
     hindrance = held_back(checked.run, judges.score(checked.run), checked.lasting) if kind == "nothing learned" else None
     return hindrance.changes if hindrance else {}
 
 
-def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
-    return in_counts(checked.run, kind) or _outcome(checked.run, kind)
+def _mending(findings: Sequence[Finding]) -> dict[str, Any]:
+    """What the alarms would change: all of those about settings, and the first one about what happened, where it names another."""
+    alarms = [finding for finding in findings if finding.level == "alarm" and finding.changes]
+    happened = [finding for finding in alarms if not finding.check.startswith(OF_SETTINGS)]
+    changes: dict[str, Any] = {}
+    for alarm in [*(one for one in alarms if one not in happened), *happened[:1]]:
+        changes = alarm.changes | changes
+    return changes
+
+
+def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> Told:
+    told = in_counts(checked.run, kind)
+    return told if told.sentence else Told(_outcome(checked.run, kind))
 
 
 def _outcome(run: RunData, kind: VerdictKind) -> str:

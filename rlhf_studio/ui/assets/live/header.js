@@ -92,8 +92,8 @@ export class Header {
     const waiting = isAlive(status.state) && status.started_at !== null ? serverNow - status.started_at : null;
     const elapsed = status.worked === null ? waiting : status.worked + since;
     const parts = [];
-    // Before the first step: since the start, loading included. From the first step on: the training time.
-    if (elapsed !== null)
+    // Before the first step what stands in the place of the charts has the clock, loading included.
+    if (elapsed !== null && (status.step > 0 || !isAlive(status.state)))
       parts.push(
         status.worked === null
           ? t("{time} since the start", { time: duration(elapsed) })

@@ -102,6 +102,7 @@ class LivePage {
       fetch: this.fetch,
       go: (place) => this.go(place),
       fork: (data) => this.fork(data),
+      mend: (changes) => this.mend(changes),
       title: (name) => page.settings[name] || name,
       saved: () => this.status.checkpoints.map((point) => point.step),
     });
@@ -168,6 +169,12 @@ class LivePage {
     if (run !== this.run) return; // the person has gone on to another run
     if (reply.problem) this.banner.say(readable(reply.problem, 600));
     else this.open(reply.runs[0], {});
+  }
+
+  /** Stop a run that has collapsed, as Stop does, and start the one that its alarms advise. */
+  async mend(changes) {
+    if (!this.status.stop_asked) this.trigger("stop_run", { run: this.run, view: onlyWatches() });
+    await this.fork({ run: this.run, step: null, changes });
   }
 
   /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token or phrase. */
@@ -326,11 +333,14 @@ class LivePage {
     return isAhead(this.status.state) ? undefined : IDLE_WAIT;
   }
 
-  /** Show somebody around who asked for it in the menu: in a recorded run where this one has no tokens to look at. */
+  /** Show somebody around who asked for it in the menu: in a recording where this run has no tokens, or is broken. */
   around() {
-    const { replay } = this.page;
+    const { around } = this.page;
     const bare = this.status.stage !== "ppo" || !this.ranges.length || !this.status.keeps_model;
-    if (bare && this.run !== replay) this.open(replay, {});
+    const broken = this.verdict.broken || this.verdict.verdict?.kind === "exploiting the reward";
+    if ((bare || broken || this.status.state === "failed") && this.run !== around) this.open(around, {});
+    else if (!this.verdict.verdict && this.run !== around)
+      return OPENING_WAIT; // on its way
     else if (this.work.inspector.sample) {
       memory.set("around", false);
       this.guide.open();
@@ -424,7 +434,10 @@ class LivePage {
     const { inspector } = this.work;
     const whole = status.keeps_model && status.stage === "ppo"; // others record a part of what it tells
     this.guide.allow(whole);
-    this.guide.offer(status.run, steers && isAlive(status.state) && whole && Boolean(inspector.sample));
+    const { broken } = this.verdict;
+    const alive = steers && isAlive(status.state);
+    this.verdict.offer(alive && operator && !status.only_read && !status.stop_asked);
+    this.guide.offer(status.run, alive && whole && !broken && Boolean(inspector.sample));
   }
 
   /** The settings as they are now: an adaptive controller moves the KL coefficient by itself. */
@@ -445,7 +458,7 @@ class LivePage {
   }
 
   receiveListing(reply) {
-    const around = memory.get("around", false) && this.page.replay;
+    const around = memory.get("around", false) && this.page.around;
     if (reply.newest || around) {
       this.open(reply.newest || around, {});
       return OPENING_WAIT;

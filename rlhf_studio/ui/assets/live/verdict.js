@@ -18,9 +18,10 @@ export class Verdict {
    * @param go     called with a piece of evidence that a person wants to see
    * @param fork   called with {run, step, changes} when a way out is chosen
    * @param title  title of a setting, by its dotted name
+   * @param mend   called with the changes when a broken run shall be stopped, and begun again with them
    * @param saved  gives the steps that have a checkpoint, in ascending order
    */
-  constructor({ fetch, go, fork, title, saved }) {
+  constructor({ fetch, go, fork, mend, title, saved }) {
     this.fetch = fetch;
     this.go = go;
     this.fork = fork;
@@ -43,6 +44,7 @@ export class Verdict {
       },
       t("why?"),
     );
+    this.mend = pushButton("rs-button rs-small rs-primary", "", () => mend(this.verdict.changes));
     this.body = el("div", { class: "rs-why", id: "rs-why", hidden: true });
     this.node = el(
       "section",
@@ -50,6 +52,7 @@ export class Verdict {
       el("i", { "aria-hidden": "true" }),
       this.sentence,
       this.counts,
+      this.mend,
       this.why,
       this.body,
     );
@@ -75,6 +78,7 @@ export class Verdict {
   update(verdict, failed = false) {
     this.verdict = verdict;
     this.failed = failed;
+    this.node.dataset.doubted = String(Boolean(verdict?.doubted && this.besides)); // the colour of what is said
     this.node.dataset.kind = (verdict?.kind || "").replaceAll(" ", "-");
     // The page shows this only of a run with steps, so that a verdict is on its way; "too early" is one too.
     // Of a run that is over, the outcome in a person's words, and the verdict's name beside it; the doctor's own
@@ -105,6 +109,25 @@ export class Verdict {
   /** What stands beside the sentence: the doctor's first note. */
   get besides() {
     return this.failed || this.verdict?.in_counts ? "" : this.verdict?.note;
+  }
+
+  /** Whether the run has collapsed. */
+  get broken() {
+    return this.verdict?.kind === "collapsed";
+  }
+
+  /** Offer to stop a run that has collapsed, and to begin again with what its alarms would change. */
+  offer(steers) {
+    const names = Object.keys(this.verdict?.changes || {});
+    show(this.mend, steers && this.broken && names.length > 0);
+    setText(this.mend, t("Stop and repair: {list}", { list: this.listed(this.verdict?.changes || {}) }));
+  }
+
+  /** Settings with their values, in words. */
+  listed(changes) {
+    return Object.keys(changes)
+      .map((name) => `${this.title(name)} ${said(changes[name])}`)
+      .join(", ");
   }
 
   /** @param version  changes with every new verdict */
@@ -220,7 +243,7 @@ export class Verdict {
     const { run } = this;
     const names = Object.keys(changes);
     if (!names.length || !this.operator) return null;
-    const list = names.map((name) => `${this.title(name)} ${said(changes[name])}`).join(", ");
+    const list = this.listed(changes);
     const before = latest === null ? [] : this.saved().filter((known) => known <= latest);
     const step = before.at(-1) ?? null; // a fork goes on from a checkpoint
     const words =
