@@ -140,6 +140,18 @@ def watching(answers: list[tuple[int, WatchRecord]]) -> Any:
     )
 
 
+@pytest.mark.parametrize(("gold_falls", "first"), [(False, "both rise"), (True, "gold falls")])
+def test_the_answer_that_is_shown_first_goes_as_the_run_goes(gold_falls: bool, first: str) -> None:
+    changes = {"gold rises less": (2.0, 0.4), "gold falls": (1.5, -0.2), "both rise": (2.0, 1.5)}
+    rows = [
+        (step, watched(step, sample=sample, prompt=name, score=score * (step == 9), gold=gold * (step == 9)))
+        for step in (0, 9)
+        for sample, (name, (score, gold)) in enumerate(changes.items())
+    ]
+    answers, _ = answers_of(watching(rows), made(9), gold_falls=gold_falls)
+    assert answers[0]["prompt"] == first
+
+
 def test_long_answers_stay_small() -> None:
     draw = np.random.default_rng(0)
 

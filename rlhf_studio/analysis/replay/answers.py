@@ -56,9 +56,9 @@ class Frame:
         object.__setattr__(self, "arrays", {name: array for name, array in self.arrays.items() if array.shape == (len(self.pieces),)})
 
 
-def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them."""
-    watched = _watched(reader, run)
+def answers_of(reader: RunReader, run: RunData, *, gold_falls: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them; ``gold_falls``: what the run tells."""
+    watched = _watched(reader, run, gold_falls)
     films = watched or _sampled(reader, run)
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
     frames = [frame for film in films for frame in film if frame.arrays]
@@ -103,17 +103,19 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
     }
 
 
-def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
-    """Films of the watched prompts whose score and gold changed most, from the first answer to the newest."""
+def _watched(reader: RunReader, run: RunData, gold_falls: bool) -> list[list[Frame]]:
+    """Films of the watched prompts that tell what the run tells: those first whose gold fell most from the first answer to the newest,
+    where the doctor says that gold falls; else those whose score and gold rose most."""
     ends: dict[int, list[np.ndarray]] = defaultdict(list)
     for _, record in reader.watched(ends=True):
         judged = [np.nan if value is None else value for value in (record.score, record.gold)]
         ends[record.sample].append(np.array(judged, np.float64))
 
-    def change(sample: int) -> float:
-        return float(np.nansum(np.abs(ends[sample][-1] - ends[sample][0])))
+    def tells(sample: int) -> float:
+        score, gold = np.nan_to_num(ends[sample][-1] - ends[sample][0])
+        return float(-gold if gold_falls else score + gold)
 
-    chosen = sorted((sample for sample in ends if len(ends[sample]) > 1), key=change, reverse=True)[:MOST_ANSWERS]
+    chosen = sorted((sample for sample in ends if len(ends[sample]) > 1), key=tells, reverse=True)[:MOST_ANSWERS]
     films: dict[int, list[Frame]] = {sample: [] for sample in chosen}
     for step, record in reader.watched_at(_evenly(reader.watched_steps(), MOST_FRAMES), chosen):
         films[record.sample].append(_watched_frame(run, step, record))

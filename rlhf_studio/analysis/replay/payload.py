@@ -75,7 +75,8 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
         found = diagnosis(run)
         moments = told(run, moments_of(run, found.findings), _outcome(run, found.verdict))
         rows = shown_rows(run.steps, [moment["step"] for moment in moments])
-        answers, tokens = answers_of(reader, run)
+        gold_falls = any(finding.check == "judge-falls" for finding in found.findings)
+        answers, tokens = answers_of(reader, run, gold_falls=gold_falls)
     series = {name: numbers(run.column(metric)[rows]) if run.has(metric) else None for name, metric in SERIES.items()}
     adaptive = run.settings_known and run.config.ppo.kl_controller == "adaptive"
     return {
