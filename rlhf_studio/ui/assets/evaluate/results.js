@@ -2,7 +2,7 @@
 import { between, shares } from "../pictures/shares.js";
 import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, number, percent, policyName, readable } from "../shared/format.js";
+import { NONE, number, ofOneRun, percent, policyName, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -181,12 +181,20 @@ function headlineOf({ wins, first, decides }) {
   const { value, low, high } = last.rate;
   const range = between(low, high);
   const rate = percent(value, 0);
+  const alone = ofOneRun([last.policy, first]);
   const about = {
-    who: policyName(last.policy),
-    first: policyName(first),
+    who: policyName(last.policy, alone),
+    first: policyName(first, alone),
     rate: range ? `${rate} (${range})` : rate,
     by: BY[decides] || t("the score"),
   };
+  if (alone) {
+    if (low > 0.5)
+      return t("The answers {who} are better than those {first}: they win {rate} of comparisons, by {by}.", about);
+    if (high < 0.5)
+      return t("The answers {who} are worse than those {first}: they win {rate} of comparisons, by {by}.", about);
+    return t("No sure difference: the answers {who} win {rate} of comparisons, by {by}.", about);
+  }
   if (low > 0.5) return t("{who} is better than {first}: it wins {rate} of comparisons, by {by}.", about);
   if (high < 0.5) return t("{who} is worse than {first}: it wins {rate} of comparisons, by {by}.", about);
   return t("No sure difference: {who} wins {rate} of comparisons, by {by}.", about);

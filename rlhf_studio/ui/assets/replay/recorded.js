@@ -5,6 +5,7 @@ import { t } from "../shared/language.js";
 
 const STORY = t("a model pleases its judge, then fools it.");
 const SIGNS = t("The score rises; gold, which it never sees, falls.");
+const YOURS = t("Your run is meant to work.");
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -15,8 +16,9 @@ export class RecordedReplay {
    * @param words    what the sentence above begins with
    * @param actions  more buttons for its controls
    * @param hero     whether it is what its page is about: large, with words explained, and a short sentence above
+   * @param starts   whether a person may start a run beside it, which is meant to go another way
    */
-  constructor({ ask, run, words, actions = [], hero = false }) {
+  constructor({ ask, run, words, actions = [], hero = false, starts = false }) {
     this.ask = ask;
     this.run = run;
     this.actions = actions;
@@ -26,7 +28,7 @@ export class RecordedReplay {
     this.node = el(
       "section",
       { class: "rs-replay-recorded rs-box", "data-hero": hero ? "true" : null, "aria-label": t("A recorded run") },
-      el("p", { class: "rs-replay-lead" }, `${words}: ${STORY}${hero ? "" : ` ${SIGNS}`}`),
+      el("p", { class: "rs-replay-lead" }, [`${words}: ${STORY}`, hero ? starts && YOURS : SIGNS].filter(Boolean).join(" ")),
       this.stage,
       this.problem,
     );

@@ -1,5 +1,5 @@
 // Numbers and model text as people read them. Pure functions: no document in here.
-import { t, tp } from "./language.js";
+import { t, tn, tp } from "./language.js";
 
 const MINUS = "\u2212";
 export const NONE = "\u2013"; // what stands for a number that is not there
@@ -159,10 +159,23 @@ export function readable(text, limit = 4000) {
   return shown.join("") + (rest > 0 ? t("… (+{rest} characters)", { rest }) : "");
 }
 
-/** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
-export function policyName(policy) {
-  const [, name, step] = /^(.*)@(start|\d+)$/s.exec(policy) || [];
+const POLICY = /^(.*)@(start|\d+)$/s;
+
+/** Whether all of these policies are of one run: then its name tells nothing. */
+export function ofOneRun(policies) {
+  const runs = new Set(policies.map((policy) => POLICY.exec(policy)?.[1]));
+  return runs.size === 1 && !runs.has(undefined);
+}
+
+/**
+ * A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30".
+ * @param alone  its run is known: "after 30 steps"
+ */
+export function policyName(policy, alone = false) {
+  const [, name, step] = POLICY.exec(policy) || [];
   if (name === undefined) return readable(policy, 60);
+  if (alone)
+    return step === "start" ? t("before training") : tn("after {count} step", "after {count} steps", Number(step));
   return readable(
     step === "start" ? t("{name}, at its start", { name }) : t("{name}, step {step}", { name, step }),
     60,
