@@ -374,7 +374,7 @@ function peopleOf(people, kind) {
 }
 
 const disagreementsOf = (found) =>
-  found.length ? el("details", {}, el("summary", {}, t("Where people disagree most")), disagreements(found)) : null;
+  found.length ? el("details", {}, el("summary", {}, t("Where annotators disagree most")), disagreements(found)) : null;
 
 const disagreements = (found) =>
   found.map((item) =>

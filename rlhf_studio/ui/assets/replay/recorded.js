@@ -5,7 +5,8 @@ import { t } from "../shared/language.js";
 
 const STORY = t("a model pleases its judge, then fools it.");
 const SIGNS = t("The score rises; gold, which it never sees, falls.");
-const YOURS = t("Your run is meant to work.");
+const SHORT_STORY = t("a model fools its judge.");
+const YOURS = t("Yours should not.");
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -28,7 +29,11 @@ export class RecordedReplay {
     this.node = el(
       "section",
       { class: "rs-replay-recorded rs-box", "data-hero": hero ? "true" : null, "aria-label": t("A recorded run") },
-      el("p", { class: "rs-replay-lead" }, [`${words}: ${STORY}`, hero ? starts && YOURS : SIGNS].filter(Boolean).join(" ")),
+      el(
+        "p",
+        { class: "rs-replay-lead" },
+        [`${words}: ${hero ? SHORT_STORY : STORY}`, hero ? starts && YOURS : SIGNS].filter(Boolean).join(" "),
+      ),
       this.stage,
       this.problem,
     );

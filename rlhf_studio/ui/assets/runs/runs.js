@@ -89,7 +89,11 @@ class RunsPage {
     const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
     this.log = button(t("Open a log"), () => this.openLog());
     this.compareButton = button(t("Compare"), () => this.compare(), "rs-button rs-small rs-primary");
-    this.toCompare = el("button", { type: "button", class: "rs-button", disabled: true }, t("Compare: tick two"));
+    this.toCompare = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", disabled: true },
+      t("Compare: tick two"),
+    );
     this.tickedText = el("span", { role: "status" });
     this.offers = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": t("Compare it with") });
     this.bar = el(

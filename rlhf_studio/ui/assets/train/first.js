@@ -10,13 +10,9 @@ const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
 const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
 const STARTS = t(
-  "Press Start run: a small model that writes film reviews, half of them unfriendly, learns to write friendly ones " +
-    "from a judge, another model that scores each review.",
+  "Start run teaches a small model to write friendlier film reviews: a judge, another model, scores each.",
 );
-const LOOKS = t(
-  "How a small model that writes film reviews, half of them unfriendly, learns to write friendly ones from a judge, " +
-    "another model that scores each review.",
-);
+const LOOKS = t("A small model learns to write friendlier film reviews: a judge, another model, scores each.");
 
 export class FirstScreen {
   /**
@@ -31,7 +27,13 @@ export class FirstScreen {
     this.once = new Once();
     this.recipe = first.recipes[0];
     const ask = (question) => server.replay(question);
-    this.replay = new RecordedReplay({ ask, run: first.replay, words: t("Recorded"), hero: true, starts: first.starts });
+    this.replay = new RecordedReplay({
+      ask,
+      run: first.replay,
+      words: t("Recorded"),
+      hero: true,
+      starts: first.starts,
+    });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", t("Start run"), () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });
