@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
+from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.logs.shareable import pieces_without_secrets, without_secrets
 from rlhf_studio.analysis.series import evenly, rounded
@@ -56,9 +57,9 @@ class Frame:
         object.__setattr__(self, "arrays", {name: array for name, array in self.arrays.items() if array.shape == (len(self.pieces),)})
 
 
-def answers_of(reader: RunReader, run: RunData, *, gold_falls: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them; ``gold_falls``: what the run tells."""
-    watched = _watched(reader, run, gold_falls)
+def answers_of(reader: RunReader, run: RunData) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(``answers``, ``tokens``) as :func:`~rlhf_studio.analysis.replay.payload.replay_of` gives them."""
+    watched = _watched(reader, run)
     films = watched or _sampled(reader, run)
     films = _within_budget([_evenly(film, MOST_FRAMES) for film in films])
     frames = [frame for film in films for frame in film if frame.arrays]
@@ -103,9 +104,11 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
     }
 
 
-def _watched(reader: RunReader, run: RunData, gold_falls: bool) -> list[list[Frame]]:
+def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
     """Films of the watched prompts that tell what the run tells: those first whose gold fell most from the first answer to the newest,
-    where the doctor says that gold falls; else those whose score and gold rose most."""
+    where the gold of the run has fallen at its end; else those whose score and gold rose most."""
+    gold_of_run = judges.gold(run)
+    gold_falls = gold_of_run is not None and bool(judges.fall(gold_of_run).surely[-1])
     ends: dict[int, list[np.ndarray]] = defaultdict(list)
     for _, record in reader.watched(ends=True):
         judged = [np.nan if value is None else value for value in (record.score, record.gold)]

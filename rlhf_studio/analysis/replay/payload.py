@@ -75,8 +75,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
         found = diagnosis(run)
         moments = told(run, moments_of(run, found.findings), _outcome(run, found.verdict))
         rows = shown_rows(run.steps, [moment["step"] for moment in moments])
-        gold_falls = any(finding.check == "judge-falls" for finding in found.findings)
-        answers, tokens = answers_of(reader, run, gold_falls=gold_falls)
+        answers, tokens = answers_of(reader, run)
     series = {name: numbers(run.column(metric)[rows]) if run.has(metric) else None for name, metric in SERIES.items()}
     adaptive = run.settings_known and run.config.ppo.kl_controller == "adaptive"
     return {

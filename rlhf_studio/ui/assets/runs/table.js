@@ -1,9 +1,9 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, counted } from "../shared/format.js";
+import { NONE, counted, withStart } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { COLUMNS, NAME, STAGES, dayOf, locale, textOf } from "./columns.js";
+import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
 import { t, tn, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;
@@ -220,13 +220,8 @@ export class RunTable {
   }
 
   /** A run's name, with the time of its start where other runs have the same. */
-  toldApart({ name, started_at, created_at }) {
-    if (!(this.names.get(name) > 1)) return name;
-    const then = new Date(1000 * (started_at || created_at));
-    return t("{name}, started {time}", {
-      name,
-      time: then.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }),
-    });
+  toldApart(row) {
+    return this.names.get(row.name) > 1 ? withStart(row) : row.name;
   }
 
   drop(id) {
