@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.ablations import __main__ as ablations
@@ -81,15 +81,12 @@ def of_ablations(folder: Path | None, arms: tuple[str, ...] = ()) -> Json:
         arm.name: [[round(run["fresh"][of], 4) for of in ("kl", "gold")] for run in data["runs"] if run["arm"] == arm.name] for arm in ARMS
     }
     found = differences(data["runs"])
-    points = [point for own in ends.values() for point in own]
-    seconds = sum(run["seconds"] for run in data["runs"]) / len(data["runs"])
+    seconds = median(run["seconds"] for run in data["runs"])
     return {
         "made": len(data["runs"]),
         "planned": data["planned"],
         "answers": ANSWERS,
         "hours": round(3 * seconds / 3600, 4),
-        "kl_range": [math.floor(min(kl for kl, _ in points) - 0.5), math.ceil(max(kl for kl, _ in points) + 0.5)],
-        "gold_range": [math.floor(10 * min(gold for _, gold in points) - 0.5) / 10, 1],
         "unchanged": ends[BASELINE],
         "arms": {
             arm.name: {

@@ -62,9 +62,3 @@ def slope(values: np.ndarray, of: np.ndarray, beside: np.ndarray) -> float:
     """How much ``values`` grow with ``of``, with ``beside`` held fixed: least squares with a constant."""
     columns = np.stack([np.ones(len(values)), of, beside], axis=1)
     return float(np.linalg.lstsq(columns, values, rcond=None)[0][1])
-
-
-def interval(draws: np.ndarray) -> tuple[float, float]:
-    """The middle 95 %."""
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return float(low), float(high)

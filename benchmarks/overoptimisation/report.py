@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.overoptimisation import figure, judge
-from benchmarks.overoptimisation.plan import CLAIMS, SIZES
+from benchmarks.overoptimisation.plan import CLAIMS, SIZES, cells
 from benchmarks.tiny_world import filled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +18,10 @@ PAGE, FIGURE = ROOT / "docs" / "overoptimisation.md", ROOT / "assets" / "images"
 Scores = dict[str, Any]
 
 
-def write_data(found: Mapping[str, Any]) -> None:
+def write_data(folder: Path) -> None:
     """The finished cells, one a line."""
+    made = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells()}
+    found = {name: json.loads(place.read_text(encoding="utf-8")) for name, place in made.items() if place.is_file()}
     lines = [f"{json.dumps(name)}: {json.dumps(cell, separators=(',', ':'))}" for name, cell in found.items()]
     DATA.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

@@ -130,6 +130,21 @@ def test_trl_with_one_column_and_with_several(tmp_path: Path) -> None:
             open_log(tmp_path / "two.parquet", tmp_path / "w", weights=weights)
 
 
+@pytest.mark.parametrize("weights", ["", "2,0.5"])
+def test_a_reward_function_that_says_nothing_of_some_responses_is_a_column_all_the_same(tmp_path: Path, weights: str) -> None:
+    """TRL writes None where a function does not apply: of a whole step, or of its first response."""
+    import pandas as pd
+
+    (tmp_path / "log").mkdir()
+    given = {"prompt": ["p", "p"], "completion": ["a", "b"], "advantage": [-1.0, 1.0], "right": [1.0, 2.0]}
+    for step, form in ((1, [None, None]), (2, [None, 10.0])):
+        frame = pd.DataFrame({"step": [step] * 2, **given, "form": pd.Series(form, dtype="float64")})
+        frame.to_parquet(tmp_path / "log" / f"completions_{step:05d}.parquet")
+    _, reader = opened(tmp_path / "log", tmp_path / "w", weights=weights)
+    scores = [reader.rollout(step, row).score for step in (1, 2) for row in (0, 1)]
+    np.testing.assert_array_equal(scores, [2.0, 4.0, 2.0, 9.0] if weights else [math.nan] * 4)
+
+
 def test_prime_rl(tmp_path: Path) -> None:
     record, _, notes = first("prime_rl", tmp_path)
     tokens = record.tokens

@@ -15,7 +15,7 @@ test("of long prompts a row shows the end of what is their own, and short ones s
   assert.deepEqual(shown(["A film", "A play"]), ["A film", "A play"]);
 });
 
-test("where no response has a score, the parts of its reward can be read and sorted by", () => {
+test("several parts of a reward, or one without a score, can be read and sorted by", () => {
   const row = (sample, score, parts) => ({ sample, score, parts: Object.entries(parts) });
   const rows = [row(0, null, { right: 0, short: null }), row(1, null, { right: 1 }), row(2, null, { right: null })];
   assert.deepEqual(
@@ -26,5 +26,7 @@ test("where no response has a score, the parts of its reward can be read and sor
   assert.deepEqual(order("reward/right", false), [1, 0, 2]);
   assert.deepEqual(order("reward/right", true), [2, 0, 1]);
   assert.deepEqual(order("order", false), [0, 1, 2]);
-  assert.deepEqual(partsOf([...rows, row(3, 0.5, { right: 1 })]), []);
+  const scored = (parts) => partsOf([...rows, row(3, 0.5, parts)]).map(({ label }) => label);
+  assert.deepEqual(scored({ right: 1 }), []);
+  assert.deepEqual(scored({ right: 1, short: 2 }), ["right", "short"]);
 });

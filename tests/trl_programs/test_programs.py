@@ -87,7 +87,8 @@ def check_run(reader: RunReader, steps: int, parts: set[str]) -> None:
     assert (status.step, status.state, status.total_steps) == (steps, "finished", steps), status.cause
     rollout = reader.rollout(steps, 0)
     assert set(rollout.parts) == parts and rollout.tokens is not None and len(rollout.tokens.arrays["advantages"]) == rollout.length
-    assert diagnose(reader).findings is not None
+    found = {finding.check for finding in diagnose(reader).findings}
+    assert "settings-held-out" not in found  # the program holds its prompts, and may hold some out
     with pytest.raises(StoreError, match=r"was made by \w+\.py, which has its prompts and rewards: run that again"):
         refuse_only_read(reader)
 

@@ -40,6 +40,8 @@ def settings_findings(run: RecordedRun) -> list[Finding]:
     by_check: dict[str, Finding] = {}
     for begin, until in zip(run.begins, [*(step - 1 for step in run.begins[1:]), None], strict=True):
         for finding in examine_settings(run.config_at(begin), known):
+            if finding.check == "settings-held-out" and not run.origin.knows("data.eval"):
+                continue  # a program holds its prompts in memory, and may evaluate on others
             earlier = by_check.get(finding.check)
             graver = earlier is None or LEVELS.index(finding.level) > LEVELS.index(earlier.level)
             gravest = replace(finding, since=begin) if earlier is None or graver else earlier

@@ -94,11 +94,13 @@ class Trainer:
         changes = self.change_settings()
         ppo, kl_coef, costs = self.config.ppo, self.controller.coef, Costs(self.compute)
         try:
-            with costs("rollout"):
-                samples = samples or self.sample(self.next_prompts())
+            if samples is None:  # what a loop of your own did before is not known to have taken no time
+                with costs("rollout"):
+                    samples = self.sample(self.next_prompts())
             self.after_phase("rollout", StepSoFar(kl_coef, samples))
-            with costs("score"):
-                scores = scores or score(self.models, samples)
+            if scores is None:
+                with costs("score"):
+                    scores = score(self.models, samples)
         except RewardError as error:  # raised again there, unless such steps are to be skipped
             return self._without_scores(error, costs, changes)
         self.after_phase("score", StepSoFar(kl_coef, samples, scores))

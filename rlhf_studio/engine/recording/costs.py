@@ -32,7 +32,7 @@ class Costs:
         return sum(self._seconds.values())
 
     def metrics(self, elapsed: float, episodes: int, rollout: Rollout | None) -> dict[str, float]:
-        """Seconds, bytes and, when there was a rollout, speed.
+        """Seconds, bytes and, when there was a rollout that was sampled here, speed.
 
         Args:
             elapsed: seconds of all steps of the run, this one included.
@@ -44,7 +44,7 @@ class Costs:
             "episode": float(episodes),
             "memory/peak": self._compute.peak_memory(),
         }
-        if rollout is not None:
+        if rollout is not None and "rollout" in self._seconds:
             costs["speed/episodes_per_second"] = len(rollout.tokens) / self.total
             costs["speed/tokens_per_second"] = float(rollout.tokens.mask.sum()) / self.total
         return costs

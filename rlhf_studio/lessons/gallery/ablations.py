@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,8 @@ ARGUMENTS = (
         N_("Does it matter how the KL is estimated?"),
         N_(
             "k1 is noisy, k3 is never negative, and both estimate the same KL. Their gradients differ: k1 in the reward has the KL's, "
-            "k3 has another one in either place."
+            "k3 has another one in either place. The same β need not weigh the same in the loss: whitening scales the KL with the "
+            "advantages only where it is part of the reward."
         ),
         (("k3-in-reward", N_("k3 in the reward")), ("k3-in-loss", N_("k3 in the loss"))),
     ),
@@ -96,7 +98,9 @@ def ablation(argument: Argument, n: Numbers) -> Card | None:
         *((words, arm["points"], tone) for (words, arm), tone in zip(arms, TONES, strict=False)),
     ]
     points = [Series(words, [x for x, _y in cloud], [y for _x, y in cloud], tone, dots=True) for words, cloud, tone in clouds]
-    picture = plane(points, x=_("KL to the start, nats per answer"), y=_("Gold"), x_range=n["kl_range"], y_range=n["gold_range"])
+    all_kl, all_gold = zip(*(point for _words, cloud, _tone in clouds for point in cloud), strict=True)
+    kls, golds = (math.floor(min(all_kl) - 0.5), math.ceil(max(all_kl) + 0.5)), (math.floor(10 * min(all_gold) - 0.5) / 10, 1)
+    picture = plane(points, x=_("KL to the start, nats per answer"), y=_("Gold"), x_range=kls, y_range=golds)
     return Card(
         argument.name, _(argument.question), "\n".join(_answer(words, arm["differences"][0]) for words, arm in arms), picture,
         _("Each dot is a run: {answers} fresh answers of its last policy.").format(answers=n["answers"]), n["hours"] * (1 + len(arms)),

@@ -79,7 +79,7 @@ def start(recipe: str, values: Mapping[str, str], change: str = "") -> dict[str,
 
 def signed(value: float, digits: int = 2) -> str:
     """With its sign, as people write it."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # no minus before a zero
 
 
 def unfinished(n: Numbers) -> list[str]:

@@ -255,7 +255,7 @@ def settings_payload(config: StageConfig, changes: Sequence[SettingChange] = (),
         "kl_target": now["ppo.kl_target"] if adaptive else None,
         "fewest_parts": 2 if origin.keeps_model else 1,
         **{name: value if origin.knows(f"ppo.{name}") else None for name, value in used.items()},
-        "batch_size": ppo.batch_size,
+        "batch_size": ppo.batch_size if origin.knows("ppo.batch_size") else None,
         "watch_every": config.engine.watch_every,
     }
 

@@ -33,13 +33,27 @@ def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[in
         yield number, line | ({} if rewards is None or math.isnan(rewards[number]) else {"reward": rewards[number]})
 
 
+def _columns(records: Sequence[Record], reading: Reading) -> list[str]:
+    """The columns of numbers so far, as they came.
+
+    One without a value is among them until it has a text: a reward function may return None.
+    """
+    seen: dict[str, bool] = reading.memory.setdefault("columns", {})
+    for record in records:
+        for name, value in record.items():
+            gap = value is None or (isinstance(value, float) and math.isnan(value))
+            if name not in USED:
+                seen[name] = seen.get(name, True) and (gap or is_number(value))
+    return [name for name, numbers in seen.items() if numbers]
+
+
 def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
     """The reward of each response, where there is one column of numbers. None with several: they may be anything that was logged, and
     advantages cannot tell their weights: TRL divides them by the spread of their group, and what is constant in a group drops out.
     """
+    names = _columns(records, reading)
     if reading.weights:
-        return _weighted(records, reading)
-    names = list(dict.fromkeys(name for record in records for name in numbers_in(record, USED)))
+        return _weighted(records, reading, names)
     if not names:
         return None
     if len(names) > 1:
@@ -52,13 +66,12 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
     return [numbers_in(record, USED).get(names[0], math.nan) for record in records]
 
 
-def _weighted(records: Sequence[Record], reading: Reading) -> list[float]:
-    """The sum of the columns with the weights that a person gave, without parts that are not known, as TRL sums them (``nansum``)."""
-    found = [name for name, value in records[0].items() if name not in USED and is_number(value)]
-    names: list[str] = reading.memory.setdefault("columns", found)
+def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> list[float]:
+    """The sum of the columns with the weights that a person gave, without parts that are not known. A response without any is unknown."""
     if len(names) != len(reading.weights):
         given = "1 reward weight is" if len(reading.weights) == 1 else f"{len(reading.weights)} reward weights are"
-        raise ConfigError([Problem("", f"{given} given for {len(names)} columns of numbers ({', '.join(names)}); give each column one")])
+        columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
+        raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
     told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
     reading.note(f"The reward is the sum {told}, with the weights that were given.")
     sums = []

@@ -61,7 +61,10 @@ function card({ name, question, answer, picture, caption, notes, ...further }) {
   );
 }
 
-/** Where the experiment can be made in the app, and where there is more of it. */
+/**
+ * Where the experiment can be made in the app, and where there is more of it.
+ * @param {Record<string, any>} card
+ */
 function ways({ starts, more, more_text }) {
   const { tab, ...params } = more;
   return el(
@@ -72,7 +75,10 @@ function ways({ starts, more, more_text }) {
   );
 }
 
-/** The verdicts, and the command that makes the numbers again. */
+/**
+ * The verdicts, and the command that makes the numbers again.
+ * @param {Record<string, any>} card
+ */
 function figures({ head, rows, command, takes }) {
   const code = el("code", {}, command);
   return el(

@@ -7,15 +7,16 @@ export const valueOf = (row, sort) =>
   (sort.startsWith(PART) ? row.parts?.find(([name]) => PART + name === sort)?.[1] : row[sort]) ?? null;
 
 /**
- * Columns of the parts of the reward that some row has, where no row has a score.
+ * Columns of the parts of the reward that some row has. A single one is left out where rows have a score: it would say
+ * the same.
  *
  * @returns {{sort: string, label: string, name?: string, term: string, kind: string}[]}
  */
 export function partsOf(rows) {
-  if (rows.some((row) => valueOf(row, "score") !== null)) return [];
   const names = new Set(rows.flatMap(({ parts = [] }) => parts.map(([name]) => name)));
   const columns = [...names].map((name) => ({ sort: PART + name, label: name, term: PART + name, kind: "part" }));
-  return columns.filter(({ sort }) => rows.some((row) => valueOf(row, sort) !== null));
+  const known = columns.filter(({ sort }) => rows.some((row) => valueOf(row, sort) !== null));
+  return known.length > 1 || rows.every((row) => valueOf(row, "score") === null) ? known : [];
 }
 
 /** Rows in the chosen order, the largest number first; `reverse` turns it round. */

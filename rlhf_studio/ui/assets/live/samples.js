@@ -46,19 +46,21 @@ export class SampleTable {
     this.drawHead();
   }
 
-  /** The columns of numbers that some row has; in the place of a score that none has, the parts of the reward. */
+  /** The columns of numbers that some row has. Parts of the reward stand in the place of a missing score; else one, behind it. */
   findColumns() {
     const some = (name) => this.rows.some((row) => valueOf(row, name) !== null);
     const columns = COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
     const all = partsOf(this.rows);
-    const many = all.length > MOST_PARTS;
+    const scored = some("score");
+    const many = all.length > (scored ? 1 : MOST_PARTS);
     const chosen = all.find(({ sort }) => sort === this.part) || all[0];
     show(this.chooser, many);
     if (many) {
       fill(this.choice, ...all.map(({ sort, label }) => el("option", { value: sort }, label)));
       this.choice.value = chosen.sort;
     }
-    this.shown = [...columns.slice(0, 2), ...(many ? [chosen] : all), ...columns.slice(2)];
+    const place = scored ? 3 : 2;
+    this.shown = [...columns.slice(0, place), ...(many ? [chosen] : all), ...columns.slice(place)];
   }
 
   choosePart(part) {

@@ -136,6 +136,9 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
 }
 
 function numbersBlock(at, chanceAt, edges, settings, waiting) {
+  // the advantages once more, of a trainer that is not known to whiten them
+  const isCopy = (name) =>
+    name === "whitened_advantages" && !settings?.whiten_advantages && at(name) === at("advantages");
   const range = settings?.cliprange ? `${number(edges["-"], 2)} – ${number(edges["+"], 2)}` : "";
   const rows = [
     ["logprobs", number(at("logprobs"), 4), chanceAt("logprobs")],
@@ -150,7 +153,7 @@ function numbersBlock(at, chanceAt, edges, settings, waiting) {
     ["returns", number(at("returns"), 4), ""],
     ["advantages", number(at("advantages"), 4), ""],
     ["whitened_advantages", number(at("whitened_advantages"), 4), ""],
-  ].filter(([name]) => isKnown(name, settings) && (waiting || at(name) !== null));
+  ].filter(([name]) => isKnown(name, settings) && (waiting || at(name) !== null) && !isCopy(name));
   if (!rows.length) return null;
   const cells = rows.flatMap(([name, value, note]) => [
     el("dt", { "data-term": name }, term(name).title),
