@@ -75,15 +75,15 @@ def _train(options: argparse.Namespace) -> int:
         return run_folder(options.folder, "train", permissions_of(options))
     permissions = permissions_of(options)
     config = configuration_of(options)
-    return start_run(config, options.run_dir, permissions, config.name or config.recipe or "run")
+    return start_run(config, options.run_dir, permissions)
 
 
-def start_run(config: StageConfig, run_dir: Path | None, permissions: Permissions, name: str) -> int:
+def start_run(config: StageConfig, run_dir: Path | None, permissions: Permissions) -> int:
     """Train a new run in this process, in a new folder of the workspace where ``run_dir`` is None. Returns the exit code."""
     from rlhf_studio.cli.engine import run_folder
     from rlhf_studio.runs.create import remove_unstarted
 
-    run_dir = prepare_run(config, run_dir, permissions, name)
+    run_dir = prepare_run(config, run_dir, permissions)
     say_run(_("run folder"), run_dir)
     code = run_folder(run_dir, "train", permissions)
     if code == BAD_INPUT and remove_unstarted(run_dir):
@@ -92,18 +92,20 @@ def start_run(config: StageConfig, run_dir: Path | None, permissions: Permission
 
 
 def prepare_run(
-    config: StageConfig, run_dir: Path | None, permissions: Permissions, name: str, files: Mapping[str, bytes] | None = None
+    config: StageConfig, run_dir: Path | None, permissions: Permissions, name: str = "", files: Mapping[str, bytes] | None = None
 ) -> Path:
     """Check the settings and make the run folder; nothing is left behind when something is wrong. ``files`` as in ``create_run``."""
     from rlhf_studio.inputs.preflight import inspect_run
     from rlhf_studio.runs.create import create_run
-    from rlhf_studio.runs.paths import new_run_id
+    from rlhf_studio.runs.paths import new_run_id, workspace_of
+    from rlhf_studio.runs.workspace import Workspace
 
     run_dir = run_dir or default_workspace() / "runs" / new_run_id()
     preflight = inspect_run(config, run_dir.parent, permissions=permissions)
     if preflight.problems:
         raise ConfigError(preflight.problems)
     try:
+        name = name or Workspace(workspace_of(run_dir.resolve()) or run_dir).name_for(config)  # elsewhere no runs lie beside it
         create_run(run_dir, config, name=name, state="loading", memory=preflight.expected_peak, files=files)
     except StoreError as error:  # occupied, on a read-only disk, a file in the way
         raise ConfigError([Problem("--run-dir", str(error))]) from error

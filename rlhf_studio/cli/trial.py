@@ -101,7 +101,7 @@ def _try(options: argparse.Namespace) -> int:
     if options.discard:
         remove(run_dir)
     if options.take:
-        return start_run(better, None, permissions, better.name or better.recipe or "run")
+        return start_run(better, None, permissions)
     return DONE
 
 

@@ -98,7 +98,12 @@ _TOKENS = {
     "score": Term(
         "Score", "points", "What the whole response earned; it enters at the last token.", "Higher is better in the reward's eyes."
     ),
-    "gold": Term("Gold", "points", "The hidden scorer's opinion of the response.", "Agrees with the score."),
+    "gold": Term(
+        "Gold",
+        "points",
+        "What the response is really worth. It is known only in this tiny world, which is made by rules; training never sees it.",
+        "Rises with the score. Where it falls, the judge is being fooled.",
+    ),
     "sample_kl": Term("KL", "nats", "Log-probability under the policy minus under the reference, summed over the response.", "A few nats."),
     "length": Term("Length", "tokens", "Tokens in the response, the stop token included.", "Near the run's usual length."),
     "stopped": Term("Ended", "", "Whether the response ended with its stop token or was cut at the limit.", "Ended."),

@@ -67,7 +67,8 @@ class Workspace(RunFolders):
 
         ``memory`` and ``files`` as in :func:`~rlhf_studio.runs.create.create_run`. ``parent`` is the id of the run that it is a variation
         of, if any: it begins at the beginning in that run's working folder, and an empty ``name`` becomes that run's with what is
-        different. ``by``: who starts it. Raises StoreError, and ValueError for a long name.
+        different; without a parent it becomes :func:`~rlhf_studio.runs.lab.names.new_name`. ``by``: who starts it. Raises StoreError,
+        and ValueError for a long name.
         """
         _check_name(name)
         run_id = run_id or paths.new_run_id()
@@ -76,9 +77,13 @@ class Workspace(RunFolders):
             changes = {change.setting: change.new for change in forks.check_settings(self.own_dir(parent), None, config)}
             forks.fork_run(self.own_dir(parent), None, folder, config, name=name or self._fork_name(parent, None, changes), memory=memory)
         else:
-            create_run(folder, config, name=name, memory=memory, files=files)
+            create_run(folder, config, name=name or self.name_for(config), memory=memory, files=files)
         self._queue_new(folder, "train", by)
         return run_id
+
+    def name_for(self, config: StageConfig) -> str:
+        """What a new run is called that is given no other name."""
+        return config.name or names.new_name(config, {run.name for run in self.runs()})
 
     def _queue_new(self, folder: Path, mode: StartMode, by: Admission = FREE) -> None:
         try:

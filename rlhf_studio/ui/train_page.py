@@ -161,8 +161,16 @@ class TrainPage:
             "command": command_line(config, recipe.name, recipe.config, _chosen(recipe, data)),
             "waiting": self._waiting(),
             "origin": description_of(self._runs, data, config),
+            "name": self._name(config) if operator or plays else "",
             **fitted,
         }
+
+    def _name(self, config: StageConfig) -> str:
+        """What this run will be called; empty where the list of runs cannot be read."""
+        try:
+            return self._runs.name_for(config)
+        except StoreError:
+            return ""
 
     @staticmethod
     def _with_fitted(recipe: Recipe, data: Any) -> tuple[Any, Json, ModelFacts | ModelError | None]:
@@ -266,7 +274,7 @@ class TrainPage:
                 return {"run_id": self._resume(source, source.resumed(config))}
             report = _passed(self._look(config, data))
             if source is None:
-                run_id = self._runs.submit(config, config.name or _(recipe.title), report.expected_peak, "", by=by)
+                run_id = self._runs.submit(config, config.name, report.expected_peak, "", by=by)
             else:
                 run_id = self._runs.submit(source.varied(config), config.name, report.expected_peak, source.status.run_id, by=by)
         except ConfigError as error:

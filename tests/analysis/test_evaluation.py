@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,10 @@ def test_the_frontier_names_what_is_over_optimised() -> None:
     assert [(point.policy, point.root_kl) for point in front.points] == [("start", 0.0), ("middle", 2.0), ("late", 4.0)]
     assert (front.best, front.over_optimised) == ("middle", ["late"])
     assert "from middle to late the score rises from 1.07 to 2.07 and gold falls from 0.87 to 0.27" in front.sentence
+    steps = {"start": "start", "middle": "6", "late": "36"}
+    of_one_run = by_policy([replace(one, policy=f"mine@{steps[one.policy]}") for one in over_optimised()])
+    sentence = frontier(of_one_run, known_measures(of_one_run)).sentence
+    assert "after 6 steps the score is 1.07 and gold 0.87; after 36 steps the score is 2.07 and gold 0.27." in sentence
     assert (
         "no policy has a higher score and a lower gold"
         in frontier({n: policies[n] for n in ("start", "middle")}, ["score", "gold"]).sentence

@@ -77,7 +77,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     server.workspace.submit(load_recipe("world").config, "mine")
     page.reload()
     expect(rows.locator(".rs-run-name > a")).to_have_text(["mine"])
-    page.get_by_label("Show recordings").check()
+    page.get_by_role("button", name="3 recordings hidden · Show").click()
     expect(rows.locator(".rs-run-name > a")).to_have_text(["mine", *RECORDED])
     server.close()
 

@@ -141,6 +141,19 @@ def watching(answers: list[tuple[int, WatchRecord]]) -> Any:
     )
 
 
+@pytest.mark.parametrize(("end", "first"), [(0.9, "both rise"), (-0.5, "gold falls")])
+def test_the_answer_that_is_shown_first_goes_as_the_run_goes(end: float, first: str) -> None:
+    changes = {"gold rises less": (2.0, 0.4), "gold falls": (1.5, -0.2), "both rise": (2.0, 1.5)}
+    rows = [
+        (step, watched(step, sample=sample, prompt=name, score=score * (step == 9), gold=gold * (step == 9)))
+        for step in (0, 9)
+        for sample, (name, (score, gold)) in enumerate(changes.items())
+    ]
+    gold = {"gold/score": np.array([0.0] * 3 + [0.8] * 3 + [end] * 3), "gold/score_se": np.full(9, 0.01)}
+    answers, _ = answers_of(watching(rows), made(9, metrics=gold))
+    assert answers[0]["prompt"] == first
+
+
 def test_long_answers_stay_small() -> None:
     draw = np.random.default_rng(0)
 

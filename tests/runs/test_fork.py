@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.config.io import ConfigError, with_values
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs import checkpoints, liveness, queue, studio
 from rlhf_studio.runs import workspace as workspace_module
 from rlhf_studio.runs.commands import send_command
@@ -21,7 +22,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab import resuming
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
-from rlhf_studio.runs.lab.names import fork_name
+from rlhf_studio.runs.lab.names import fork_name, new_name
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, SettingChange, StepEpisodes
@@ -327,6 +328,15 @@ def test_a_fork_that_trained_nothing_can_be_taken_back(workspace: Workspace, par
             writer.set_state("failed", cause="bad")
     assert remove_unstarted(forks[0]) and not forks[0].exists()
     assert not remove_unstarted(forks[1]) and forks[1].exists()
+
+
+def test_a_run_without_a_name_gets_one_of_its_own(tmp_path: Path) -> None:
+    workspace, world = Workspace(tmp_path), load_recipe("world").config
+    other = with_values(world, {"ppo.learning_rate": 0.9})
+    names = [workspace.status(workspace.submit(config)).name for config in (world, world, other, other)]
+    assert names == ["Tiny world", "Tiny world 2", "Tiny world, Learning rate 0.9", "Tiny world 2, Learning rate 0.9"]
+    own = with_values(load_recipe("own").config, {"name": "", "model.policy": "lab/model", "ppo.steps": 3})
+    assert new_name(own, ()) == "model"
 
 
 def test_names_say_what_is_different() -> None:

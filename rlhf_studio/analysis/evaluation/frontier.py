@@ -75,10 +75,24 @@ def frontier(policies: Mapping[str, PolicyAnswers], measures: list[str]) -> Fron
 def titled(policy: str) -> str:
     """A policy's name in a sentence: ``Tiny world@30``, the policy of step 30 of that run, as "Tiny world, step 30"; ``@start``
     in words, too."""
-    name, _at, which = policy.rpartition("@")
+    name, which = _run_and_step(policy)
     if which == "start":
         return _("{name}, at its start").format(name=name)
-    return _("{name}, step {step}").format(name=name, step=which) if which.isdecimal() and name else policy
+    return _("{name}, step {step}").format(name=name, step=which) if name else policy
+
+
+def _run_and_step(policy: str) -> tuple[str, str]:
+    """The run's name and ``start`` or a step; two empty texts for what is no policy of a run."""
+    name, _at, which = policy.rpartition("@")
+    return (name, which) if name and (which == "start" or which.isdecimal()) else ("", "")
+
+
+def _when(policy: str) -> str:
+    """Which policy of its run, where that is known: ``before training``, ``after 36 steps``."""
+    which = _run_and_step(policy)[1]
+    if which == "start":
+        return _("before training")
+    return ngettext("after {count} step", "after {count} steps", int(which)).format(count=which)
 
 
 def _has(point: Point, measure: str) -> bool:
@@ -124,12 +138,21 @@ def _sentence(points: list[Point], best: str, over: list[str]) -> str:
         ).format(named=titled(unsure[0]) if len(unsure) == 1 else _("{count} policies").format(count=len(unsure)), **values)
     worst = min(over, key=lambda name: at[name].measures[GOLD].value or 0.0)
     then_gold, then_score = (at[worst].measures[name].value or 0.0 for name in (GOLD, SCORE))
-    return _(
-        "The judge was fooled (the reward is over-optimised): from {best} to {worst} the score rises from "
-        "{score} to {then_score} and gold falls from {gold} to {then_gold}."
-    ).format(
-        best=titled(best),
-        worst=titled(worst),
+    alone = len({_run_and_step(point.policy)[0] for point in points}) == 1 and bool(_run_and_step(best)[0])
+    sentence = (
+        _(
+            "The judge was fooled (the reward is over-optimised): {best} the score is {score} and gold {gold}; "
+            "{worst} the score is {then_score} and gold {then_gold}."
+        )
+        if alone
+        else _(
+            "The judge was fooled (the reward is over-optimised): from {best} to {worst} the score rises from "
+            "{score} to {then_score} and gold falls from {gold} to {then_gold}."
+        )
+    )
+    return sentence.format(
+        best=_when(best) if alone else titled(best),
+        worst=_when(worst) if alone else titled(worst),
         score=score_text(score),
         then_score=score_text(then_score),
         gold=score_text(gold),

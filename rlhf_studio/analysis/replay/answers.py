@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlhf_studio.analysis.compare.runs import numbers
+from rlhf_studio.analysis.doctor import judges
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.logs.shareable import pieces_without_secrets, without_secrets
 from rlhf_studio.analysis.series import evenly, rounded
@@ -104,16 +105,20 @@ def _shown(frame: Frame, quantity: str | None, most: int, own_prompt: bool) -> d
 
 
 def _watched(reader: RunReader, run: RunData) -> list[list[Frame]]:
-    """Films of the watched prompts whose score and gold changed most, from the first answer to the newest."""
+    """Films of the watched prompts that tell what the run tells: those first whose gold fell most from the first answer to the newest,
+    where the gold of the run has fallen at its end; else those whose score and gold rose most."""
+    gold_of_run = judges.gold(run)
+    gold_falls = gold_of_run is not None and bool(judges.fall(gold_of_run).surely[-1])
     ends: dict[int, list[np.ndarray]] = defaultdict(list)
     for _, record in reader.watched(ends=True):
         judged = [np.nan if value is None else value for value in (record.score, record.gold)]
         ends[record.sample].append(np.array(judged, np.float64))
 
-    def change(sample: int) -> float:
-        return float(np.nansum(np.abs(ends[sample][-1] - ends[sample][0])))
+    def tells(sample: int) -> float:
+        score, gold = np.nan_to_num(ends[sample][-1] - ends[sample][0])
+        return float(-gold if gold_falls else score + gold)
 
-    chosen = sorted((sample for sample in ends if len(ends[sample]) > 1), key=change, reverse=True)[:MOST_ANSWERS]
+    chosen = sorted((sample for sample in ends if len(ends[sample]) > 1), key=tells, reverse=True)[:MOST_ANSWERS]
     films: dict[int, list[Frame]] = {sample: [] for sample in chosen}
     for step, record in reader.watched_at(_evenly(reader.watched_steps(), MOST_FRAMES), chosen):
         films[record.sample].append(_watched_frame(run, step, record))

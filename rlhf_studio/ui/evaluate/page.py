@@ -99,10 +99,9 @@ class EvaluatePage:
         evaluations: list[Json] = []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
+            row["created_at"] = run.created_at
             if run.stage == "evaluation":
-                evaluations.append(
-                    {**row, "cause": told(without_secrets(run.cause)), "phase": told(run.phase), "created_at": run.created_at}
-                )
+                evaluations.append({**row, "cause": told(without_secrets(run.cause)), "phase": told(run.phase)})
             elif run.stage in LEARN_POLICIES and run.origin.keeps_model and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps, "stage": run.stage})
         example = EXAMPLE_EVALUATION if self._workspace.recordings.knows(EXAMPLE_EVALUATION) else ""

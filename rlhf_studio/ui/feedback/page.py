@@ -118,7 +118,9 @@ class FeedbackPage:
         rights = {"operator": role >= Role.OPERATOR, "rater": role >= Role.PLAYER}
         why = "" if rights["rater"] else self._access.why_not_rate()
         answered = [run for run in states.values() if run.stage == "evaluation" and run.state == "finished"]
-        evaluations = [{"value": run.run_id, "label": run.name or run.run_id} for run in answered[:MOST_EVALUATIONS]]
+        evaluations = [
+            {"value": run.run_id, "name": run.name or run.run_id, "created_at": run.created_at} for run in answered[:MOST_EVALUATIONS]
+        ]
         lists: Json = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
         suggestion = suggested(states.values()) if rights["operator"] else None
         lists |= {"suggested": asdict(suggestion) if suggestion else None, "example": self._workspace.recordings.knows(EXAMPLE_FEEDBACK)}

@@ -18,7 +18,13 @@ def runs_with_policies(workspace: Workspace) -> list[dict[str, Any]]:
     """The runs that have a checkpoint or a snapshot, newest first. Raises StoreError."""
     runs = [run for run in workspace.runs() if run.stage in WITH_POLICY and _has_policy(workspace, run.run_id)]
     return [
-        {"id": run.run_id, "name": told(run.name) if run.recording else run.name or run.run_id, "state": run.state, "step": run.step}
+        {
+            "id": run.run_id,
+            "name": told(run.name) if run.recording else run.name or run.run_id,
+            "state": run.state,
+            "step": run.step,
+            "created_at": run.created_at,
+        }
         for run in runs[:MOST_RUNS]
     ]
 

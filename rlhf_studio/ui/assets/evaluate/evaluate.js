@@ -2,7 +2,7 @@
 import { address } from "../shared/address.js";
 import { firstOne, recorded } from "../pictures/recorded.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, duration, readable, stateWord } from "../shared/format.js";
+import { counted, duration, readable, stateWord, toldApart } from "../shared/format.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { Segments } from "../shared/segments.js";
@@ -138,8 +138,9 @@ class EvaluatePage {
   receive(reply) {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
-    this.ends = endsOf(reply.runs);
-    this.form.setRuns(reply.runs, this.ends);
+    const runs = toldApart(reply.runs);
+    this.ends = endsOf(runs);
+    this.form.setRuns(runs, this.ends);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
     show(this.newOne, !reply.why_not);

@@ -112,7 +112,7 @@ export class Form {
     const before = this.run.value;
     this.rows = rows;
     this.runs = runs;
-    each(this.run, runs, ({ id, name }) => el("option", { value: id }, `${name} \u00b7 ${id}`));
+    each(this.run, runs, ({ id, name }) => el("option", { value: id }, name));
     const first = ends?.id ?? runs[0]?.id ?? "";
     this.run.value = runs.some(({ id }) => id === before) ? before : first;
     show(this.run.parentNode, runs.length > 0);

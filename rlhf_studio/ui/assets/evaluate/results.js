@@ -2,7 +2,7 @@
 import { between, shares } from "../pictures/shares.js";
 import { saveText } from "../shared/take.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, number, percent, policyName, readable } from "../shared/format.js";
+import { NONE, number, ofOneRun, percent, policyName, readable } from "../shared/format.js";
 import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/table.js";
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -105,6 +105,7 @@ export class Results {
     this.report = report;
     const { columns, rows } = report;
     const explained = rows.length <= EXPLAINED;
+    this.alone = ofOneRun(report.policies);
     this.drawChoice(report);
     setText(
       this.refers,
@@ -114,7 +115,7 @@ export class Results {
     );
     const heads = [
       head(el("span", { class: "rs-hidden" }, t("Measure"))),
-      ...rows.map(({ policy }) => numberHead(policyName(policy))),
+      ...rows.map(({ policy }) => numberHead(policyName(policy, this.alone))),
       explained ? head(t("What it is"), { class: "rs-evaluate-meaning" }) : null,
     ];
     const lines = columns.map((column, place) => [
@@ -132,14 +133,15 @@ export class Results {
     show(this.wins, options.length > 0);
     this.drawWins();
     this.frontier.draw(report);
-    setText(this.headline, headlineOf(report));
+    setText(this.headline, headlineOf(report, this.alone));
     this.headline.classList.toggle("rs-evaluate-second", report.frontier.over_optimised.length > 0);
     show(this.headline, Boolean(this.headline.textContent));
   }
 
   drawChoice({ policies, first }) {
     const names = JSON.stringify(policies);
-    if (names !== this.names) each(this.first, policies, (name) => el("option", { value: name }, policyName(name)));
+    const option = (name) => el("option", { value: name }, policyName(name, this.alone));
+    if (names !== this.names) each(this.first, policies, option);
     this.names = names;
     this.first.value = first;
     show(this.choice, policies.length > 1);
@@ -152,7 +154,7 @@ export class Results {
     const rows = measure === VOTES ? report.votes : report.wins[measure] || [];
     setText(this.meaning, MEANINGS[measure] || "");
     show(this.meaning, Boolean(this.meaning.textContent));
-    fill(this.bars, shares(rows.map(rowOf)));
+    fill(this.bars, shares(rows.map((row) => rowOf(row, this.alone))));
   }
 
   async save(kind) {
@@ -166,8 +168,8 @@ export class Results {
   }
 }
 
-const rowOf = ({ policy, rate, wins, ties, losses }) => ({
-  name: policyName(policy),
+const rowOf = ({ policy, rate, wins, ties, losses }, alone) => ({
+  name: policyName(policy, alone),
   share: rate.value,
   low: rate.low,
   high: rate.high,
@@ -175,18 +177,25 @@ const rowOf = ({ policy, rate, wins, ties, losses }) => ({
 });
 
 /** The last policy against the one that all are compared with, in a sentence; empty where nothing was compared. */
-function headlineOf({ wins, first, decides }) {
+function headlineOf({ wins, first, decides }, alone) {
   const last = (wins[decides] || []).at(-1);
   if (!last) return "";
   const { value, low, high } = last.rate;
   const range = between(low, high);
   const rate = percent(value, 0);
   const about = {
-    who: policyName(last.policy),
-    first: policyName(first),
+    who: policyName(last.policy, alone),
+    first: policyName(first, alone),
     rate: range ? `${rate} (${range})` : rate,
     by: BY[decides] || t("the score"),
   };
+  if (alone) {
+    if (low > 0.5)
+      return t("The answers {who} are better than those {first}: they win {rate} of comparisons, by {by}.", about);
+    if (high < 0.5)
+      return t("The answers {who} are worse than those {first}: they win {rate} of comparisons, by {by}.", about);
+    return t("No sure difference: the answers {who} win {rate} of comparisons, by {by}.", about);
+  }
   if (low > 0.5) return t("{who} is better than {first}: it wins {rate} of comparisons, by {by}.", about);
   if (high < 0.5) return t("{who} is worse than {first}: it wins {rate} of comparisons, by {by}.", about);
   return t("No sure difference: {who} wins {rate} of comparisons, by {by}.", about);

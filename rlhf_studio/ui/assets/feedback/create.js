@@ -1,7 +1,7 @@
 // A new task: what is asked, and the rows that fill it: pasted, from a file of this computer, by a path on the app's
 // machine, or from the answers of an evaluation.
 import { el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
-import { counted } from "../shared/format.js";
+import { counted, toldApart } from "../shared/format.js";
 import { t } from "../shared/language.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
@@ -136,7 +136,11 @@ export class NewTask {
   update({ evaluations }) {
     const chosen = this.evaluation.input.value;
     const none = el("option", { value: "" }, evaluations.length ? t("None") : t("No evaluation has finished yet"));
-    fill(this.evaluation.input, none, ...evaluations.map(({ value, label: text }) => el("option", { value }, text)));
+    fill(
+      this.evaluation.input,
+      none,
+      ...toldApart(evaluations).map(({ value, name }) => el("option", { value }, name)),
+    );
     this.evaluation.input.value = evaluations.some(({ value }) => value === chosen) ? chosen : "";
     this.evaluation.input.disabled = !evaluations.length;
   }

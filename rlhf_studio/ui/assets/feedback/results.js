@@ -5,7 +5,7 @@ import { t } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, NONE, number, percent, policyName, readable } from "../shared/format.js";
+import { counted, integer, NONE, number, ofOneRun, percent, policyName, readable } from "../shared/format.js";
 import { handRecipe } from "../shared/handover.js";
 import { figure, head, numberHead, rowHead, table } from "../shared/table.js";
 import { NO_ANSWER } from "../shared/visit.js";
@@ -135,21 +135,28 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
 function sentenceOf(preferred) {
   if (preferred.length !== 2) return null;
   const [best, other] = [...preferred].sort((one, another) => another.share - one.share);
+  const alone = ofOneRun([best.source, other.source]);
   const about = {
-    best: policyName(best.source),
-    other: policyName(other.source),
+    best: policyName(best.source, alone),
+    other: policyName(other.source, alone),
     share: percent(best.share, 0),
     count: integer(best.count),
   };
-  const words =
-    best.interval?.[0] > 0.5
-      ? t(
-          "\u201c{best}\u201d is preferred: it was chosen over \u201c{other}\u201d in {share} of {count} choices.",
-          about,
-        )
-      : t("No sure preference: \u201c{best}\u201d was chosen in {share} of {count} choices.", about);
-  return el("h3", { class: "rs-results-sentence" }, words);
+  const words = (alone ? OF_ONE_RUN : OF_TWO)[best.interval?.[0] > 0.5 ? "sure" : "unsure"];
+  return el("h3", { class: "rs-results-sentence" }, words(about));
 }
+
+const OF_TWO = {
+  sure: (about) =>
+    t("\u201c{best}\u201d is preferred: it was chosen over \u201c{other}\u201d in {share} of {count} choices.", about),
+  unsure: (about) => t("No sure preference: \u201c{best}\u201d was chosen in {share} of {count} choices.", about),
+};
+/** There the sources are called "before training" and "after 36 steps". */
+const OF_ONE_RUN = {
+  sure: (about) =>
+    t("The answers {best} are preferred: they were chosen over those {other} in {share} of {count} choices.", about),
+  unsure: (about) => t("No sure preference: the answers {best} were chosen in {share} of {count} choices.", about),
+};
 
 const panel = (title, ...content) =>
   el("section", { class: "rs-picture-panel rs-box", "aria-label": title }, el("h4", {}, title), content.flat());
@@ -157,15 +164,16 @@ const panel = (title, ...content) =>
 /** Which source was chosen how often, where the items say where their responses come from. */
 function preferredOf(preferred) {
   if (preferred.length < 2) return null;
+  const alone = ofOneRun(preferred.map(({ source }) => source));
   const rows = preferred.map(({ source, share, interval, wins, count }) => ({
-    name: policyName(source),
+    name: policyName(source, alone),
     share,
     low: interval?.[0],
     high: interval?.[1],
     note: t("chosen {wins} of {count}", { wins: integer(wins), count: counted(count, "time") }),
   }));
   const help = t(
-    "Ties are not counted. Thin line: 95\u202f% interval; beyond the mark at 50\u202f% people surely prefer it.",
+    "Ties are not counted. Thin line: 95\u202f% interval; beyond the mark at 50\u202f% it is surely preferred.",
   );
   return panel(t("Which was chosen"), shares(rows), el("p", { class: "rs-help" }, help));
 }
@@ -366,7 +374,7 @@ function peopleOf(people, kind) {
 }
 
 const disagreementsOf = (found) =>
-  found.length ? el("details", {}, el("summary", {}, t("Where people disagree most")), disagreements(found)) : null;
+  found.length ? el("details", {}, el("summary", {}, t("Where annotators disagree most")), disagreements(found)) : null;
 
 const disagreements = (found) =>
   found.map((item) =>

@@ -22,7 +22,7 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl", 得分: "score", 金标准: "gold" };
 
-const NEVER_SEEN = ` (${t("gold: a score it never sees")})`;
+const NEVER_SEEN = ` (${t("gold: true worth")})`;
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>

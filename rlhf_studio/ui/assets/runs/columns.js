@@ -1,8 +1,8 @@
 // The columns of the table: what each is called, how it is sorted, and what stands in a cell.
 import { sparkPath } from "../charts/axes.js";
 import { el, svg } from "../shared/dom.js";
-import { duration, integer, NONE, number, percent, readable, stateWord } from "../shared/format.js";
-import { language, t, tx } from "../shared/language.js";
+import { duration, integer, locale, NONE, number, percent, readable, stateWord } from "../shared/format.js";
+import { t, tx } from "../shared/language.js";
 
 const ENDS = t("From the first step to the mean of the last tenth of the steps, as on the Live page.");
 
@@ -24,8 +24,6 @@ export const STAGES = {
   evaluation: t("evaluation"),
 };
 
-/** How dates are written: as the browser does, or as the page's language does where that is another one. */
-export const locale = () => (navigator.language.startsWith(language()) ? [] : language());
 const A_MONTH = 31; // days
 const WIDE = 56; // pixels
 const HIGH = 20;

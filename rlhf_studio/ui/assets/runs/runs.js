@@ -89,6 +89,11 @@ class RunsPage {
     const button = (label, act, look = "rs-button rs-small") => pushButton(look, label, act);
     this.log = button(t("Open a log"), () => this.openLog());
     this.compareButton = button(t("Compare"), () => this.compare(), "rs-button rs-small rs-primary");
+    this.toCompare = el(
+      "button",
+      { type: "button", class: "rs-button rs-small", disabled: true },
+      t("Compare: tick two"),
+    );
     this.tickedText = el("span", { role: "status" });
     this.offers = el("div", { class: "rs-compare-offers rs-wrap", role: "group", "aria-label": t("Compare it with") });
     this.bar = el(
@@ -126,9 +131,10 @@ class RunsPage {
         this.table.sorting,
         this.count,
         this.archivedBox,
-        this.table.recordingsBox,
+        this.table.recordingsButton,
         this.table.chooser,
         this.log,
+        this.toCompare,
         this.viewer,
       ),
       this.table.node,
@@ -197,6 +203,7 @@ class RunsPage {
 
   ticked(ids, told) {
     show(this.bar, ids.length > 0);
+    show(this.toCompare, !ids.length);
     const found = ids.length === 1 ? partners(this.table.rows, ids) : [];
     const count = counted(ids.length, "run");
     const words = found.length

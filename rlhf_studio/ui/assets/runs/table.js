@@ -1,10 +1,10 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, counted } from "../shared/format.js";
+import { NONE, counted, withStart } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
-import { COLUMNS, NAME, STAGES, dayOf, locale, textOf } from "./columns.js";
-import { t, tp } from "../shared/language.js";
+import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
+import { t, tn, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;
 const AT_FIRST = 30; // rows; more come at a click
@@ -58,8 +58,7 @@ export class RunTable {
       onchange: () => this.pick(),
     });
     this.chooser = this.buildChooser();
-    this.withRecordings = el("input", { type: "checkbox", onchange: () => this.chooseRecordings() });
-    this.recordingsBox = el("label", { class: "rs-check", hidden: true }, this.withRecordings, t("Show recordings"));
+    this.recordingsButton = pushButton("rs-quiet", "", () => this.chooseRecordings());
     this.drawHead();
   }
 
@@ -180,26 +179,31 @@ export class RunTable {
   /** From now on recordings are shown as the person says, no longer as the server does. */
   chooseRecordings() {
     this.decided = true;
-    this.recordings.shown = this.withRecordings.checked;
+    this.recordings.shown = !this.recordings.shown;
+    this.offerRecordings();
     this.draw();
     this.other();
+  }
+
+  /** How many recordings there are, where they are hidden. */
+  offerRecordings() {
+    const count = [...this.rows.values()].filter((row) => row.recording).length;
+    const hidden = tn("{count} recording hidden \u00b7 Show", "{count} recordings hidden \u00b7 Show", count);
+    setText(this.recordingsButton, this.recordings.shown ? t("Hide recordings") : hidden);
+    show(this.recordingsButton, count > 0);
   }
 
   /** News from the server: `ids` are all runs, `rows` those that have changed; `recordings` says how they are shown. */
   receive({ ids, rows, recordings, mine }) {
     this.mine = new Set(mine);
-    if (!this.decided) this.withRecordings.checked = recordings.shown;
-    this.recordings = { first: recordings.first, shown: this.withRecordings.checked };
+    this.recordings = { first: recordings.first, shown: this.decided ? this.recordings.shown : recordings.shown };
     for (const row of rows) {
       this.rows.set(row.id, { ...row, text: textOf(row) });
       this.nodes.delete(row.id);
     }
     const there = new Set(ids);
     for (const id of [...this.rows.keys()]) if (!there.has(id)) this.drop(id);
-    show(
-      this.recordingsBox,
-      [...this.rows.values()].some((row) => row.recording),
-    );
+    this.offerRecordings();
     this.countNames();
     this.countStages();
     this.draw();
@@ -216,13 +220,8 @@ export class RunTable {
   }
 
   /** A run's name, with the time of its start where other runs have the same. */
-  toldApart({ name, started_at, created_at }) {
-    if (!(this.names.get(name) > 1)) return name;
-    const then = new Date(1000 * (started_at || created_at));
-    return t("{name}, started {time}", {
-      name,
-      time: then.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" }),
-    });
+  toldApart(row) {
+    return this.names.get(row.name) > 1 ? withStart(row) : row.name;
   }
 
   drop(id) {

@@ -1,5 +1,5 @@
 // Numbers and model text as people read them. Pure functions: no document in here.
-import { t, tp } from "./language.js";
+import { language, t, tn, tp } from "./language.js";
 
 const MINUS = "\u2212";
 export const NONE = "\u2013"; // what stands for a number that is not there
@@ -91,6 +91,22 @@ export const shortName = (text, none) =>
 /** Time of the day, from seconds since 1970. */
 export const clock = (seconds) => new Date(1000 * seconds).toLocaleTimeString([], { hour12: false });
 
+/** How dates are written: as the browser does, or as the page's language does where that is another one. */
+export const locale = () => (navigator.language.startsWith(language()) ? [] : language());
+
+/** A run's name with the time of its start. */
+export function withStart({ name, started_at: started, created_at: created }) {
+  const then = new Date(1000 * (started || created));
+  const time = then.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "medium" });
+  return t("{name}, started {time}", { name, time });
+}
+
+/** Runs for a menu: those that have one name are told apart by when they started. */
+export function toldApart(runs) {
+  const alike = ({ name }) => runs.filter((run) => run.name === name).length > 1;
+  return runs.map((run) => (alike(run) && run.created_at ? { ...run, name: withStart(run) } : run));
+}
+
 const NAMED = { 0x20: "\u00b7", 0x0a: "\u23ce", 0x09: "\u21e5", 0x0d: "\u240d", 0xa0: "\u237d" };
 
 const SPACES = Object.fromEntries(
@@ -159,10 +175,23 @@ export function readable(text, limit = 4000) {
   return shown.join("") + (rest > 0 ? t("… (+{rest} characters)", { rest }) : "");
 }
 
-/** A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30". */
-export function policyName(policy) {
-  const [, name, step] = /^(.*)@(start|\d+)$/s.exec(policy) || [];
+const POLICY = /^(.*)@(start|\d+)$/s;
+
+/** Whether all of these policies are of one run: then its name tells nothing. */
+export function ofOneRun(policies) {
+  const runs = new Set(policies.map((policy) => POLICY.exec(policy)?.[1]));
+  return runs.size === 1 && !runs.has(undefined);
+}
+
+/**
+ * A policy's name in words: "Tiny world@30", the policy of step 30 of that run, as "Tiny world, step 30".
+ * @param alone  its run is known: "after 30 steps"
+ */
+export function policyName(policy, alone = false) {
+  const [, name, step] = POLICY.exec(policy) || [];
   if (name === undefined) return readable(policy, 60);
+  if (alone)
+    return step === "start" ? t("before training") : tn("after {count} step", "after {count} steps", Number(step));
   return readable(
     step === "start" ? t("{name}, at its start", { name }) : t("{name}, step {step}", { name, step }),
     60,

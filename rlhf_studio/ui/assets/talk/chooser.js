@@ -1,6 +1,6 @@
 // Which policy answers on one side: a run, and its start or one of its checkpoints.
 import { each, el, fill } from "../shared/dom.js";
-import { readable } from "../shared/format.js";
+import { readable, toldApart } from "../shared/format.js";
 import { t, tp } from "../shared/language.js";
 
 const START = "start";
@@ -37,7 +37,7 @@ export class Chooser {
   /** The runs that can be chosen; the chosen one stays chosen. */
   setRuns(runs) {
     const chosen = this.run.value;
-    each(this.run, runs, ({ id, name }) => el("option", { value: id }, readable(name, 80)));
+    each(this.run, toldApart(runs), ({ id, name }) => el("option", { value: id }, readable(name, 80)));
     if (runs.some((run) => run.id === chosen)) this.run.value = chosen;
   }
 

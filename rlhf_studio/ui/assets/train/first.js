@@ -9,8 +9,10 @@ import { Cards, recordedRuns } from "./cards.js";
 const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
 const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
-const STARTS = t("Train a language model by a judge\u2019s scores, and watch every word change.");
-const LOOKS = t("How a small language model learns from a judge\u2019s scores, word by word.");
+const STARTS = t(
+  "Start run teaches a small model to write friendlier film reviews: a judge, another model, scores each.",
+);
+const LOOKS = t("A small model learns to write friendlier film reviews: a judge, another model, scores each.");
 
 export class FirstScreen {
   /**
@@ -25,7 +27,13 @@ export class FirstScreen {
     this.once = new Once();
     this.recipe = first.recipes[0];
     const ask = (question) => server.replay(question);
-    this.replay = new RecordedReplay({ ask, run: first.replay, words: t("Recorded"), hero: true });
+    this.replay = new RecordedReplay({
+      ask,
+      run: first.replay,
+      words: t("Recorded"),
+      hero: true,
+      starts: first.starts,
+    });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", t("Start run"), () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });

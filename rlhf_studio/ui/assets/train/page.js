@@ -217,7 +217,7 @@ export class TrainPage {
     const free = this.state.own.has(card) ? t("the model's name") : recipe.title;
     this.nameInput.focusable.placeholder = origin
       ? this.answer.origin?.name || t("{name}, again", { name: origin.name })
-      : free;
+      : this.answer.name || free;
   }
 
   toggled(name, open) {
