@@ -46,7 +46,7 @@ export class SampleTable {
     this.drawHead();
   }
 
-  /** The columns of numbers that some row has. Parts of the reward stand in the place of a missing score; else one, behind it. */
+  /** The columns of numbers that some row has. Parts of the reward stand where the score is, or would be. */
   findColumns() {
     const some = (name) => this.rows.some((row) => valueOf(row, name) !== null);
     const columns = COLUMNS.filter(({ sort }) => !sort || ["order", "length"].includes(sort) || some(sort));
