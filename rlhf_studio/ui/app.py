@@ -65,7 +65,7 @@ from rlhf_studio.ui.scoring.playground import RewardPlayground
 from rlhf_studio.ui.scoring.try_it import TryReward
 from rlhf_studio.ui.services import Context, Services, services_of
 from rlhf_studio.ui.serving.server import AppServer, address_of, listening_socket
-from rlhf_studio.ui.serving.spoken import speaking_to, words_route
+from rlhf_studio.ui.serving.spoken import words_route
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.talk.students import StudentTalk
 from rlhf_studio.ui.train_page import TrainPage
@@ -148,8 +148,7 @@ def _connect(
 
     @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
     def start_run(event: sent.Event, request: gr.Request) -> list[Any]:
-        with speaking_to(request):
-            outcome = train_page.start(event.data, request)
+        outcome = train_page.start(event.data, request)
         if "run_id" not in outcome:
             return [json.dumps(outcome), gr.skip(), gr.skip()]
         wake()
@@ -161,8 +160,7 @@ def _connect(
 
     @callable_by(Role.OPERATOR)
     def act_on_run(event: sent.Event, request: gr.Request) -> str:
-        with speaking_to(request):
-            outcome = runs_page.act(event.data, request)
+        outcome = runs_page.act(event.data, request)
         wake()
         return json.dumps(outcome)
 

@@ -144,6 +144,6 @@ def test_curl_asks_by_name_and_reads_an_answer_once(raw: Raw) -> None:
 
 def test_each_program_is_answered_in_its_own_language(server: Server) -> None:
     """Whoever asked first: Gradio's queue answers all calls from one task."""
-    chinese, english = (asking(server.url, **{"Accept-Language": name}) for name in ("zh", "en"))
+    chinese, english = (asking(server.url, Cookie=f"rlhf_studio_language={name}") for name in ("zh", "en"))
     told = [json.dumps(ask("check_settings", recipe="world"), ensure_ascii=False) for ask in (english, chinese, english)]
     assert ["模型" in text for text in told] == [False, True, False] and told[0] == told[2]

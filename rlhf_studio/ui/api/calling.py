@@ -22,7 +22,6 @@ from rlhf_studio.ui.api.asked import checked
 from rlhf_studio.ui.live.payloads import encode_text
 from rlhf_studio.ui.roles import Role, Rule, callable_by, rule_of
 from rlhf_studio.ui.serving.bounded import TooBusy, Turns
-from rlhf_studio.ui.serving.spoken import speaking_to
 from rlhf_studio.ui.visiting.modes import Mode
 
 logger = logging.getLogger(__name__)
@@ -76,7 +75,8 @@ def for_programs(role: Role, *, players_in: Iterable[Mode] = (), starts: bool = 
     """
 
     def declare(function: FunctionT) -> Any:
-        async def said(self: Any, request: Any, *values: Any) -> str:
+        @wraps(function)
+        async def answer(self: Any, request: Any, *values: Any) -> str:
             rule = rule_of(answer)
             calling = self.calls.require(request, rule)
             try:
@@ -96,11 +96,6 @@ def for_programs(role: Role, *, players_in: Iterable[Mode] = (), starts: bool = 
             except Exception as error:
                 logger.exception("%s failed for a program", function.__name__)
                 raise gr.Error(BROKEN, print_exception=False) from error
-
-        @wraps(function)
-        async def answer(self: Any, request: Any, *values: Any) -> str:
-            with speaking_to(request):
-                return await said(self, request, *values)
 
         signature = inspect.signature(function).replace(return_annotation=str)
         answer.__signature__ = signature  # type: ignore[attr-defined]  # what Gradio makes the schema from

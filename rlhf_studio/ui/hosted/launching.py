@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 from fastapi import FastAPI
@@ -13,13 +14,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from rlhf_studio.language import language, speaking
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.door import BoundedHeads, Door, Functions
 from rlhf_studio.ui.hosted.space import HUB
 from rlhf_studio.ui.serving.browser_rules import BrowserRules
 from rlhf_studio.ui.serving.replies import COMPRESSION_LEVEL, reads_gzip
-from rlhf_studio.ui.serving.spoken import Spoken
+from rlhf_studio.ui.serving.spoken import SPOKEN, Spoken
 from rlhf_studio.ui.visiting.modes import on_a_space
 from rlhf_studio.ui.visiting.owner import Login, add_login
 
@@ -55,6 +57,13 @@ class Pages(gr.Blocks):
             if not self._pages_wait():
                 self._queue.sleep_when_free, self._queue.progress_update_sleep_when_free = LOOK_SECONDS, 10 * LOOK_SECONDS
             super().run_startup_events()
+
+    async def process_api(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As Gradio does it, in the language of the event's own request: the queue works in a task that was begun by somebody else's."""
+        request = kwargs.get("request")
+        scope = getattr(getattr(request, "request", request), "scope", {})  # Gradio's request has Starlette's in it
+        with speaking(scope.get(SPOKEN, language())):
+            return await super().process_api(*args, **kwargs)
 
     def _pages_wait(self) -> bool:
         """Whether an event of the pages goes through the queue."""

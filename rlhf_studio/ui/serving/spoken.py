@@ -6,11 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from functools import cache
 from urllib.parse import parse_qs, urlsplit
 
-import gradio as gr
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
@@ -21,6 +19,7 @@ from rlhf_studio.language import ENGLISH, LANGUAGES, N_, TAGS, _, language, mess
 from rlhf_studio.ui import html, roles
 
 COOKIE = "rlhf_studio_language"  # also in assets/shell/language.js
+SPOKEN = "rlhf_studio.spoken"  # the key under which a request keeps its language: the door lets no cookie through but our tokens
 TABS = (N_("Learn"), N_("Train"), N_("Live"), N_("Runs"), N_("Talk"), N_("Feedback"), N_("Evaluate"), N_("Road"))
 """The names of the tabs."""
 _HTML = re.compile(rb'<html\s+lang="en"')
@@ -33,12 +32,6 @@ def asked_in(headers: Mapping[str, str], query: str = "") -> str:
             return named
     chosen = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
     return chosen if chosen in LANGUAGES else preferred(headers.get("accept-language", ""))
-
-
-def speaking_to(request: gr.Request) -> AbstractContextManager[None]:
-    """A block in the language of an event's sender. Gradio's queue works in a task that the first event began: what :class:`Spoken` said to
-    that one would last for all."""
-    return speaking(asked_in(request.headers, str(request.query_params)))
 
 
 class Spoken:
@@ -55,6 +48,7 @@ class Spoken:
             name = asked_in(Headers(scope=scope), scope["query_string"].decode("latin-1"))
         except ValueError:  # an address that is none
             name = ENGLISH
+        scope[SPOKEN] = name
         with speaking(name):
             await self._app(scope, receive, send)
 
