@@ -33,7 +33,8 @@ WATCH = words(
     feedback: boot example
     road: road_news road_lineage road_examples
     talk: boot policies playground_boot
-    learn: learn_gallery learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news help_shelf help_text added_here
+    learn: learn_gallery learn_shelf learn_text learn_runs learn_ask learn_search learn_teach break_shelf break_news added_here
+    learn: help_shelf help_text
     evaluate: boot answers file
     programs: list_recipes check_settings list_runs run_status wait_for_run run_metrics run_samples run_diagnosis
     buttons: open_compare open_train open_runs open_run go_train open_feedback feedback_train open_road_run open_talk talk_train
