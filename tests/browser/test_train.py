@@ -557,7 +557,7 @@ def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_p
     expect(name).to_have_attribute("placeholder", "the one shown, KL coefficient 0.2")
     page.get_by_role("button", name="Make it a run of its own").click()
     expect(page.locator(".rs-origin")).to_be_hidden()
-    expect(name).to_have_attribute("placeholder", "Tiny world")
+    expect(name).to_have_attribute("placeholder", "Tiny world, Steps 2, KL coefficient 0.2")
     page.set_viewport_size({"width": 390, "height": 844})  # who only watches, on a phone
     page.goto(f"{studio.url}?tab=train&view=1")
     expect(page.locator(".rs-outlook-foot")).to_contain_text("You can watch runs, not change them.")
