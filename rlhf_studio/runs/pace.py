@@ -6,7 +6,7 @@ What a run will take before it starts is :func:`rlhf_studio.ui.forecast.estimate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -76,9 +76,8 @@ def known_pace(root: Path, config: StageConfig, tokens: int | None = None) -> Pa
     """
     scaled: Pace | None = None
     exact: list[Pace] = []
-    for folder in _newest(root):
-        earlier = _config(folder)
-        if earlier is None or earlier.stage != config.stage or _models(earlier) != _models(config):
+    for folder, earlier in _of_stage(root, config.stage):
+        if _models(earlier) != _models(config):
             continue
         seconds = _of(folder, STEP_TIME)
         if seconds is None:
@@ -99,9 +98,8 @@ def whole_seconds(root: Path, config: StageConfig) -> float | None:
     :data:`RUNS_COMPARED` such runs. None without one. For stages whose settings do not say how many steps there will be.
     """
     seconds: list[float] = []
-    for folder in _newest(root):
-        earlier = _config(folder)
-        if earlier is None or earlier.stage != config.stage or _to_do(earlier) != _to_do(config):
+    for folder, earlier in _of_stage(root, config.stage):
+        if _to_do(earlier) != _to_do(config):
             continue
         each = _of(folder, STEP_TIME)
         try:
@@ -138,10 +136,7 @@ def usual_start(root: Path, stage: str) -> float | None:
     others waited in the queue first. None where no run has told it.
     """
     seconds: list[float] = []
-    for folder in _newest(root):
-        earlier = _config(folder)
-        if earlier is None or earlier.stage != stage:
-            continue
+    for folder, _ in _of_stage(root, stage):
         try:
             reader = RunReader(folder)
             created, events = reader.status().created_at, reader.events_since(0, EVENTS_LOOKED_AT)
@@ -160,6 +155,14 @@ def _newest(root: Path) -> list[Path]:
         return sorted(Workspace(root).folders(), key=lambda folder: folder.name, reverse=True)[:RUNS_LOOKED_AT]
     except StoreError:
         return []
+
+
+def _of_stage(root: Path, stage: str) -> Iterator[tuple[Path, StageConfig]]:
+    """The newest runs of a stage whose settings are known, with these, the newest first."""
+    for folder in _newest(root):
+        config = _config(folder)
+        if config is not None and config.stage == stage:
+            yield folder, config
 
 
 def _config(folder: Path) -> StageConfig | None:

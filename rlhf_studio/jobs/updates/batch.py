@@ -189,21 +189,18 @@ class _Given:
 
 def _check_record(episodes: StepEpisodes, vocabulary: int, longest: int) -> None:
     """Raises StoreError for numbers that no step writes: the file was damaged, or changed by hand."""
-    lengths, ids = np.asarray(episodes.lengths), np.asarray(episodes.response_ids)
+    lengths, ids, by_token = np.asarray(episodes.lengths), np.asarray(episodes.response_ids), list(episodes.tokens.values())
+    by_response = [episodes.scores, *episodes.parts.values()]
     count = int(lengths.sum(dtype=np.int64))
-    numbers = [*episodes.tokens.values(), episodes.scores, *episodes.parts.values()]
-    whole = {len(ids), *map(len, episodes.tokens.values())} == {count} and {len(each) for each in numbers[len(episodes.tokens) :]} == {
-        len(lengths)
-    }
-    if not (
-        whole
-        and {"logprobs", "ref_logprobs"} <= episodes.tokens.keys()
-        and (lengths >= 1).all()
-        and (lengths <= longest).all()
-        and (ids >= 0).all()
-        and (ids < vocabulary).all()
-        and all(np.isfinite(each).all() for each in numbers)
-    ):
+    sound = (
+        {"logprobs", "ref_logprobs"} <= episodes.tokens.keys()
+        and all(len(each) == count for each in (ids, *by_token))
+        and all(len(each) == len(lengths) for each in by_response)
+        and ((lengths >= 1) & (lengths <= longest)).all()
+        and ((ids >= 0) & (ids < vocabulary)).all()
+        and all(np.isfinite(each).all() for each in (*by_token, *by_response))
+    )
+    if not sound:
         raise StoreError("The record of this step's responses is damaged: it has numbers that no step writes.", "damaged")
 
 
