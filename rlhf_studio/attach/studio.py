@@ -81,6 +81,7 @@ class Studio:
         folder = Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace") if workspace is None else workspace)
         self._session = Session(run, folder, tokenizer, most_responses)
         self._config, self._controls, self._total, self._step = dict(config or {}), list(controls), total_steps, 0
+        self._over = False  # its `with` block has ended
         self._watch = TrainerWatch(self._session, self)
 
     @property
@@ -183,8 +184,14 @@ class Studio:
 
         Raises:
             ValueError: arguments that do not fit together. The message names the argument and the row.
+            RuntimeError: the ``with`` block is over, and with it the run.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "metrics", "step")}
+        if self._over:
+            raise RuntimeError(
+                "the block of `with Studio(...) as studio:` is over, and its run has ended: call studio.step inside the block; "
+                "for another run make another Studio"
+            )
         number = self._next(step)
         if not is_first_process():
             return
@@ -230,7 +237,9 @@ class Studio:
         return True
 
     def __enter__(self) -> Self:
+        self._over = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over = True
         self._session.finish(error)

@@ -261,11 +261,11 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
     ]
 
 
-def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
-    """The answers that an evaluation run has recorded in the steps after ``after``, in the order of step and sample."""
-    which = f"WHERE step > ? AND {OF_NOW} ORDER BY step, sample"
-    own = dict(ANSWERS.select(connection, which, (after,), keys=("step", "sample")))
-    recorded = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()
+def read_answers(connection: sqlite3.Connection, after: int = 0, until: float = math.inf) -> list[Answer]:
+    """The answers that an evaluation run has recorded in the steps after ``after`` to ``until``, in the order of step and sample."""
+    which, steps = f"WHERE step > ? AND step <= ? AND {OF_NOW} ORDER BY step, sample", (after, until)
+    own = dict(ANSWERS.select(connection, which, steps, keys=("step", "sample")))
+    recorded = ROLLOUTS.select(connection, which, steps, keys=("step", "sample")) if own else ()
     return [Answer(**values, **own[key], tokens=None) for key, values in recorded if key in own]
 
 

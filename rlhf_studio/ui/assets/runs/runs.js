@@ -162,6 +162,8 @@ class RunsPage {
       const before = (id) => this.table.rows.get(id)?.state;
       const changed = reply.rows.filter(({ id, state }) => before(id) && before(id) !== state).map(({ id }) => id);
       this.table.receive(reply);
+      const of = this.table.rows.get(this.menuOf);
+      this.rowMenu.move(this.table.menuButton(this.menuOf), of ? this.itemsFor(of) : []);
       this.compareView.refresh(changed);
       this.compareView.drawWorst();
       this.afterDraw();
@@ -274,6 +276,11 @@ class RunsPage {
   }
 
   menu(button, row) {
+    this.menuOf = row.id;
+    this.rowMenu.open(button, t("Actions for {name}", { name: row.name }), this.itemsFor(row));
+  }
+
+  itemsFor(row) {
     const own = this.operator || this.table.mine.has(row.id);
     const stop = () => this.trigger("stop_run", { run: row.id, view: onlyWatches() });
     const may = (action) => this.operator && row.actions.includes(action);
@@ -318,8 +325,7 @@ class RunsPage {
       [may("delete") && { label: t("Delete"), act: () => this.delete(row), danger: true }],
     ];
     const filled = groups.map((group) => group.filter(Boolean)).filter((group) => group.length);
-    const items = filled.flatMap((group, index) => (index ? [null, ...group] : group));
-    this.rowMenu.open(button, t("Actions for {name}", { name: row.name }), items);
+    return filled.flatMap((group, index) => (index ? [null, ...group] : group));
   }
 
   act(action, row, more) {

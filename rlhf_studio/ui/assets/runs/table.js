@@ -390,6 +390,12 @@ export class RunTable {
     return node;
   }
 
+  /** The button of a run's menu as it is drawn now; null where its row is not shown. */
+  menuButton(id) {
+    const node = this.nodes.get(id);
+    return node?.isConnected ? node.querySelector("[data-action=menu]") : null;
+  }
+
   /** Below a name: who else trains it, that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
     const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
