@@ -118,13 +118,17 @@ def group_numbers(settings: Sequence[Mapping[str, Any]], changed: Sequence[Seque
     prompts, names of components), and the same changes while they ran. A run whose settings are not all known is a group of its own,
     because the unknown ones may differ.
     """
-    known: dict[str, int] = {}
+    known: dict[tuple[int | None, str], int] = {}
     group_of_run = []
     for run, (plain, own) in enumerate(zip(settings, changed, strict=True)):
         alone = None if all_known(plain) else run
-        key = json.dumps([alone, what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
-        group_of_run.append(known.setdefault(key, len(known)))
+        group_of_run.append(known.setdefault((alone, but_for_the_seed(plain, own)), len(known)))
     return group_of_run
+
+
+def but_for_the_seed(settings: Mapping[str, Any], changed: Sequence[SettingChange]) -> str:
+    """A text that is the same for runs whose known settings differ in the seed alone, as :func:`group_numbers` takes them."""
+    return json.dumps([what_teaches(settings), [(change.step, change.setting, change.new) for change in changed]], sort_keys=True)
 
 
 def _groups(labels: Sequence[str], names: Sequence[str], group_of_run: Sequence[int], rows: Sequence[SettingRow]) -> list[RunGroup]:
@@ -193,7 +197,7 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
     """The runs' names. Runs with the same name also get the settings that differ among them, or their ids."""
     names = [status.name for status in statuses]
     seeds = [row for row in rows if row.setting == SEED]
-    labels = [_distinct_label(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
+    labels = [_distinct_label(run, names, [*seeds, *telling(rows)]) for run in range(len(names))]
     taken = Counter(labels)
     return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
 
@@ -201,10 +205,27 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
 def _distinct_label(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
     """The run's name, with the settings in which it differs from other runs of that name; only the settings where it has no name."""
     same = [index for index, name in enumerate(names) if name == names[run] or not names[run]]
-    known = [row for row in rows if all(row.known[index] for index in same)]
-    apart = [row for row in known if len({value_text(row.values[index]) for index in same}) > 1][:MOST_IN_LABEL]
-    parts = ", ".join(f"{title(row.setting)} {value_text(row.values[run])}" for row in apart)
+    parts = in_words([(row.setting, row.values[run]) for row in _apart(rows, same)])
     return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
+
+
+def _apart(rows: Sequence[SettingRow], runs: Sequence[int]) -> list[SettingRow]:
+    """The first of these settings that are known of these runs and tell them apart."""
+    known = [row for row in rows if all(row.known[run] for run in runs)]
+    return [row for row in known if len({value_text(row.values[run]) for run in runs}) > 1][:MOST_IN_LABEL]
+
+
+def told_apart(settings: Sequence[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:
+    """For each of several runs of one name the settings, with its values, that tell it from the others: the seed first."""
+    rows = differing(settings)
+    seeds = [row for row in rows if row.setting == SEED]
+    chosen = _apart([*seeds, *telling(rows)], range(len(settings)))
+    return [[(row.setting, row.values[run]) for row in chosen] for run in range(len(settings))]
+
+
+def in_words(settings: Sequence[tuple[str, Any]]) -> str:
+    """Settings with their values, as they stand behind the name of a run: ``seed 1, KL coefficient 0.2``."""
+    return ", ".join(f"{title(setting)} {value_text(value)}" for setting, value in settings)
 
 
 def _compared(

@@ -12,7 +12,7 @@ const MOST_NAME = 120;
 const SOME_KNOWN = t("What was recorded of its settings. The others are not known.");
 const NONE_KNOWN = t("None of its settings was recorded.");
 
-/** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
+/** Opens the dialogs. `started` is called with {runs, names} and the run that they follow from after something was queued. */
 export class Forms {
   constructor({ host, server, started, wanted, train }) {
     this.host = host;
@@ -30,7 +30,7 @@ export class Forms {
   async send(data) {
     const send = (named) => this.server.experiment_start({ ...named, view: onlyWatches() });
     const reply = await this.once.ask(data, send);
-    if (reply.runs) this.started(reply);
+    if (reply.runs) this.started(reply, data.run);
     return reply;
   }
 

@@ -6,9 +6,10 @@ import { ask, forceStop } from "../shared/dialogs.js";
 import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
+import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
-import { CompareView, offers, partners } from "./compare.js";
+import { CompareView, isTwin, MOST_COMPARED, offers, partners } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
@@ -37,7 +38,7 @@ class RunsPage {
       host,
       server,
       wanted: (question) => this.wanted(question),
-      started: (made) => this.started(made),
+      started: (made, from) => this.started(made, from),
       train: () => this.trigger("go_train", {}),
     });
     this.version = "";
@@ -288,6 +289,7 @@ class RunsPage {
     const groups = [
       [
         item(t("Open"), () => this.trigger("open_run", { run: row.id })),
+        this.beside(row),
         item(t("Settings"), () => this.forms.settings(row)),
         item(t("Copy settings to Train"), () => this.copySettings(row), "copy"),
         this.operator &&
@@ -326,6 +328,16 @@ class RunsPage {
     ];
     const filled = groups.map((group) => group.filter(Boolean)).filter((group) => group.length);
     return filled.flatMap((group, index) => (index ? [null, ...group] : group));
+  }
+
+  /** What lays a run beside those that differ from it in the seed alone; false where there are none. */
+  beside(row) {
+    const twins = [...this.table.rows.values()].filter((other) => other.step > 0 && isTwin(row, other));
+    if (!row.step || !twins.length) return false;
+    const [{ seed }] = twins;
+    const label = twins.length > 1 ? t("Compare all seeds") : t("Compare with seed {seed}", { seed });
+    const ids = [row, ...twins].slice(0, MOST_COMPARED).map(({ id }) => id);
+    return { label, act: () => this.goTo(ids, []) };
   }
 
   act(action, row, more) {
@@ -399,9 +411,14 @@ class RunsPage {
     this.refresh();
   }
 
-  /** Runs were queued. */
-  started({ names }) {
-    this.tell(t("Queued: {names}", { names: names.map((name) => readable(name, 120)).join("; ") }));
+  /** Runs were queued: what they come to is seen beside the run that they follow from, as soon as they have steps. */
+  started({ runs, names }, from) {
+    const queued = t("Queued: {names}", { names: names.map((name) => readable(name, 120)).join("; ") });
+    const name = readable(this.table.rows.get(from)?.name ?? from, 80);
+    const label = tn("Compare it with {name}", "Compare them with {name}", runs.length, { name });
+    const compare = [from, ...runs].join(",");
+    const link = !runs.includes(from) && pageLink(label, "runs", { compare }, "rs-link rs-opened");
+    this.tell(...[queued, link && [". ", link]].filter(Boolean).flat());
     this.refresh();
   }
 

@@ -2,6 +2,7 @@
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted, withStart } from "../shared/format.js";
+import { called } from "./compare.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
 import { t, tn, tp } from "../shared/language.js";
@@ -219,9 +220,9 @@ export class RunTable {
       if (repeats(before, name) !== repeats(this.names, name)) this.nodes.delete(id);
   }
 
-  /** A run's name, with the time of its start where other runs have the same. */
+  /** A run's name; where other runs have the same, with the settings that differ, or else with the time of its start. */
   toldApart(row) {
-    return this.names.get(row.name) > 1 ? withStart(row) : row.name;
+    return this.names.get(row.name) > 1 && !row.apart ? withStart(row) : called(row);
   }
 
   drop(id) {
@@ -398,7 +399,8 @@ export class RunTable {
 
   /** Below a name: who else trains it, that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
-    const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
+    const parts = row.apart ? [el("span", { class: "rs-run-apart" }, row.apart)] : [];
+    if (row.told) parts.push(el("span", { class: "rs-lineage" }, row.told));
     const parent = this.rows.get(row.parent);
     if (row.parent) {
       const at = row.parent_step === null ? "" : `, ${t("step {step}", { step: row.parent_step })}`;
