@@ -11,8 +11,8 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "not known", "cannot tell yet", "cannot be told", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
-    "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
+    "too early", "not known", "cannot tell yet", "cannot be told", "rising", "improving", "improved", "exploiting the reward", "collapsed",
+    "nothing learned", "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
 """``too early`` before enough steps are recorded to say anything, ``not known`` where no score is recorded, or nothing that says how sure
 it is, so that more steps would not help. Of PPO ``improving`` while the run goes on, ``improved`` when it

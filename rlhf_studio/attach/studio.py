@@ -182,16 +182,9 @@ class Studio:
             metrics: further numbers of the step, by the names of the table of metrics (``objective/kl``, ``lr``) or any other.
             step: the step's number, which must grow; None counts.
 
-        Raises:
-            ValueError: arguments that do not fit together. The message names the argument and the row.
-            RuntimeError: the ``with`` block is over, and with it the run.
+        Raises ValueError, naming the argument and the row, for what does not fit together; RuntimeError after the ``with`` block.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "metrics", "step")}
-        if self._over:
-            raise RuntimeError(
-                "the block of `with Studio(...) as studio:` is over, and its run has ended: call studio.step inside the block; "
-                "for another run make another Studio"
-            )
         number = self._next(step)
         if not is_first_process():
             return
@@ -206,6 +199,11 @@ class Studio:
                 self._session.record(number, lambda: (own, {}), numbers)
 
     def _next(self, step: int | None) -> int:
+        if self._over:
+            raise RuntimeError(
+                "the block of `with Studio(...) as studio:` is over, and its run has ended: call studio.step inside the block; "
+                "for another run make another Studio"
+            )
         number = self._step + 1 if step is None else step
         if not isinstance(number, int) or number <= self._step:
             raise ValueError(f"step must be a whole number above the last one, {self._step}; it is {number!r}")

@@ -120,7 +120,7 @@ class RunRow:
 
 def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
-    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program)
+    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program, origin.reward)
     known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
     if not all(isinstance(name, str) for name in known) or {
         type(flag) for flag in (origin.settings_known, origin.words, origin.followed)

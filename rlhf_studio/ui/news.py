@@ -33,7 +33,8 @@ class News:
     @callable_by(Role.VIEWER, most_bytes=4_000)
     async def news(self, data: Any, request: gr.Request) -> Json:
         """The newest ``events``, the newest first: ``run`` and its ``name``, ``what`` (a state in which a run ends, or "alarm"), a
-        ``text``, the ``kind`` of an alarm, and ``at``, when it was; of an end also ``parent``, the run that it was varied from. ``problem`` where the runs cannot be read."""
+        ``text``, the ``kind`` of an alarm, and ``at``, when it was; of an end also ``parent``, the run that it follows from. ``problem``
+        where the runs cannot be read."""
         try:
             return {"events": await self._events.get(), "now": time.time()}
         except StoreError as error:

@@ -78,7 +78,10 @@ def allowed_actions(run: RunStatus) -> list[str]:
 
 
 def row_of(run: RunStatus, summary: Json, verdict: Json | None = None, beside: Json = NOTHING_BESIDE) -> Json:
-    """A run as the table shows it, with what its settings say ``beside`` those of others. When a recording was made, and how long that took, is of no interest to anybody."""
+    """A run as the table shows it, with what its settings say ``beside`` those of others (:class:`~rlhf_studio.ui.alike.Alike`).
+
+    When a recording was made, and how long that took, is of no interest to anybody.
+    """
     return {
         "id": run.run_id,
         "name": told(run.name) if run.recording else run.name or run.run_id,
@@ -145,7 +148,7 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
 
 
 def _spoken(row: Json) -> Json:
-    """A row, which is the same for everybody, in the language that is spoken now: the name of its number, and the settings of :class:`Alike`."""
+    """A row, which is the same for everybody, in the language that is spoken now: its number and its settings."""
     headline = row["headline"]
     spoken = {**row, "apart": in_words(row["apart"])}
     return spoken if headline is None else {**spoken, "headline": {**headline, "label": _(headline["label"]).lower()}}
@@ -297,9 +300,7 @@ class RunsPage:
         runs = [*self._workspace.runs(), *self._recordings()]
         verdicts = self._known_verdicts(runs)
         beside = self._alike.of(runs)
-        rows = [
-            row_of(run, self._summaries.of(run), verdicts.get(run.run_id), beside.get(run.run_id, NOTHING_BESIDE)) for run in runs
-        ]
+        rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id), beside.get(run.run_id, NOTHING_BESIDE)) for run in runs]
         return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:

@@ -14,7 +14,7 @@ import numpy as np
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.scale import of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
-from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
+from rlhf_studio.analysis.compare.wording import SEED, SUM, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last, parts_without_score
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
@@ -24,7 +24,7 @@ from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.language import _
 from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
+from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, WatchRecord
 
 MOST_RUNS = 20
 MOST_PARTS = 8
@@ -59,7 +59,8 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     group_of_run = group_numbers(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
     statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
-    rows = differing(settings, {name for reader in readers for name in reader.origin().settings_given})
+    origins = [reader.origin() for reader in readers]
+    rows = [*_sums(origins), *differing(settings, {name for origin in origins for name in origin.settings_given})]
     labels = _labels(statuses, rows)
     runs = [
         _compared(reader, status, label, group, plain, own, stage, summary)
@@ -73,6 +74,12 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     notes = [*(broken.format(label=run.label, fault=run.fault) for run in runs if run.fault), *notes]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
+
+
+def _sums(origins: Sequence[Origin]) -> list[SettingRow]:
+    """The weights that people gave to the rewards of logs, as a setting; none where nobody gave any, or all the same."""
+    row = SettingRow(SUM, [origin.reward or None for origin in origins], [bool(origin.reward) for origin in origins])
+    return [row] if any(row.known) and (row.differs() or not all(row.known)) else []
 
 
 def _summary(stages: Sequence[Stage]) -> list[str]:

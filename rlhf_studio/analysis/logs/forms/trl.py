@@ -14,6 +14,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.runs.messages import text_of
 from rlhf_studio.visible import visible
 
+MOST_TOLD = 400  # characters of the sum that a reward is
 USED = {"step", "prompt", "completion", "advantage"}
 
 
@@ -73,6 +74,7 @@ def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> 
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
         raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
     told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
+    reading.reward = visible(told, lines=False)[:MOST_TOLD]
     reading.note(f"The reward is the sum {told}, with the weights that were given.")
     sums = []
     for record in records:

@@ -12,7 +12,7 @@ const MOST_NAME = 120;
 const SOME_KNOWN = t("What was recorded of its settings. The others are not known.");
 const NONE_KNOWN = t("None of its settings was recorded.");
 
-/** Opens the dialogs. `started` is called with {runs, names} and the run that they follow from after something was queued. */
+/** Opens the dialogs. `started` is called after something was queued, with {runs, names} and what they follow from. */
 export class Forms {
   constructor({ host, server, started, wanted, train }) {
     this.host = host;
