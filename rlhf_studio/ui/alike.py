@@ -36,19 +36,19 @@ class Alike:
 
     def of(self, runs: Sequence[RunStatus]) -> dict[str, Json]:
         """For each of these runs that is known already: ``alike`` and ``seed``, and as ``apart`` the settings with its values that tell it
-        from others of its name and stage."""
+        from others of its name and stage; ``same`` says that nothing does."""
         settings = self._read(runs)
         named: dict[tuple[str, str], list[str]] = {}
         for run in runs:
             if run.run_id in settings:
                 named.setdefault((run.name, run.stage), []).append(run.run_id)
-        facts: dict[str, Json] = {run: {"alike": own.alike, "seed": own.seed, "apart": []} for run, own in settings.items()}
+        facts: dict[str, Json] = {run: {"alike": own.alike, "seed": own.seed, "apart": [], "same": False} for run, own in settings.items()}
         before, self._apart = self._apart, {}
         for ids in (ids for ids in named.values() if len(ids) > 1):
             key = tuple(f"{run} {self._known[run][0]}" for run in ids)
             self._apart[key] = before.get(key) or told_apart([settings[run].plain for run in ids])
             for run, apart in zip(ids, self._apart[key], strict=True):
-                facts[run]["apart"] = apart
+                facts[run] |= {"apart": apart, "same": not apart and bool(settings[run].alike)}
         return facts
 
     def _read(self, runs: Sequence[RunStatus]) -> dict[str, _Settings]:

@@ -408,3 +408,9 @@ def test_rows_say_what_differs_between_runs_of_one_name_and_which_differ_in_the_
     assert of[first]["alike"] == of[second]["alike"] == of[alone]["alike"] != of[other]["alike"]
     workspace.rename(other, "another name")
     assert {row["id"]: row["apart"] for row in rows(page)}[second] == "seed 1"
+    workspace.rename(other, "same")
+    workspace.rename(first, "the first")
+    again = run(1, name="the first")
+    workspace.rename(second, "the first")
+    workspace.rename(first, "alone too")
+    assert [(row["apart"], row["same"]) for row in rows(page) if row["id"] in (second, again)] == [("", True)] * 2

@@ -399,7 +399,8 @@ export class RunTable {
 
   /** Below a name: who else trains it, that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
-    const parts = row.apart ? [el("span", { class: "rs-run-apart" }, row.apart)] : [];
+    const apart = row.same ? t("same settings as another run of this name") : row.apart;
+    const parts = apart ? [el("span", {}, apart)] : [];
     if (row.told) parts.push(el("span", { class: "rs-lineage" }, row.told));
     const parent = this.rows.get(row.parent);
     if (row.parent) {
