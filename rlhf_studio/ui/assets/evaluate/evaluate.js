@@ -139,7 +139,7 @@ class EvaluatePage {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
     const runs = toldApart(reply.runs);
-    this.ends = endsOf(runs);
+    this.ends = endsOf(reply.runs);
     this.form.setRuns(runs, this.ends);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));

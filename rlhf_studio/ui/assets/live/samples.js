@@ -178,7 +178,7 @@ export class SampleTable {
         "span",
         { class: "rs-cell-response" },
         side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
-        row.policy ? el("span", { class: "rs-chip" }, policyName(row.policy, this.oneRun)) : null,
+        row.policy ? el("b", { class: "rs-policy" }, policyName(row.policy, this.oneRun)) : null,
         el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         " ",
         el("span", { class: "rs-response" }, readable(row.response, 600)),

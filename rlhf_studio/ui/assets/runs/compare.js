@@ -7,7 +7,18 @@ import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { compared, countOf, figures, givePlaces, runHead, severalRuns, showLines, swatch, written } from "./values.js";
+import {
+  compared,
+  countOf,
+  figures,
+  givePlaces,
+  lineShown,
+  runHead,
+  severalRuns,
+  showLines,
+  swatch,
+  written,
+} from "./values.js";
 import { t, tn } from "../shared/language.js";
 
 const DIFFER = t("Settings that differ");
@@ -269,7 +280,7 @@ export class CompareView {
       severalRuns(groups).map((group) =>
         el(
           "li",
-          {},
+          { style: { visibility: lineShown(group.place) } },
           swatch(group.place),
           el(
             "span",

@@ -116,11 +116,14 @@ export class Forms {
     });
   }
 
-  /** The same run with the next seed, from the beginning: how far two such runs lie apart is luck. */
-  async seed(row) {
+  /**
+   * The same run with the next seed that it and its `twins`, which differ in the seed alone, do not have, from the
+   * beginning: how far such runs lie apart is luck.
+   */
+  async seed(row, twins) {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
-    const seed = reply.values["engine.seed"] + 1;
+    const seed = Math.max(reply.values["engine.seed"], ...twins.map((twin) => twin.seed)) + 1;
     const changes = { "engine.seed": seed };
     await form(this.host, {
       title: t("{name} with another seed", { name: row.name }),

@@ -265,6 +265,7 @@ class RunsPage {
     this.rowMenu.close(false);
     show(this.compareView.node, ids.length > 0);
     show(this.listView, !ids.length);
+    if (ids.length) show(this.news, false);
     if (ids.length) this.compareView.show(ids, listOf(metric), focus);
     else if (was && focus) (this.bar.hidden ? this.search : this.compareButton).focus();
     if (!ids.length) this.runNews.wake();
@@ -307,7 +308,7 @@ class RunsPage {
           },
         item(t("Suggested next"), () => this.forms.ideas(row), "follow"),
         item(t("Fork or variation"), () => this.forms.fork(row), "follow"),
-        item(t("Another seed"), () => this.forms.seed(row), "follow"),
+        item(t("Another seed"), () => this.forms.seed(row, this.twins(row)), "follow"),
         item(t("Vary settings"), () => this.forms.vary(row), "follow"),
         item(t("Resume"), () => this.resume(row), "resume"),
         item(t("Go on with more steps"), () => this.goOn(row), "go_on"),
@@ -330,9 +331,14 @@ class RunsPage {
     return filled.flatMap((group, index) => (index ? [null, ...group] : group));
   }
 
+  /** The runs that differ from one in the seed alone. */
+  twins(row) {
+    return [...this.table.rows.values()].filter((other) => isTwin(row, other));
+  }
+
   /** What lays a run beside those that differ from it in the seed alone; false where there are none. */
   beside(row) {
-    const twins = [...this.table.rows.values()].filter((other) => other.step > 0 && isTwin(row, other));
+    const twins = this.twins(row).filter(({ step }) => step > 0);
     if (!row.step || !twins.length) return false;
     const [{ seed }] = twins;
     const label = twins.length > 1 ? t("Compare all seeds") : t("Compare with seed {seed}", { seed });
@@ -425,6 +431,7 @@ class RunsPage {
   tell(...words) {
     fill(this.news, ...words);
     show(this.news, true);
+    this.news.scrollIntoView({ block: "nearest" }); // the row that it is about may be far below
   }
 
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */

@@ -78,6 +78,9 @@ export function linesOf({ lines, bands }, runs, groups, single) {
 
 export const severalRuns = (groups) => groups.filter((group) => group.runs.length > 1);
 
+/** The visibility of what stands for the line of a place, see showLines. */
+export const lineShown = (place) => `var(--line-${place}, visible)`;
+
 /** Show the small lines of these places below `node`, and hide all others: those of runs that no chart draws. */
 export function showLines(node, runs, groups, places) {
   for (const { place } of [...runs, ...severalRuns(groups)])
@@ -91,7 +94,7 @@ export const swatch = (place) =>
       class: "rs-swatch",
       viewBox: "0 0 24 8",
       "aria-hidden": "true",
-      style: { "--c": `var(--q-${colourName(place)})`, visibility: `var(--line-${place}, visible)` },
+      style: { "--c": `var(--q-${colourName(place)})`, visibility: lineShown(place) },
     },
     svg("path", { d: "M0 4H24", "stroke-dasharray": strokes(place)[1] }),
   );
