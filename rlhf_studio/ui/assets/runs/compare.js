@@ -43,25 +43,6 @@ const WORST = {
   collapsed: (row) => t("\u201c{name}\u201d collapsed: its score went {score}.", went(row)),
 };
 
-/** Whether two runs differ in the seed alone. */
-export const isTwin = (one, other) => Boolean(one.alike) && one.alike === other.alike && one.seed !== other.seed;
-
-/** A run's name, with what tells it from others of that name. */
-export const called = ({ name, apart }) => (apart ? t("{name} ({settings})", { name, settings: apart }) : name);
-
-/**
- * The rows of the runs that those called `ids` can be compared with: of the same stage, those that differ in the seed
- * alone first, then the workspace's own before recordings, those of the same recipe first, then the newest.
- */
-export function partners(rows, ids) {
-  const first = rows.get(ids[0]);
-  const other = (row) => Number(!isTwin(first, row));
-  const rank = (row) => 4 * other(row) + 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
-  return [...rows.values()]
-    .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
-    .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
-}
-
 /** The few of them that are offered by name: the newest run of one's own, and the recordings. */
 function likeliest(found) {
   const own = found.filter((row) => !row.recording).slice(0, 1);

@@ -9,11 +9,12 @@ import { handOver, rewardAddress } from "../shared/handover.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
-import { CompareView, isTwin, MOST_COMPARED, offers, partners } from "./compare.js";
+import { CompareView, MOST_COMPARED, offers } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
 import { RunTable } from "./table.js";
+import { isTwin, partners } from "./values.js";
 import { t, tn } from "../shared/language.js";
 
 const STOPS = { watched: t("Stop"), log: t("Stop following") };

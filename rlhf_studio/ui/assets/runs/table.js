@@ -2,9 +2,9 @@
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted, withStart } from "../shared/format.js";
-import { called } from "./compare.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
+import { called } from "./values.js";
 import { t, tn, tp } from "../shared/language.js";
 
 const MOST_TAGS = 6;

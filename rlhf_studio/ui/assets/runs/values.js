@@ -106,3 +106,22 @@ export const runHead = ({ place, mean, label }) =>
 /** A table in a box that scrolls by itself; see shared/table.js. */
 export const compared = (heads, rows, label) =>
   scrolling("rs-compare-scroll", label, table(heads, rows, { class: "rs-compare-table" }));
+
+/** Whether two runs differ in the seed alone. */
+export const isTwin = (one, other) => Boolean(one.alike) && one.alike === other.alike && one.seed !== other.seed;
+
+/** A run's name, with what tells it from others of that name. */
+export const called = ({ name, apart }) => (apart ? t("{name} ({settings})", { name, settings: apart }) : name);
+
+/**
+ * The rows of the runs that those called `ids` can be compared with: of the same stage, those that differ in the seed
+ * alone first, then the workspace's own before recordings, those of the same recipe first, then the newest.
+ */
+export function partners(rows, ids) {
+  const first = rows.get(ids[0]);
+  const other = (row) => Number(!isTwin(first, row));
+  const rank = (row) => 4 * other(row) + 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
+  return [...rows.values()]
+    .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
+    .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
+}
