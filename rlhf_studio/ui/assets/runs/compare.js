@@ -8,11 +8,13 @@ import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
 import {
+  called,
   compared,
   countOf,
   figures,
   givePlaces,
   lineShown,
+  partners,
   runHead,
   severalRuns,
   showLines,
