@@ -103,7 +103,6 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None, beside: J
         "remark": run.marks.note,
         "archived": run.marks.archived,
         "parent": run.origin.parent,
-        "made": run.origin.made,
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "kind": run.origin.kind,

@@ -5,7 +5,7 @@ import { NONE, counted, withStart } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
 import { called } from "./values.js";
-import { t, tn, tp } from "../shared/language.js";
+import { t, tn, tp, tx } from "../shared/language.js";
 
 const MOST_TAGS = 6;
 const AT_FIRST = 30; // rows; more come at a click
@@ -404,11 +404,14 @@ export class RunTable {
     if (row.told) parts.push(el("span", { class: "rs-lineage" }, row.told));
     const parent = this.rows.get(row.parent);
     if (row.parent) {
-      const at = row.parent_step === null ? "" : `, ${t("step {step}", { step: row.parent_step })}`;
       const link = parent
         ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
         : t("a run that is gone");
-      parts.push(el("span", { class: "rs-lineage" }, `${row.made} `, link, at));
+      const from =
+        row.parent_step === null
+          ? tx("varied from {parent}", { parent: link })
+          : tx("forked from {parent}, step {step}", { parent: link, step: row.parent_step });
+      parts.push(el("span", { class: "rs-lineage" }, from));
     }
     if (row.sweep) parts.push(pushButton("rs-link", t("sweep"), () => this.tickSweep(row.sweep)));
     if (row.starter)
