@@ -148,6 +148,9 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.wait_for_function(f"{lines}?.length === 3")
     colours = page.evaluate(f"{lines}.map((line) => line.line.color)")
     assert len(set(swatches)) == 3 and len(set(colours)) == 3, (swatches, colours)
+    page.get_by_label("Single runs too").uncheck()  # the legend has the strokes that are drawn, and no others
+    page.wait_for_function(f"{lines}?.length === 1")
+    expect(page.locator(".rs-compare-runs .rs-swatch").filter(visible=True)).to_have_count(1)
 
 
 def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(open_page: Callable[..., Any], studio: Studio) -> None:
@@ -156,6 +159,11 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.locator("[data-action=menu]").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.activeElement.textContent === 'Open'")
+    page.evaluate("document.querySelector('.rs-run-table').style.marginTop = '120px'")  # rows move, as when others come above them
+    page.wait_for_function(
+        "document.querySelector('[aria-expanded=true]').getBoundingClientRect().bottom + 4 === "
+        "document.querySelector('.rs-row-menu').getBoundingClientRect().top"
+    )
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.action") == "menu"
     page.keyboard.press("Enter")
@@ -180,6 +188,13 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     # one of their own: queued behind another one, cancelled, renamed, its settings taken over, deleted
     first = studio.submit("long one", steps=60)
     studio.wait_for(first, "running")
+    page.get_by_label("Search runs").fill("long one")
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(1)
+    action(page, "Another seed")
+    page.get_by_role("dialog").get_by_role("button", name="Start run").click()
+    page.get_by_role("link", name="Compare it with long one").click()
+    expect(page.locator(".rs-compare-runs")).to_contain_text("seed 1")
+    page.go_back()
     second = studio.submit("waits its turn")
     page.get_by_label("Search runs").fill("waits its turn")
     row = page.locator(".rs-run-table tbody tr")

@@ -220,7 +220,7 @@ export class RunTable {
       if (repeats(before, name) !== repeats(this.names, name)) this.nodes.delete(id);
   }
 
-  /** A run's name; where other runs have the same, with the settings that differ, or else with the time of its start. */
+  /** A run's name; where other runs have it too, with the settings that differ, or else with the time of its start. */
   toldApart(row) {
     return this.names.get(row.name) > 1 && !row.apart ? withStart(row) : called(row);
   }
