@@ -42,13 +42,15 @@ class Alike:
         for run in runs:
             if run.run_id in settings:
                 named.setdefault((run.name, run.stage), []).append(run.run_id)
-        facts: dict[str, Json] = {run: {"alike": own.alike, "seed": own.seed, "apart": [], "same": False} for run, own in settings.items()}
+        facts: dict[str, Json] = {
+            name: {"alike": own.alike, "seed": own.seed, "apart": [], "same": False} for name, own in settings.items()
+        }
         before, self._apart = self._apart, {}
         for ids in (ids for ids in named.values() if len(ids) > 1):
             key = tuple(f"{run} {self._known[run][0]}" for run in ids)
-            self._apart[key] = before.get(key) or told_apart([settings[run].plain for run in ids])
-            for run, apart in zip(ids, self._apart[key], strict=True):
-                facts[run] |= {"apart": apart, "same": not apart and bool(settings[run].alike)}
+            self._apart[key] = before.get(key) or told_apart([settings[run_id].plain for run_id in ids])
+            for run_id, apart in zip(ids, self._apart[key], strict=True):
+                facts[run_id] |= {"apart": apart, "same": not apart and bool(settings[run_id].alike)}
         return facts
 
     def _read(self, runs: Sequence[RunStatus]) -> dict[str, _Settings]:

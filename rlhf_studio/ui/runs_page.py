@@ -49,9 +49,9 @@ LEAST_COURSE = 0.01
 """Points: a smaller change of the score is drawn as a nearly flat line."""
 ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
 EVENTS = ["open_run", "act", "stop_run", "go_train"]
-NOTHING_BESIDE = {"alike": "", "seed": None, "apart": [], "same": False}
 _ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
 Json = dict[str, Any]
+NOTHING_BESIDE: Json = {"alike": "", "seed": None, "apart": [], "same": False}
 
 
 def allowed_actions(run: RunStatus) -> list[str]:
