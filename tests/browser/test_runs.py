@@ -195,6 +195,7 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.get_by_role("link", name="Compare it with long one").click()
     expect(page.locator(".rs-compare-runs")).to_contain_text("seed 1")
     page.go_back()
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(2)
     second = studio.submit("waits its turn")
     page.get_by_label("Search runs").fill("waits its turn")
     row = page.locator(".rs-run-table tbody tr")

@@ -65,8 +65,8 @@ function countedSeeds(all) {
 }
 
 /**
- * The lines of a chart, which its reading and the legend name: {of, steps, values, thin}, where `of` is a run or the group
- * of a mean. A run whose group has a mean has a line of its own only where `single` ones are wanted.
+ * The lines of a chart, which its reading and the legend name: {of, steps, values, thin}, where `of` is a run or the
+ * group of a mean. A run whose group has a mean has a line of its own only where `single` ones are wanted.
  */
 export function linesOf({ lines, bands }, runs, groups, single) {
   const banded = new Set(bands.map(({ group }) => group));
