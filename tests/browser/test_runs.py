@@ -74,10 +74,10 @@ def test_a_person_sorts_searches_and_hides_columns_and_finds_it_so_again(open_pa
     assert rows(page) == sorted(NAMES)
     page.set_viewport_size({"width": 1440, "height": 900})
 
-    # runs of one name are told apart by when they started, until they have names of their own again
+    # runs of one name are told apart by the settings that differ, until they have names of their own again
     studio.workspace.rename(studio.runs["hostile"], NAMES[1])
     page.reload()  # a table in which nothing goes on asks again after a while
-    same = page.get_by_role("checkbox", name=f"Compare {NAMES[1]}, started ")
+    same = page.get_by_role("checkbox", name=f"Compare {NAMES[1]} (KL coefficient ")
     same.nth(1).wait_for()
     assert same.count() == 2 and page.get_by_role("checkbox", name=f"Compare {NAMES[0]}", exact=True).count() == 1
     studio.workspace.rename(studio.runs["hostile"], NAMES[2])
