@@ -31,7 +31,8 @@ TOLD = "told"
 LONGEST_TOLD = 2000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
-_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"\.$"): "。"}
+_SENTENCES = re.compile(r"(?<=\.) ")
+_STOPS = {re.compile(r"\.$"): "。", re.compile("; "): "；", re.compile(": "): "："}
 _SLOT = re.compile(r"\{(\w+)\}")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -121,12 +122,23 @@ def _retold(name: str, text: str, depth: int) -> str:
         if (values := _between(fixed, text)) is not None:
             inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
             return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
+    if (new := _parts_retold(name, text, _SENTENCES, "", depth)) != text:
+        return new
+    place, colon, what = text.partition(": ")  # what is wrong may have colons and semicolons, but the place has none
+    if colon and not re.search("[;.] ", place) and (new := _retold(name, what, depth + 1)) != what:
+        return f"{_retold(name, place, depth + 1)}：{new}"
     for end, stop in _STOPS.items():
-        parts = end.split(text)
-        if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
-            return stop.join(new)
+        if (new := _parts_retold(name, text, end, stop, depth)) != text:
+            return new
     lowered = text[:1].lower() + text[1:]
     return text if lowered == text or (new_text := _retold(name, lowered, depth + 1)) == lowered else new_text
+
+
+def _parts_retold(name: str, text: str, end: re.Pattern[str], stop: str, depth: int) -> str:
+    """The parts of a text between certain ends, each retold, with ``stop`` between them; the text as it is where none of them is known."""
+    parts = end.split(text)
+    new = [_retold(name, part, depth + 1) for part in parts] if len(parts) > 1 else parts
+    return text if new == parts else stop.join(new)
 
 
 @cache

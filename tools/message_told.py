@@ -22,12 +22,12 @@ FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/
 """Whose errors are read by those who write programs or lessons."""
 GIVEN = frozenset(("S_", "Problem", "EventRecord", "refuse", "wrong", "_refused", "_unfit", "phase", "_phase", "_pause", "error"))
 GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointError", "ComponentError", "report", "_report", "on_progress"}
-GIVEN |= {"_fail", "tick"}
+GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn", "Row"}
 """What is given sentences, also where nothing is raised."""
 SLOT = re.compile(r"\{\w+\}")
 DETAILED = re.compile(r"\{(?:\w+\.)*([a-z_]\w*)(?:![rs])?(?::[^{}\s]+)?\}")
 """A slot for ``format`` that says more than a name: ``{data.max_tokens:,}``."""
-FIELD = re.compile(r"^(?:[a-z_.]+|\{\w+\}): ")
+FIELD = re.compile(r"^(?:[a-z0-9_.]|\{\w+\})+: ")
 """A setting's name before a sentence, which is shown apart from it."""
 LETTERS = re.compile(r"[A-Za-z]{3}")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -67,7 +67,7 @@ def _given(node: ast.AST, inside: str) -> Iterator[ast.expr]:
         name = _name(node.exc.func)
         if RAISED.fullmatch(name) or (name == "ValueError" and inside.startswith(FOR_PEOPLE)):
             yield from node.exc.args
-    if isinstance(node, ast.Call) and _name(node.func) in GIVEN and not inside.startswith(FOR_PROGRAMS):
+    if isinstance(node, ast.Call) and _name(node.func) in GIVEN:
         yield from node.args
 
 
@@ -98,7 +98,7 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
         if text := _template(node, slots):
             yield text
         for value in slots.values():
-            if isinstance(value, ast.IfExp | ast.JoinedStr):
+            if isinstance(value, ast.IfExp | ast.BoolOp | ast.JoinedStr):
                 yield from _sentences(value, function)
 
 

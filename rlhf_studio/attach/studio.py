@@ -16,6 +16,7 @@ from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import walk_fields
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import this_program
 from rlhf_studio.runs.errors import PROGRAM_ENDED
 from rlhf_studio.runs.records import EventRecord
@@ -23,7 +24,7 @@ from rlhf_studio.visible import refuse_hidden, visible
 
 MOST_NAME = 120
 SETTINGS = [name for name, _ in walk_fields(RunConfig)]
-UNCLOSED = f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop."
+UNCLOSED = S_(f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop.")
 MOST_RESPONSES = 256
 
 
@@ -224,7 +225,7 @@ class Studio:
         if recording is None or not recording.asked(control):
             return False
         if control == "checkpoint":
-            recording.carried_out("checkpoint", "passed on")
+            recording.carried_out("checkpoint", S_("passed on"))
         else:
             self._session.stopping = True
         return True

@@ -53,11 +53,11 @@ def _hand_over(options: argparse.Namespace) -> int:
             folder=done.folder, machines=machines, gpus=cluster.gpus, value="s" * (cluster.gpus > 1)
         )
     )
-    for title, remarks in ((_("no counterpart"), done.translation.missing), ("different", done.translation.changed)):
+    for title, remarks in ((_("no counterpart"), done.translation.missing), (_("different"), done.translation.changed)):
         for remark in remarks:
             say(f"{title}: {remark.setting}: {remark.sentence}")
     for note in done.notes:
-        say(note)
+        say(told(note))
     say(_("start it there: bash {value}").format(value=done.folder / "run.sh"))
     return DONE
 
