@@ -20,6 +20,8 @@ FOR_PEOPLE = ("config", "inputs")
 """The rooms whose ValueErrors are about what people wrote, too."""
 FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/kit", "lessons/world_build", "engine/check", "ui/api")
 """Whose errors are read by those who write programs or lessons."""
+NOT_TOLD = ("lessons/kit", "lessons/world_build", "library", "notebook", "ui/api")
+"""Among them those that say nothing to readers of another language in any other way."""
 GIVEN = frozenset(("S_", "Problem", "EventRecord", "refuse", "wrong", "_refused", "_unfit", "phase", "_phase", "_pause", "error"))
 GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointError", "ComponentError", "report", "_report", "on_progress"}
 GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn", "Row"}
@@ -67,7 +69,7 @@ def _given(node: ast.AST, inside: str) -> Iterator[ast.expr]:
         name = _name(node.exc.func)
         if RAISED.fullmatch(name) or (name == "ValueError" and inside.startswith(FOR_PEOPLE)):
             yield from node.exc.args
-    if isinstance(node, ast.Call) and _name(node.func) in GIVEN:
+    if isinstance(node, ast.Call) and _name(node.func) in GIVEN and not inside.startswith(NOT_TOLD):
         yield from node.args
 
 

@@ -14,7 +14,6 @@ from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
 from rlhf_studio.attach.settings import settings_of
 from rlhf_studio.config import Stage
-from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord
 
 _STAGES: dict[str, Stage] = {
@@ -244,4 +243,4 @@ class TrainerWatch:
             self._session.stopping = True
             recording.event(EventRecord("info", "stop", f"The trainer was asked to stop after its step {state.global_step}."))
         else:
-            recording.carried_out("checkpoint", S_(f"passed on: {folder}"))
+            recording.carried_out("checkpoint", f"passed on: {folder}")

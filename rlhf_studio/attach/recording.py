@@ -115,7 +115,7 @@ class Recording:
 
     def refuse(self, control: Control, why: str) -> None:
         """Refuse the requests of one kind, and say why in the run's diary."""
-        self.carried_out(control, S_(f"refused: {why}"))
+        self.carried_out(control, f"refused: {why}")
         self.event(EventRecord("warning", "control", why))
 
     def carried_out(self, control: Control, outcome: str) -> None:

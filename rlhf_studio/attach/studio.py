@@ -225,7 +225,7 @@ class Studio:
         if recording is None or not recording.asked(control):
             return False
         if control == "checkpoint":
-            recording.carried_out("checkpoint", S_("passed on"))
+            recording.carried_out("checkpoint", "passed on")
         else:
             self._session.stopping = True
         return True

@@ -95,7 +95,7 @@ class Follower:
             return False
         commands = self._writer.pending_commands()
         for command in commands:
-            outcome = "done" if command.kind in STOPS else S_("refused: a log that is followed can only be stopped")
+            outcome = "done" if command.kind in STOPS else "refused: a log that is followed can only be stopped"
             self._writer.acknowledge(command.id, outcome)
         return any(command.kind in STOPS for command in commands)
 

@@ -255,8 +255,8 @@ def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None])
         for most, value, what in (
             (MOST_LINE_BYTES, len(written), S_("bytes in one record")),
             (MOST_STEP_BYTES, of_steps[step], S_(f"bytes in step {step}")),
-            (MOST_FILE_BYTES, size, S_("bytes")),
-            (MOST_LINES, number, S_("records")),
+            (MOST_FILE_BYTES, size, S_("bytes in all")),
+            (MOST_LINES, number, S_("records in all")),
         ):
             if value > most:
                 raise ConfigError(
