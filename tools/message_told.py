@@ -24,7 +24,7 @@ NOT_TOLD = ("lessons/kit", "lessons/world_build", "library", "notebook", "ui/api
 """Among them those that say nothing to readers of another language in any other way."""
 GIVEN = frozenset(("S_", "Problem", "EventRecord", "refuse", "wrong", "_refused", "_unfit", "phase", "_phase", "_pause", "error"))
 GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointError", "ComponentError", "report", "_report", "on_progress"}
-GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn", "Row"}
+GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn"}
 """What is given sentences, also where nothing is raised."""
 SLOT = re.compile(r"\{\w+\}")
 DETAILED = re.compile(r"\{(?:\w+\.)*([a-z_]\w*)(?:![rs])?(?::[^{}\s]+)?\}")
@@ -101,7 +101,7 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
             yield text
         for value in slots.values():
             if isinstance(value, ast.IfExp | ast.BoolOp | ast.JoinedStr):
-                yield from _sentences(value, function)
+                yield from (text for text in _sentences(value, function) if not isinstance(value, ast.BoolOp) or " " in text)
 
 
 def _template(node: ast.expr, slots: dict[str, ast.expr]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rlhf_studio.handover.reward_file import RewardFile
 from rlhf_studio.handover.translation import Remark, Translation
-from rlhf_studio.language import N_, _, together, told
+from rlhf_studio.language import N_, _, pgettext, together, told
 
 INSTALL = {"verl": 'pip install "verl[vllm,fsdp]==0.9.1"', "openrlhf": 'pip install "openrlhf[vllm]==0.11.2"'}
 NAMES = {"verl": "verl", "openrlhf": "OpenRLHF"}
@@ -64,7 +64,7 @@ def _remarks(remarks: Iterable[Remark], none: str) -> Iterator[str]:
 
 
 def _table(engine: str, to: Translation) -> Iterator[str]:
-    here, value = _("here"), _("value")
+    here, value = pgettext("setting", "here"), pgettext("setting", "value")
     yield "\n## " + _("Setting by setting") + f"\n\n| {here} | {value} | {NAMES[engine]} | {value} |\n|---|---|---|---|"
     for row in to.handed:
         yield f"| `{row.setting}` | {_cell(row.value)} | `{row.option}` | {_cell(row.theirs)} |"
