@@ -191,4 +191,4 @@ def _own_copy(tokenizer: Any) -> tuple[Any | None, str]:
     except Exception as error:  # noqa: BLE001 - of a class of somebody else's
         why = S_(f"the tokenizer cannot be copied ({type(error).__name__}), so texts of tokens are not recorded")
         _log.warning("RLHF Studio goes on without some texts: %s.", why)
-        return None, f"Incomplete: {why}. {S_('Give Studio another tokenizer that can be copied, or the texts themselves.')}"
+        return None, f"{S_(f'Incomplete: {why}.')} {S_('Give Studio another tokenizer that can be copied, or the texts themselves.')}"
