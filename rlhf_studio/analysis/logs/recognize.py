@@ -37,7 +37,7 @@ def what_is_wrong(record: Record) -> str:
     form = max(FORMS, key=lambda form: _nearness(form, record))
     if _nearness(form, record) >= len(form.needs) / 2:
         return what_is_missing(form, record)
-    names = ", ".join(form.name for form in FORMS)
+    names = ", ".join(form.name.partition(",")[0] for form in FORMS)
     return S_(f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}")
 
 

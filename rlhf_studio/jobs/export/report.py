@@ -148,7 +148,7 @@ def _summary(story: Story) -> Html:
         for title, unit, meaning, first, last in story.summary
     ]
     nats = GLOSSARY["nats"]
-    in_nats = any("nat" in unit.split() or "nats" in unit.split() for _, unit, *_ in story.summary)
+    in_nats = any({"nat", "nats", _("nats")} & set(unit.split()) for _title, unit, *_more in story.summary)
     return join(
         tag("p", story.compared, class_="quiet"),
         table(["", _("First"), _("Last"), _("Unit")], rows, "figures"),
@@ -266,7 +266,7 @@ def _token(piece: str, difference: float, scale: float) -> Html:
     if np.isfinite(difference) and abs(difference) > _SHADES_FROM and scale:
         shade = min(SHADES, int(np.ceil(SHADES * abs(difference) / scale)))
     name = f"{'a' if difference > 0 else 'b'}{shade}" if shade else None
-    return tag("span", piece, class_=name, title=f"{number(difference)} nats")
+    return tag("span", piece, class_=name, title=_("{value} nats").format(value=number(difference)))
 
 
 def _settings(story: Story) -> Html:
