@@ -59,7 +59,8 @@ def _differences(engine: str, to: Translation, notes: Iterable[str]) -> Iterator
 
 
 def _remarks(remarks: Iterable[Remark], none: str) -> Iterator[str]:
-    lines = [f"- `{remark.setting}`: {_cell(remark.sentence)}" for remark in remarks]
+    line = _("{name}: {sentence}")
+    lines = ["- " + line.format(name=f"`{remark.setting}`", sentence=_cell(remark.sentence)) for remark in remarks]
     yield from lines or [none]
 
 

@@ -103,7 +103,7 @@ class Draft:
     def ask(self, setting: str, empty: Any, question: str) -> None:
         """Leave one of our settings to a person: an empty value is written, with which no run can start."""
         self.empty_settings[setting] = empty
-        self.decide.append(f"{setting}: {question}")
+        self.decide.append(_("{name}: {sentence}").format(name=setting, sentence=question))
 
     def same(self, *pairs: tuple[str, str]) -> None:
         """(TRL's name, ours): numbers that carry over as they are."""
@@ -127,7 +127,7 @@ class Draft:
                 self.decide.append(_("{name}: {text!r} is not a literal; write its value").format(name=name, text=value.text))
             elif name not in self._used:
                 unknown = _("TRL {release} has no such option for PPO").format(release=self.release)
-                self.left_out.append(f"{name}: {_(self._notes.get(name, unknown)) or answer(name)}")
+                self.left_out.append(_("{name}: {sentence}").format(name=name, sentence=_(self._notes.get(name, unknown)) or answer(name)))
 
     def nested(self, *, with_empty: bool) -> dict[str, Any]:
         """Our settings as sections; ``with_empty``: also the empty ones, which a person must fill in."""

@@ -36,7 +36,8 @@ def put_generation(draft: Draft) -> None:
         if name not in NO_EFFECT or value != NO_EFFECT[name]:
             written = shortened(value)
             why = draft.note(name) or _("only temperature, top_k and top_p shape what is sampled")
-            draft.left_out.append(f"{NAME}.{name}: {written}; {why}")
+            about = _("{value}; {why}").format(value=written, why=why)
+            draft.left_out.append(_("{name}: {sentence}").format(name=f"{NAME}.{name}", sentence=about))
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
