@@ -38,6 +38,8 @@ _BREAK = re.compile("[.;:] ")
 _SLOT = re.compile(r"\{(\w+)\}")
 _SHORT = re.compile(r"number|allowed|count|field|(\w+_)?step(_number)?")
 """Slots for numbers and names, which hold no end of a sentence."""
+_SAID = re.compile(r"(error|failure|message|problem|reason|text|unread|what|why)\d*")
+"""Slots for what somebody else said, which may be several sentences. Any other one at the beginning holds none."""
 _NAME = re.compile(r"\S*[\d/._-]\S* (?=[a-z])")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -180,9 +182,12 @@ def _between(fixed: list[str], text: str) -> list[str] | None:
 
 
 def _may_be(fixed: list[str], slots: list[str], values: list[str]) -> bool:
-    """Whether values can stand in a sentence: none has an end of a sentence that is one itself, and numbers and names have no ends."""
-    whole = fixed[-1].endswith(".") and any(". " in value for value in values)
-    return not whole and not any(_SHORT.fullmatch(slot) and _BREAK.search(value) for slot, value in zip(slots, values, strict=True))
+    """Whether values can stand in a sentence: a full stop ends it once only, and numbers and names have no ends."""
+    if fixed[-1].endswith(".") and any(". " in value for value in values):
+        return False
+    if not fixed[0] and ". " in values[0] and not _SAID.fullmatch(slots[0]):
+        return False
+    return not any(_SHORT.fullmatch(slot) and _BREAK.search(value) for slot, value in zip(slots, values, strict=True))
 
 
 def shown(table: Any, names: Collection[str]) -> Any:
