@@ -15,7 +15,7 @@ from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.io import section_model, walk_fields
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.config.recipes import list_recipes
-from rlhf_studio.trl.table import SECTIONS, groups, options
+from rlhf_studio.trl.table import SECTIONS, groups, names, options
 from rlhf_studio.ui.form import SECTION_TITLES, intro_of
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
 
@@ -88,3 +88,4 @@ def _options_of_trl() -> Iterator[tuple[str, str]]:
     for section in SECTIONS:
         yield from (("trl/table.yaml", option.note) for option in options(section.name))
     yield from (("trl/table.yaml", group.sentence) for group in groups())
+    yield from (("trl/table.yaml", text) for row in names() for text in (row.what, row.note))
