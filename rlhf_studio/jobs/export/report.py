@@ -148,7 +148,7 @@ def _summary(story: Story) -> Html:
         for title, unit, meaning, first, last in story.summary
     ]
     nats = GLOSSARY["nats"]
-    in_nats = any({"nat", "nats", _("nats")} & set(unit.split()) for _title, unit, *_more in story.summary)
+    in_nats = any("nat" in unit.split() or "nats" in unit.split() for _, unit, *_ in story.summary)
     return join(
         tag("p", story.compared, class_="quiet"),
         table(["", _("First"), _("Last"), _("Unit")], rows, "figures"),
