@@ -16,7 +16,7 @@ RAISED = re.compile(
     r"|No|Own|Only|Run(?!time)|Already|Busy|Unusable|Unfit|Step|Stop|Capped|Unstable|Timeout|_)\w*"
 )
 """The errors whose sentences people read, by the beginning of their names."""
-FOR_PEOPLE = ("config", "inputs")
+FOR_PEOPLE = ("config", "inputs", "visible")
 """The rooms whose ValueErrors are about what people wrote, too."""
 FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/kit", "lessons/world_build", "engine/check", "ui/api")
 """Whose errors are read by those who write programs or lessons."""

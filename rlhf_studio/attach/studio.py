@@ -68,7 +68,7 @@ class Studio:
     ):
         if len(run) > MOST_NAME:
             raise ValueError(f"a run's name has at most {MOST_NAME} characters, not {len(run)}")
-        refuse_hidden(run, "a run's name")
+        refuse_hidden(run, S_("a run's name"))
         if unknown := [name for name in controls if name not in ("stop", "checkpoint")]:
             raise ValueError(f"controls can be stop and checkpoint, not {unknown[0]!r}")
         if tokenizer is not None and not hasattr(getattr(tokenizer, "tokenizer", tokenizer), "decode"):

@@ -95,7 +95,7 @@ def title_of(file: Path, name: str) -> str:
     if len(title) > MAX_NAME:
         raise wrong(f"a run's name has at most {MAX_NAME} characters, not {len(title)}")
     try:
-        refuse_hidden(title, "a run's name")
+        refuse_hidden(title, S_("a run's name"))
     except ValueError as error:
         raise wrong(str(error)) from error
     return title

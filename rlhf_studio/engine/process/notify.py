@@ -23,7 +23,7 @@ import httpx
 from rlhf_studio.config import DESKTOP, Permissions, StageConfig
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside.http_client import JsonClient
-from rlhf_studio.language import _, language, speaking, told
+from rlhf_studio.language import S_, _, language, speaking, told
 from rlhf_studio.runs.records import EventRecord, is_alarm
 
 SECONDS = 10.0  # for one message
@@ -54,7 +54,7 @@ def show(title: str, text: str) -> None:
     else:
         command = ["notify-send", "--app-name=RLHF Studio", "--", title, html.escape(text, quote=False)]
     if shutil.which(command[0]) is None:
-        raise OSError(f"there is no {command[0]} on this machine")
+        raise OSError(S_(f"there is no {command[0]} on this machine"))
     subprocess.run(command, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL, capture_output=True)
 
 
