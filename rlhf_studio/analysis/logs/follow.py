@@ -236,7 +236,8 @@ class Follower:
         label = visible(self._path.resolve().name, lines=False)
         words = self._translation.reading.words
         config, origin = settings_of(self._index, self._title, label, first + self._index.shift, words)
-        self._origin = replace(origin, controls=["stop"], followed=True, log_of=self._places.log_of if self._places else "")
+        reward, log_of = self._translation.reading.reward, self._places.log_of if self._places else ""
+        self._origin = replace(origin, controls=["stop"], followed=True, log_of=log_of, reward=reward)
         run_dir = paths.run_dir(self._workspace, paths.new_run_id())
         create_run(run_dir, config, name=self._title, origin=self._origin)
         self._writer = self._opened.enter_context(write_run(run_dir, wait_for_disk=False))

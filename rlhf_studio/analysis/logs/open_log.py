@@ -116,7 +116,7 @@ def _stored(
     index.passed_over |= dict.fromkeys(reading.passed_over, "") if reading else {}
     _refuse_without_room(workspace, size)
     config, origin = settings_of(index, title, label, index.steps[-1] + index.shift, words=reading is not None and reading.words)
-    origin = replace(origin, log_of=places.log_of if places else "")
+    origin = replace(origin, log_of=places.log_of if places else "", reward=reading.reward if reading else "")
     run_id = paths.new_run_id()
     with new_folder(paths.run_dir(workspace, run_id)) as building:
         create_run(building, config, name=title, origin=origin)

@@ -15,6 +15,7 @@ from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
 from rlhf_studio.visible import visible
 
+MOST_TOLD = 400  # characters of the sum that a reward is
 USED = {"step", "prompt", "completion", "advantage"}
 
 
@@ -81,6 +82,7 @@ def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> 
         columns = S_("1 column") if len(names) == 1 else S_(f"{len(names)} columns")
         raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
     told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
+    reading.reward = visible(told, lines=False)[:MOST_TOLD]
     reading.note(f"The reward is the sum {told}, with the weights that were given.")
     sums = []
     for record in records:
