@@ -218,7 +218,8 @@ class LivePage {
     document.addEventListener("keydown", (event) => {
       const free =
         event.target === document.body || (this.host.contains(event.target) && !this.work.node.contains(event.target));
-      if (free && this.host.offsetParent !== null) this.work.onkey(event, false);
+      if (!free || this.host.offsetParent === null || event.defaultPrevented) return;
+      if (!this.replay.onkey(event)) this.work.onkey(event, false);
     });
     whenThemeChanges(() => this.charts.update());
     this.clock = setInterval(() => this.tick(), 1000);

@@ -94,6 +94,15 @@ export class LiveReplay {
     return undefined;
   }
 
+  /** A key that was pressed beside it while it is open: the one that leads to the next moment. Gives whether it was that. */
+  onkey(event) {
+    const { key, ctrlKey, metaKey, altKey, target } = event;
+    const types = target.closest?.("input:not([type=range]), select, textarea");
+    if (!this.player || key.toLowerCase() !== "n" || ctrlKey || metaKey || altKey || types) return false;
+    this.player.next();
+    return true;
+  }
+
   close() {
     this.end();
     this.moved(true);
