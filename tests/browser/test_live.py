@@ -631,7 +631,7 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     large.get_by_text("about 58 s").wait_for()
     assert "Again without the KL penalty" in large.inner_text()
     buttons = banner.locator(".rs-ending-row").get_by_role("button").all_inner_texts()
-    assert buttons == ["Talk to it", "Take it home", "Compare", "Run a variation"]
+    assert buttons == ["Talk to it", "Send or save", "Compare", "Run a variation"]
     live_app.answer = {"problem": "The disk is full"}
     large.click()
     banner.get_by_text("The disk is full").wait_for()

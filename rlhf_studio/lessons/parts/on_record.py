@@ -14,7 +14,7 @@ from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.what_if import RecordedStep, Settings, WhatIf, recompute
 
 STEP_OF_BUNDLED, SAMPLE = 12, 3
-"""Where a reader begins: this step of the bundled run (of others the newest), and this response."""
+"""Where a reader begins: this step and response of the bundled run; of others the newest step, and its best response."""
 ESTIMATORS = ("k1", "k2", "k3", "abs")
 LONGEST_PROMPT = 240  # characters
 DIGITS = 2
@@ -31,8 +31,10 @@ def _step(needed: Mapping[str, Any], _: Mapping[str, Any]) -> Listed:
 
 
 def _sample(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
-    numbers = range(1, len(needed["record"].responses(chosen["step"])) + 1)
-    return Listed("sample", numbers, min(SAMPLE, numbers[-1]))
+    record: RecordedRun = needed["record"]
+    numbers = range(1, len(record.responses(chosen["step"])) + 1)
+    best = SAMPLE if record.models is not None else 1 + int(record.recorded(chosen["step"]).scores.nan_to_num(-math.inf).argmax())
+    return Listed("sample", numbers, min(best, numbers[-1]))
 
 
 STEP = FromRun("step", _step, shared=True, fixed=True)
