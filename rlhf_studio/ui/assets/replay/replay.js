@@ -140,11 +140,11 @@ class ReplayPlayer {
         ? null
         : el(
             "button",
-            { type: "button", class: "rs-replay-next", "aria-keyshortcuts": NEXT, onclick: () => this.next() },
+            { type: "button", class: "rs-replay-jump", "aria-keyshortcuts": NEXT, onclick: () => this.next() },
             t("Next moment"),
             el("kbd", { "aria-hidden": "true" }, NEXT.toUpperCase()),
           ),
-      this.times,
+      this.options.hero ? null : this.times,
       calm() || quiet ? null : speed,
       this.step,
       el("span", { class: "rs-replay-more" }, this.through, this.options.actions || []),
@@ -164,17 +164,17 @@ class ReplayPlayer {
       oninput: () => this.jump(Number(this.range.value)),
     });
     const left = (place) => ({ style: { left: `${((100 * place) / clock.last).toFixed(2)}%` } });
-    this.names = [];
+    this.names = {};
     this.diamonds = this.places.map((place, index) => {
       const { step, sentence, name } = payload.moments[index];
       const words = t("Step {step}: {sentence}", { step, sentence: readable(sentence, 300) });
       const hidden = !isMarked(payload.moments[index]);
       const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true", hidden };
-      if (name) this.names.push(this.nameAt(name, place));
+      if (name) this.names[index] = this.nameAt(name, place);
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
     });
-    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds, this.names));
+    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds, Object.values(this.names)));
   }
 
   /** The name of a moment below its mark, on the side of the bar that has more room. */
@@ -362,7 +362,7 @@ class ReplayPlayer {
     items.forEach((node, index) => {
       node.classList.toggle("rs-reached", index <= now);
       node.classList.toggle("rs-now", index === now);
-      this.diamonds[index].classList.toggle("rs-reached", index <= now);
+      for (const mark of [this.diamonds[index], this.names[index]]) mark?.classList.toggle("rs-reached", index <= now);
     });
     const shown = items[Math.max(0, now)];
     if (shown) this.moments.scrollTop = shown.offsetTop - (this.moments.clientHeight - shown.offsetHeight) / 2;

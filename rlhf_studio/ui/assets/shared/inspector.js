@@ -313,7 +313,7 @@ export class Inspector {
     const same = values.filter((value) => sizeIn(values, value) === largest).length;
     if (same === values.length && same > 1) return t("all have the same {name}; {click}", { name, click });
     if (same > 1) return t("one of {same} with the largest {name}; {click}", { same, name, click });
-    if (!isRewarded(values)) return t("none has a {name} above 0, this one the lowest; {click}", { name, click });
+    if (!isRewarded(values)) return t("no {name} is above 0, this one is the lowest; {click}", { name, click });
     return t("largest {name}; {click}", { name, click });
   }
 

@@ -10,10 +10,8 @@ import { Cards, recordedRuns } from "./cards.js";
 const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
 const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
-const STARTS = t(
-  "Start run teaches a small model to write friendlier film reviews: a judge, another model, scores each.",
-);
-const LOOKS = t("A small model learns to write friendlier film reviews: a judge, another model, scores each.");
+const STARTS = t("Start run teaches a small model to write friendlier film reviews: a judge model scores each.");
+const LOOKS = t("A small model learns to write friendlier film reviews: a judge model scores each.");
 
 export class FirstScreen {
   /**
@@ -33,7 +31,6 @@ export class FirstScreen {
       run: first.replay,
       words: t("Recorded"),
       hero: true,
-      starts: first.starts,
     });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", t("Start run"), () => this.begin());
