@@ -7,6 +7,7 @@ import { t, tp } from "../shared/language.js";
 
 const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: t("Adapter"), merged: t("Whole model") };
+const FIRST = "html"; // what most people look for who want to send a result to somebody
 const RECORDS = [
   ["html", t("Report"), t("To send to somebody: the whole story in one file, which opens without a network.")],
   ["replay", t("Replay"), t("To send as well: the run played back, in one file.")],
@@ -47,7 +48,7 @@ export class TakeHome {
   build() {
     this.step = el("select", { class: "rs-input", id: "rs-take-step" });
     this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
-    this.make = pushButton("rs-button rs-primary", t("Make zip"), () => this.weights(""));
+    this.make = pushButton("rs-button", t("Make zip"), () => this.weights(""));
     this.name = el("input", {
       class: "rs-input",
       id: "rs-take-name",
@@ -85,7 +86,9 @@ export class TakeHome {
     );
     this.records = RECORDS.map(([what, title, help]) => ({
       what,
-      button: pushButton("rs-button rs-small", title, () => this.start({ what })),
+      button: pushButton(what === FIRST ? "rs-button rs-small rs-primary" : "rs-button rs-small", title, () =>
+        this.start({ what }),
+      ),
       help,
     }));
     this.making = el(
