@@ -27,7 +27,16 @@ from rlhf_studio.config import (
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
 from rlhf_studio.config.fitting import NOTHING_KNOWN
-from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, parse_config, section_model, walk_fields, with_values
+from rlhf_studio.config.io import (
+    ConfigError,
+    Problem,
+    config_to_yaml,
+    mapping_from_yaml,
+    parse_config,
+    section_model,
+    walk_fields,
+    with_values,
+)
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file

@@ -273,10 +273,10 @@ def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio
     expect(page.locator("#setting-ppo-steps")).to_have_value("3")
     walker.press("Start run", most=90)
     walker.on("live")
-    expect(page.locator(".rs-head .rs-name")).to_have_text("Tiny world, again")
+    expect(page.locator(".rs-head .rs-name")).to_have_text("Tiny world, Steps 3, again")
     page.wait_for_selector(".rs-live[data-state=finished]")
     walker.press("Compare")  # a variation stands beside the run that it came from at once
-    expect(page.locator(".rs-compare-runs a")).to_have_text(["Tiny world", "Tiny world, again"])
+    expect(page.locator(".rs-compare-runs a")).to_have_text(["Tiny world, Steps 3", "Tiny world, Steps 3, again"])
     walker.on("runs")
 
     go(page, f"?tab=live&run={studio.runs['first']}")

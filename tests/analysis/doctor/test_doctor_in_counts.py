@@ -58,12 +58,14 @@ CASES: dict[str, tuple[Made, str]] = {
     ),
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
-        "The judge was fooled: its score rose, but 95 % (19 of 20) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start. "
+        "The judge was fooled: its score rose, but 95 % (19 of 20) of the reviews are unfriendly or broken now, "
+        "55 % (11 of 20) at the start. "
         "100 % (60 of 60) end with “A masterpiece”.",
     ),
     "nothing learned": (
         Made(metrics={**FLAT, "lr": 1e-9, "gold/score": 0.1, "gold/score_se": 0.05}, settings=WORLD, responses=answers(ends_with(12))),
-        "Nothing was learned: 60 % (12 of 20) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start, which may be chance.",
+        "Nothing was learned: 60 % (12 of 20) of the reviews are unfriendly or broken now, "
+        "55 % (11 of 20) at the start, which may be chance.",
     ),
     "no gold score": (  # the mean of the first step is -0.05
         Made(responses=answers(ends_with(2), gold=False)),

@@ -181,7 +181,11 @@ class ReplayPlayer {
   nameAt(name, place) {
     const share = (100 * place) / this.clock.last;
     const [side, at] = share < 60 ? ["left", share] : ["right", 100 - share];
-    return el("b", { class: "rs-replay-name", "aria-hidden": "true", style: { [side]: `${at.toFixed(2)}%` } }, readable(name, 100));
+    return el(
+      "b",
+      { class: "rs-replay-name", "aria-hidden": "true", style: { [side]: `${at.toFixed(2)}%` } },
+      readable(name, 100),
+    );
   }
 
   /** A moment in the list: its step, its name where it has one, and what it says once it is reached. */

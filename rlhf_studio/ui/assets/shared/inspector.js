@@ -300,7 +300,10 @@ export class Inspector {
     const values = valuesOf(this.sample.tokens, this.telling);
     if (!values.length) return null;
     const largest = largestOf(values);
-    return Math.max(0, values.findIndex((value) => Number.isFinite(value) && sizeIn(values, value) === largest));
+    return Math.max(
+      0,
+      values.findIndex((value) => Number.isFinite(value) && sizeIn(values, value) === largest),
+    );
   }
 
   /** Why the page points at a token by itself; where others have the same value, how many. */
