@@ -49,8 +49,7 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``kl_target``: what the adaptive controller aims at, in nats, else null; ``kl_usual``: where the usual range of a KL ends.
     - ``one_scale``: whether score and gold may share an axis (:func:`on_one_scale`). Where false, each needs an axis of its own, and
       the distance between the two lines says nothing.
-    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``, and where it has one the ``name`` that stands beside its mark. At
-      most eight that matter: ``phrase`` (a phrase spreads),
+    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``, perhaps a ``name`` for its mark. At most eight that matter: ``phrase`` (a phrase spreads),
       ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many
       tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than
       chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a

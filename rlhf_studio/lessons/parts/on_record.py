@@ -33,8 +33,14 @@ def _step(needed: Mapping[str, Any], _: Mapping[str, Any]) -> Listed:
 def _sample(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
     record: RecordedRun = needed["record"]
     numbers = range(1, len(record.responses(chosen["step"])) + 1)
-    best = SAMPLE if record.models is not None else 1 + int(record.recorded(chosen["step"]).scores.nan_to_num(-math.inf).argmax())
-    return Listed("sample", numbers, min(best, numbers[-1]))
+    return Listed("sample", numbers, min(SAMPLE if record.models is not None else _best(record.recorded(chosen["step"])), numbers[-1]))
+
+
+def _best(of: RecordedStep) -> int:
+    """The number of the response with the highest score, of those whose last pass is on record where there are some."""
+    scores = of.scores.nan_to_num(-math.inf)
+    whole = scores.masked_fill(~of.last_pass, -math.inf) if bool(of.last_pass.any()) else scores
+    return int(whole.argmax()) + 1
 
 
 STEP = FromRun("step", _step, shared=True, fixed=True)

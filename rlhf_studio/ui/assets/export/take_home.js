@@ -1,4 +1,4 @@
-// The dialog "Send or save": the report and other records, weights as a zip or on the hub; and what was made, to download.
+// The dialog "Send or save": the report and other records, weights as a zip or on the hub; what was made, to download.
 import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { REST } from "../shared/poll.js";

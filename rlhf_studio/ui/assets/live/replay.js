@@ -110,7 +110,7 @@ export class LiveReplay {
     return undefined;
   }
 
-  /** A key that was pressed beside it while it is open: the one that leads to the next moment. Gives whether it was that. */
+  /** A key that was pressed beside it while it is open. Gives whether it is the one that leads to the next moment. */
   onkey(event) {
     const { key, ctrlKey, metaKey, altKey, target } = event;
     const types = target.closest?.("input:not([type=range]), select, textarea");

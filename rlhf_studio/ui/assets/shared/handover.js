@@ -43,7 +43,8 @@ export function lessonAddress(run, place, critic) {
 
 /**
  * The address of the lesson that follows a response of a run screen by screen; without one the best of the newest step,
- * without its `sample` the best of its step. A response's `token` (null for none) is chosen there too, in the first scene that is about one token.
+ * without its `sample` the best of its step. A response's `token` (null for none) is chosen there too, in the first
+ * scene that is about one token.
  */
 export function microscopeAddress(run, response = null) {
   const { step, sample, token = null } = response || {};
