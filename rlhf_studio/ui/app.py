@@ -179,8 +179,7 @@ def _connect(
 
     @callable_by(Role.VIEWER)
     def open_run(event: sent.Event) -> list[Any]:
-        data = event.data if isinstance(event.data, dict) else {}
-        return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
+        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event.data, "run") or "")[:100])]
 
     @callable_by(Role.VIEWER)
     def go_train() -> gr.Tabs:
