@@ -42,7 +42,7 @@ class Message(NamedTuple):
     Attributes:
         key: the English sentence, of a plural the one for a single thing; a context comes before it, see :func:`pgettext`.
         text: its translation.
-        places: the files that say it.
+        places: the scripts that say it.
     """
 
     key: str

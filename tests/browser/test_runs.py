@@ -173,7 +173,11 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     assert page.locator("dialog[open]").count() == 0
     page.route("**/component_server/", lambda route: route.abort() if '"loss"' in route.request.post_data else route.continue_())
     action(page, "Delete")
-    page.get_by_text("The app does not answer. Try again in a moment.").wait_for()
+    no_answer = page.get_by_text("The app does not answer. Try again in a moment.")
+    no_answer.wait_for()
+    with page.expect_response(lambda reply: '"runs"' in (reply.request.post_data or "")):
+        pass
+    expect(no_answer).to_be_visible()
     assert page.locator("dialog[open]").count() == 0
     page.unroute("**/component_server/")
 

@@ -62,16 +62,16 @@ def normalise(model: PreTrainedModel | PeftModel, rows: Sequence[Sequence[int]],
 
 
 @torch.no_grad()
-def score_rows(model: Any, rows: Sequence[Sequence[int]], pad_id: int | None = None, batch_size: int = BATCH) -> torch.Tensor:
+def score_rows(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """Scores float32 (N,) on the CPU of rows of token ids. Dropout is off; rows of like length go together."""
     was_training = model.training
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     scores = torch.empty(len(rows))
     try:
-        for first in range(0, len(order), batch_size):
-            part = order[first : first + batch_size]
-            scores[part] = last_token_logits(model, [rows[row] for row in part], pad_id)[:, 0].cpu()
+        for first in range(0, len(order), BATCH):
+            part = order[first : first + BATCH]
+            scores[part] = last_token_logits(model, [rows[row] for row in part], None)[:, 0].cpu()
     finally:
         model.train(was_training)
     return scores

@@ -82,7 +82,9 @@ class RunsPage {
     });
     this.count = el("span", { class: "rs-help", role: "status" });
     this.viewer = el("span", { class: "rs-help", hidden: true });
-    this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    const problem = () => el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.problem = problem();
+    this.refusal = problem();
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, t("Archived too"));
@@ -142,16 +144,17 @@ class RunsPage {
       this.bar,
     );
     this.listView = el("div", {}, this.empty, this.list);
-    fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
+    fill(this.host, this.poll.notice, this.problem, this.refusal, this.news, this.listView, this.compareView.node);
   }
 
-  sayProblem(problem) {
-    setText(this.problem, problem || "");
-    show(this.problem, Boolean(problem));
+  /** Said in `place`: news of the table take nothing away of what a person asked for. */
+  sayProblem(place, problem) {
+    setText(place, problem || "");
+    show(place, Boolean(problem));
   }
 
   receive(reply) {
-    this.sayProblem(reply.problem);
+    this.sayProblem(this.problem, reply.problem);
     if (!reply.same && !reply.rows) return IDLE_WAIT;
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
@@ -407,7 +410,7 @@ class RunsPage {
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */
   async wanted(question) {
     const answer = await question.catch(() => ({ problem: NO_ANSWER }));
-    this.sayProblem(answer.problem);
+    this.sayProblem(this.refusal, answer.problem);
     return answer.problem ? null : answer;
   }
 
