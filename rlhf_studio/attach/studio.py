@@ -16,6 +16,7 @@ from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import walk_fields
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import this_program
 from rlhf_studio.runs.errors import PROGRAM_ENDED
 from rlhf_studio.runs.records import EventRecord
@@ -23,7 +24,7 @@ from rlhf_studio.visible import refuse_hidden, visible
 
 MOST_NAME = 120
 SETTINGS = [name for name, _ in walk_fields(RunConfig)]
-UNCLOSED = f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop."
+UNCLOSED = S_(f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop.")
 MOST_RESPONSES = 256
 
 
@@ -67,7 +68,7 @@ class Studio:
     ):
         if len(run) > MOST_NAME:
             raise ValueError(f"a run's name has at most {MOST_NAME} characters, not {len(run)}")
-        refuse_hidden(run, "a run's name")
+        refuse_hidden(run, S_("a run's name"))
         if unknown := [name for name in controls if name not in ("stop", "checkpoint")]:
             raise ValueError(f"controls can be stop and checkpoint, not {unknown[0]!r}")
         if tokenizer is not None and not hasattr(getattr(tokenizer, "tokenizer", tokenizer), "decode"):

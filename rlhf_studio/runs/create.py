@@ -21,6 +21,7 @@ from typing import Any
 from rlhf_studio import __version__, system
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, config_from_file, config_to_yaml
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
@@ -272,7 +273,7 @@ def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
     problems = []
     for setting, text in named.items():
         try:
-            refuse_hidden(text, "a name")
+            refuse_hidden(text, S_("a name"))
         except ValueError as error:
             problems.append(Problem(setting, str(error)))
     if problems:

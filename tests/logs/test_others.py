@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "TRL's names without a step": (
         json.dumps({"prompt": "p", "completion": "r"}),
-        "line 1: it looks like TRL's completions, but has no step and no advantage (add them to every record)",
+        "line 1: it looks like TRL's completions, but lacks step, advantage (add them to every record)",
     ),
     "TRL with responses": (
         json.dumps({"step": 1, "prompt": "p", "response": "r", "accuracy": 1.0, "advantage": 0.0}),

@@ -25,6 +25,7 @@ from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Places, TranslatedLine, Translation, encoded
 from rlhf_studio.analysis.logs.waiting import Waiting, WaitingSteps
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunGone, StoreError
@@ -116,8 +117,8 @@ class Follower:
                 self._index.passed_over |= dict.fromkeys(self._translation.reading.passed_over, "")
                 assert self._places is not None
                 notes = notes_of(self._index, self._origin, self._computed, self._places.of)
-                notes += [f"Lines that came after their step had been stored and were left out: {self._late:,}."] if self._late else []
-                text = " ".join([*[why][: bool(why)], f"The log {self._origin.imported} is no longer followed.", *notes])
+                notes += [S_(f"Lines that came after their step had been stored and were left out: {self._late:,}.")] if self._late else []
+                text = " ".join([*[why][: bool(why)], S_(f"The log {self._origin.imported} is no longer followed."), *notes])
                 self._writer.event(EventRecord("info", "import", text))
             self._writer.plan(self._last[0] + self._index.shift if self._last else 0)
             self._writer.set_state("failed" if failure else "finished", cause=failure)
@@ -168,12 +169,12 @@ class Follower:
         if self._last is not None and step <= self._last[0] and step not in self._waiting:
             if step < self._last[0] or again:
                 self._late += 1
-                anew = ": a file was written anew" if again else ""
+                anew = S_(": a file was written anew") if again else ""
                 self._say(f"Some lines came after their step had been stored{anew}. The diary counts them at the end.", "warning")
                 return
             self._waiting.put(step, self._last[1])
         if line.kind not in TRAINED and self._waiting.untrained_weight > MOST_WAITING_BYTES:
-            most = f"{MOST_WAITING_BYTES:,} bytes of them"
+            most = S_(f"{MOST_WAITING_BYTES:,} bytes of them")
             self._say(f"Some lines of steps that were not trained yet were left out: more than {most} would wait.", "warning")
             return
         waiting = self._waiting.add(step, line, size, now)
@@ -241,7 +242,7 @@ class Follower:
         self._writer = self._opened.enter_context(write_run(run_dir, wait_for_disk=False))
         device = self._index.run.text("device") if self._index.run else None
         self._writer.plan(0)  # nobody knows how many steps will come
-        self._writer.set_state("running", "Following the log", device=device)
+        self._writer.set_state("running", S_("Following the log"), device=device)
         self.run_dir = run_dir
         what = self._translation.form.what if self._translation.form else ""
         self._writer.event(EventRecord("info", "import", f"Following the log {label} ({what})."))
@@ -281,7 +282,7 @@ class Follower:
     def _warn(self, text: str) -> None:
         self._warnings += 1
         if self._warnings <= MOST_WARNINGS:
-            self._say(f"Left out: {text}.".replace("..", "."), "warning")
+            self._say(S_(f"Left out: {text}.").replace("..", "."), "warning")
 
 
 def follow_log(
@@ -319,19 +320,20 @@ def follow_log(
                 said = why
                 waiting(why)
             if time.monotonic() >= deadline:
-                minutes = f"{patience / 60:g} minutes"
+                minutes = S_(f"{patience / 60:g} minutes")
                 if follower.run_dir is None:
-                    raise ConfigError([Problem("", f"{path} had no response in {minutes}; it is no longer followed. {why}".strip())])
-                ending = f"Nothing came for {minutes}."
+                    nothing = S_(f"{path} had no response in {minutes}; it is no longer followed.")
+                    raise ConfigError([Problem("", f"{nothing} {why}".strip())])
+                ending = S_(f"Nothing came for {minutes}.")
                 break
             stop.wait(POLL_SECONDS)
         _tell(follower, follower.poll(time.monotonic(), last=True), heard, begun, stored)
     except (ConfigError, StoreError) as error:
         if not isinstance(error, RunGone):
-            follower.close(f"The log could not be followed any further: {error}")
+            follower.close(S_(f"The log could not be followed any further: {error}"))
         raise
     except MemoryError as error:
-        message = "The log could not be followed any further: it needed too much memory."
+        message = S_("The log could not be followed any further: it needed too much memory.")
         follower.close(message)
         raise StoreError(message) from error
     follower.close(why=ending)

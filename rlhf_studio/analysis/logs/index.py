@@ -27,6 +27,7 @@ from rlhf_studio.analysis.logs.shape import (
     VERSION,
 )
 from rlhf_studio.config.io import ConfigError, Problem, parse_config
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import Probe
 
 OF_STEPS = ("step", "rollout", "watched", "episodes", "probe_score", "change", "event")
@@ -237,7 +238,7 @@ def _lines(source: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
         if not data:
             return
         if len(data) > MOST_LINE_BYTES or number > MOST_LINES:
-            limit = f"a line of at most {MOST_LINE_BYTES:,} bytes" if number <= MOST_LINES else f"at most {MOST_LINES:,} lines"
+            limit = S_(f"a line of at most {MOST_LINE_BYTES:,} bytes") if number <= MOST_LINES else S_(f"at most {MOST_LINES:,} lines")
             raise ConfigError([Problem(f"line {number}", f"the file is too long here: {limit} is read")])
         if data.removeprefix(MARK).strip():
             yield number, first_byte, data

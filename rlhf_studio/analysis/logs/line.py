@@ -12,6 +12,7 @@ import numpy as np
 
 from rlhf_studio.analysis.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, OTHER_NAMES, SPECIAL
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 from rlhf_studio.visible import visible
 
@@ -43,7 +44,8 @@ class LogLine:
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
-        raise ConfigError([Problem(f"line {self.number}" + (f", {plain_name(field)}" if field else ""), message)])
+        place = f"line {self.number}"  # as LINE of sources.py has it
+        raise ConfigError([Problem(f"{place}, {plain_name(field)}" if field else place, message)])
 
     def has(self, name: str) -> bool:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
@@ -52,7 +54,7 @@ class LogLine:
     def missing(self, name: str, advice: str) -> NoReturn:
         """Raise the error for a missing field, with ``advice``. It also names a field of the line whose name looks like the missing one."""
         other = next((given for given in self.fields if given != name and meant(given, [name])), "")
-        self.fail(name, f"it is missing; {advice}" + (f"; if that is {_short(other)}, call it {name}" if other else ""))
+        self.fail(name, "; ".join([S_("it is missing"), advice] + ([S_(f"if that is {_short(other)}, call it {name}")] if other else [])))
 
     def whole_number(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
@@ -178,7 +180,7 @@ class LogLine:
             self.fail(name, "a number is too large")
         numbers = table[0] if dimensions == 1 else np.array(table, dtype=kind).reshape(len(rows), -1 if rows and rows[0] else 0)
         if shape is not None and any(want not in (-1, have) for want, have in zip(shape, numbers.shape, strict=True)):
-            expected = " × ".join("any number" if want < 0 else str(want) for want in shape)
+            expected = " × ".join(S_("any number") if want < 0 else str(want) for want in shape)
             self.fail(name, f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}")
         return numbers
 
@@ -197,17 +199,18 @@ def read_object(data: bytes, most_depth: int = MOST_DEPTH) -> dict[str, Any]:
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_bounded_integer)
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 text (byte {error.start + 1} of the line)") from error
+        raise ValueError(S_(f"it is not UTF-8 text (byte {error.start + 1} of the line)")) from error
     except _Unusable:
         raise
     except RecursionError as error:
-        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other") from error
+        raise ValueError(S_(f"its lists and objects lie more than {most_depth} deep inside each other")) from error
     except ValueError as error:
-        raise ValueError(f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}") from error
+        why = str(error)[:120]
+        raise ValueError(S_(f"it is not JSON ({why}); each line must be one object such as {{'step': 1, ...}}")) from error
     if not isinstance(value, dict):
-        raise ValueError(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}")
+        raise ValueError(S_(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}"))
     if _depth(value, most_depth) > most_depth:
-        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other")
+        raise ValueError(S_(f"its lists and objects lie more than {most_depth} deep inside each other"))
     return value
 
 
@@ -246,7 +249,8 @@ def _depth(value: Any, most_depth: int) -> int:
 
 
 def _type(value: Any) -> str:
-    names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "an object"}
+    number = S_("a number")
+    names = {list: S_("a list"), str: S_("a text"), bool: S_("true or false"), int: number, float: number, dict: S_("an object")}
     return names.get(type(value), "null")
 
 

@@ -19,6 +19,7 @@ from rlhf_studio.analysis.logs.rows import Row
 from rlhf_studio.analysis.logs.shape import MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_LINES, MOST_STEP_BYTES, LogFields
 from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, cannot_be_read, files_of
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 
 MOST_SHOWN = 5  # names of files
 
@@ -158,7 +159,7 @@ class Translation:
                 self.reading.note(f"The end of {file.name or 'the file'} is only half written and was left out.")
         if self._passed:
             names = [plain_name(name) for name in list(self._passed)[:MOST_SHOWN]]
-            more = "" if len(self._passed) <= MOST_SHOWN else f" and {len(self._passed) - MOST_SHOWN} more"
+            more = "" if len(self._passed) <= MOST_SHOWN else S_(f" and {len(self._passed) - MOST_SHOWN} more")
             self.reading.note(f"Files of another form were passed over: {', '.join(names)}{more}.")
 
     def _refuse(self) -> NoReturn:
@@ -168,15 +169,11 @@ class Translation:
             raise ConfigError([Problem("", f"{self._path} is not there")])
         if self._passed:
             name, why = next(iter(self._passed.items()))
-            raise ConfigError([Problem(f"{name}, {self._all[name].unit} 1", why)])
+            raise ConfigError([Problem(self._all[name].place(1), why)])
         if not self._path.is_dir():
             halves = any(file.half for file in self._all.values())
-            why = (
-                "has only a half-written line; open it when there is more"
-                if halves
-                else "holds no training step: no response and no metrics"
-            )
-            raise ConfigError([Problem("", f"{self._path} {why}")])
+            half = S_(f"{self._path} has only a half-written line; open it when there is more")
+            raise ConfigError([Problem("", half if halves else f"{self._path} holds no training step: no response and no metrics")])
         endings = ", ".join([*LINES, PARQUET])
         raise ConfigError([Problem("", f"{self._path} has no rollouts: there is no file with a line in it that ends in {endings}")])
 
@@ -218,9 +215,9 @@ class Places:
         """The program that wrote the log; empty where several write this form."""
         return "" if self._form is board.FORM else self._form.name
 
-    def of(self, number: int) -> str:
-        """The place of a line, numbers from 1."""
-        return self.file_of(number).place(self._numbers[number - 1])
+    def of(self, number: int, field: str = "") -> str:
+        """The place of a line, or of its ``field``, numbers from 1."""
+        return self.file_of(number).place(self._numbers[number - 1], field)
 
     def file_of(self, number: int) -> GrowingFile:
         """The file of a line, numbers from 1."""
@@ -234,8 +231,7 @@ class Places:
         match = re.fullmatch(r"line (\d+)(?:, ([A-Za-z_]+)(.*))?", field, re.DOTALL)
         if match is None:
             return field
-        name = match[2] and self._form.names.get(match[2], match[2]) + match[3]
-        return self.of(int(match[1])) + (f", {name}" if name else "")
+        return self.of(int(match[1]), self._form.names.get(match[2], match[2]) + match[3] if match[2] else "")
 
 
 def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None]) -> Places:
@@ -257,10 +253,10 @@ def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None])
         step = str(line.fields.get("step"))[:20]
         size, of_steps[step] = size + len(written), of_steps.get(step, 0) + len(written)
         for most, value, what in (
-            (MOST_LINE_BYTES, len(written), "bytes in one record"),
-            (MOST_STEP_BYTES, of_steps[step], f"bytes in step {step}"),
-            (MOST_FILE_BYTES, size, "bytes"),
-            (MOST_LINES, number, "records"),
+            (MOST_LINE_BYTES, len(written), S_("bytes in one record")),
+            (MOST_STEP_BYTES, of_steps[step], S_(f"bytes in step {step}")),
+            (MOST_FILE_BYTES, size, S_("bytes in all")),
+            (MOST_LINES, number, S_("records in all")),
         ):
             if value > most:
                 raise ConfigError(

@@ -33,7 +33,7 @@ def main() -> None:
         if problem := lack_of_room(task["weights"] * getattr(torch, task["dtype"]).itemsize, Path(task["target"]), task["dtype"]):
             answer({"problem": f"{name} {problem}"})
             return
-        answer({"progress": f"unpacking {name}"})
+        answer({"progress": S_(f"unpacking {name}")})
         unpack(folder, Path(task["target"]), task["method"], getattr(torch, task["dtype"]))
     except ConfigError as error:
         answer({"problem": "; ".join(problem.message for problem in error.problems)})
@@ -52,7 +52,7 @@ def unpack(folder: Path, target: Path, method: str, dtype: torch.dtype) -> None:
     )
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"it has no weights for {missing[0]}")
+        raise ValueError(S_(f"it has no weights for {missing[0]}"))
     if method not in while_loading:
         model = model.dequantize()
     model.to(dtype)

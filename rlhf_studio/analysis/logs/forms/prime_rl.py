@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, is_number
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.language import S_
 
 ARRAYS = {
     "logprobs": "inference_logprobs",
@@ -60,7 +61,7 @@ def _where(own: list[bool], numbers: list[Any]) -> list[Any]:
 
 FORM = Form(
     "prime-rl",
-    "prime-rl's token exports",
+    S_("prime-rl's token exports"),
     ("step", "token_ids", "loss_mask", "inference_logprobs"),
     each(_line),
     {"response_ids": "loss_mask", "response_tokens": "token_ids", "reward": "rewards", **ARRAYS},
