@@ -102,7 +102,7 @@ class Verdict:
         reason: which figures decided, and the rule.
         notes: short further sentences, e.g. of a phrase that took over.
         since: the step at which the verdict became this one.
-        in_counts: the same of a run that has ended, in shares of its answers (:mod:`rlhf_studio.analysis.doctor.in_counts`); empty where
+        in_counts: the same of a run that has ended, told in answers (:mod:`rlhf_studio.analysis.doctor.in_counts`); empty where
             they would not say it.
         changes: settings, by dotted name, that the next run should try where this one learned nothing or collapsed; empty where none
             stands out.

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, SupervisedConfig, TrainingConfig, fitting
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.language import _
+
+USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
+MOST_KL_COEF = 100.0
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,20 @@ def other_rate(
     section, settings = optimisation(config)
     usual = usual_rate(config, weights, examples)
     return {f"{section}.learning_rate": choose(settings.learning_rate, usual.rate if usual else None)}
+
+
+def usual_price(config: RunConfig) -> float:
+    """The recipe's KL coefficient; the usual one where it has none."""
+    recipe = recipe_of(config)
+    return recipe.ppo.kl_coef if recipe and recipe.ppo.kl_coef > 0 else USUAL_KL_COEF
+
+
+def stronger_pull(config: RunConfig) -> dict[str, Any]:
+    """The setting that keeps the policy nearer to its reference, by dotted name: half the KL target of an adaptive controller, else twice
+    the KL coefficient; :func:`usual_price` where there is none."""
+    ppo = config.ppo
+    if ppo.kl_coef == 0:
+        return {"ppo.kl_coef": usual_price(config)}
+    if ppo.kl_controller == "adaptive":
+        return {"ppo.kl_target": float(f"{ppo.kl_target / 2:.2g}")}
+    return {"ppo.kl_coef": min(MOST_KL_COEF, float(f"{2 * ppo.kl_coef:.2g}"))}

@@ -154,6 +154,14 @@ def _connect(
         wake()
         return [json.dumps(outcome), gr.Tabs(selected=LIVE), live.open(outcome["run_id"])]
 
+    @callable_by(Role.OPERATOR, players_in=PLAYED, starts=True)
+    def start_like(event: sent.Event, request: gr.Request) -> dict[str, Any]:
+        outcome = train_page.start(event.data, request)
+        if "run_id" not in outcome:  # here is no form to show them in
+            raise gr.Error("; ".join(problem["message"] for problem in outcome["problems"]), print_exception=False)
+        wake()
+        return live.open(outcome["run_id"])
+
     @callable_by(Role.OPERATOR)
     def measure(event: sent.Event, request: gr.Request) -> None:
         train_page.measure(event.data, request)
@@ -171,14 +179,14 @@ def _connect(
 
     @callable_by(Role.VIEWER)
     def open_run(event: sent.Event) -> list[Any]:
-        data = event.data if isinstance(event.data, dict) else {}
-        return [gr.Tabs(selected=LIVE), live.open(str(data.get("run", ""))[:100])]
+        return [gr.Tabs(selected=LIVE), live.open(str(sent.member(event.data, "run") or "")[:100])]
 
     @callable_by(Role.VIEWER)
     def go_train() -> gr.Tabs:
         return gr.Tabs(selected=TRAIN)
 
     train.start(start_run, outputs=[train, tabs, live.component], **asking)
+    live.component.start_like(start_like, outputs=live.component, **asking)
     train.measure(measure, **quiet)
     runs.act(act_on_run, outputs=runs, **asking)
     runs.stop_run(stop_from_runs, **quiet)

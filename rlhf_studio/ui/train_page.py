@@ -27,7 +27,16 @@ from rlhf_studio.config import (
 )
 from rlhf_studio.config.bundled import BUNDLED, WRITTEN
 from rlhf_studio.config.fitting import NOTHING_KNOWN
-from rlhf_studio.config.io import ConfigError, Problem, config_to_yaml, mapping_from_yaml, parse_config, section_model, walk_fields
+from rlhf_studio.config.io import (
+    ConfigError,
+    Problem,
+    config_to_yaml,
+    mapping_from_yaml,
+    parse_config,
+    section_model,
+    walk_fields,
+    with_values,
+)
 from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.inputs.chat import ChatError, ChatTemplate, find_template
 from rlhf_studio.inputs.checks.accelerate_settings import default_config_file
@@ -360,13 +369,13 @@ class TrainPage:
 
     @staticmethod
     def _config(data: Any, recipe: Recipe, without: Container[str] = ()) -> StageConfig:
-        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's, and all where it asks for
-        the recipe ``as_it_is``. Raises :class:`ConfigError`.
+        """The settings that the page sent, of the recipe's stage; sections in ``without`` are the recipe's. Where it asks for the recipe
+        ``as_it_is``, all are but the values that it sent. Raises :class:`ConfigError`.
         """
-        base = recipe.config
+        base, values = recipe.config, member(data, "values")
         if member(data, "as_it_is") is True:
-            return base
-        sent = {key: value for key, value in nested(member(data, "values")).items() if key not in without}
+            return with_values(base, values if isinstance(values, dict) else {})
+        sent = {key: value for key, value in nested(values).items() if key not in without}
         of_recipe = base.model_dump(include={section for section in base.sections if section in without})
         return parse_config({**of_recipe, **sent, "recipe": recipe.name, "stage": recipe.stage})
 

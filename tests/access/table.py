@@ -50,7 +50,7 @@ ANSWER = words("shell: class_answer class_name\n talk: student_ask student_news 
 
 OWN_RUNS = words(
     """
-    buttons: start_run stop_from_runs stop_run discard_run pause_run continue_run step_run phase_run set_run resume_run
+    buttons: start_run start_like stop_from_runs stop_run discard_run pause_run continue_run step_run phase_run set_run resume_run
     live: resume_question
     programs: start_training stop_training
     """

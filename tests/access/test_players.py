@@ -25,7 +25,7 @@ WORLD = values_of(next(recipe.config for recipe in list_recipes() if recipe.name
 WHO = {table.CLASS: table.STUDENT, table.SPACE: table.VISITOR}
 ENDLESS = {**WORLD, "ppo.steps": 20}  # of the stand-in: until it is stopped
 WATCHES = b'"title":"You are watching"'
-BUTTONS = sorted(table.OWN_RUNS - table.PROGRAMS - {"start_run", "live-page.resume_question"})
+BUTTONS = sorted(table.OWN_RUNS - table.PROGRAMS - {"start_run", "start_like", "live-page.resume_question"})
 
 
 @pytest.fixture(scope="module", params=WHO)

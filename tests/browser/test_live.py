@@ -253,6 +253,7 @@ def test_a_person_reads_token_by_token(watch_run: Callable[..., Any], run: FakeR
         page.keyboard.press("ArrowRight")
     assert not [body for body in asked if '"tokens"' in body or '"samples"' in body]
     assert "−β klₜ + score" in page.locator(".rs-formulas").inner_text()
+    assert re.search(r"The judge pays its score, [−\d.]+, here: at the last token.", page.locator(".rs-formulas").inner_text())
     assert "Last token: nothing follows, so Aₜ₊₁ and Vₜ₊₁ are 0." in page.locator(".rs-formulas").inner_text()
     page.keyboard.press("8")  # the clip flag: bars of the ratio around 1, and the edges that the app names
     assert page.locator(".rs-strip-key").first.inner_text().startswith("ratio per token, dashed: the edge of the clip range")
@@ -573,7 +574,7 @@ def test_a_run_is_steered_breaks_and_begins_again(
 
 
 def clearest(run: FakeRun) -> tuple[int, int, int]:
-    """(step, sample, token) whose probability and advantage went furthest together."""
+    """(step, sample, token) that was rewarded, and whose probability rose most by its advantage."""
     names = ("logprobs", "new_logprobs", "advantages", "whitened_advantages")
     strengths = {}
     for step in range(1, 9):
@@ -581,15 +582,20 @@ def clearest(run: FakeRun) -> tuple[int, int, int]:
             arrays = {name: values.tolist() for name, values in RunReader(run.folder).rollout(step, sample).tokens.arrays.items()}
             for token, (was, now, advantage, used) in enumerate(zip(*(arrays[name] for name in names), strict=True)):
                 change = math.exp(now) - math.exp(was)
-                if abs(change) >= 0.05 and (change > 0) == (advantage > 0) == (used > 0):
+                if change >= 0.05 and advantage > 0 and used > 0:
                     strengths[step, sample, token] = change * advantage
     return max(strengths, key=strengths.__getitem__)
 
 
 @pytest.mark.long
 def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: FakeRun, root: Path, live_app: LiveApp) -> None:
-    """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before."""
+    """It goes to the token whose probability moved most clearly, and the browser's Back to what was shown before. At first the inspector
+    shows the most rewarded token of a response."""
     page = watch_run(run)
+    shown = int(page.locator('.rs-row[aria-selected="true"]').get_attribute("data-sample"))
+    advantages = RunReader(run.folder).rollout(8, shown).tokens.arrays["advantages"]
+    assert advantages.max() > 0 and page.inner_text(".rs-card-title").startswith(f"Token {int(advantages.argmax()) + 1} of")
+    assert page.inner_text(".rs-auto").startswith("largest advantage")
     # it is offered once, in the first run; who says no is not asked again
     offer = page.get_by_text("Look at one token of this run")
     offer.get_by_role("button", name="Not now").click()
@@ -631,7 +637,7 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     large.get_by_text("about 58 s").wait_for()
     assert "Again without the KL penalty" in large.inner_text()
     buttons = banner.locator(".rs-ending-row").get_by_role("button").all_inner_texts()
-    assert buttons == ["Talk to it", "Take it home", "Compare", "Run a variation"]
+    assert buttons == ["Talk to it", "Send or save", "Compare", "Run a variation", "Another seed"]
     live_app.answer = {"problem": "The disk is full"}
     large.click()
     banner.get_by_text("The disk is full").wait_for()

@@ -113,8 +113,8 @@ def test_the_main_path(app: App, open_page: Callable[..., Any]) -> None:
 @pytest.mark.long
 def test_a_report_is_taken_home(open_page: Callable[..., Any], studio: Studio) -> None:
     page = open_page(f"?tab=live&run={studio.runs['first']}")
-    press(page, "Take it home")
+    press(page, "Send or save")
     with page.expect_download() as download:
-        page.get_by_role("dialog", name="Take it home").get_by_role("button", name="Report").click()
+        page.get_by_role("dialog", name="Send or save").get_by_role("button", name="Report").click()
     assert download.value.suggested_filename.endswith("-report.html")
     assert "<html" in Path(download.value.path()).read_text(encoding="utf-8")[:500]

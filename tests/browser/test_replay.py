@@ -51,6 +51,18 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     assert [sign for sign, _ in shown] == ["minus" if value < 0 else "plus" for value in values]
     assert [float(text[5:-2]) for _, text in shown] == pytest.approx([100 * (abs(value) / limit) ** 0.5 for value in values], abs=0.06)
 
+    # the moment that people look for has its name beside its mark, and a key leads there
+    bar.fill("0")
+    expect(player.locator(".rs-replay-bar")).to_contain_text("The judge is fooled from here")
+    page.evaluate("document.activeElement.blur()")
+    marked = [one["step"] for one in record["moments"] if one["kind"] not in ("start", "end")]
+    for where in marked[:2]:
+        page.keyboard.press("n")
+        expect(step).to_have_text(f"step {where} of 36")
+    bar.fill(str(len(record["steps"]) - 1))
+    player.get_by_role("button", name="Next moment").click()  # behind the last one comes the first
+    expect(step).to_have_text(f"step {marked[0]} of 36")
+
     # keys; the link that explains the update of this step; and a link to this place
     said.click()
     bar.focus()
@@ -72,7 +84,7 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     bar.fill("4")
     expect(player.locator(".rs-replay-answer-head")).to_contain_text("Answer at step 5, next: 10")
     way = player.get_by_role("link", name="Step through this update")
-    expect(way).to_have_attribute("href", f"?tab=learn&lesson=one_sample&run={REPLAYED}&scene=written&set=step%3A5%2Csample%3A1")
+    expect(way).to_have_attribute("href", f"?tab=learn&lesson=one_sample&run={REPLAYED}&scene=written&set=step%3A5")
 
     player.get_by_role("button", name="Close").click()
     expect(player).to_have_count(0)

@@ -58,7 +58,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     expect(page.locator(".rs-verdict")).to_contain_text("The model collapsed")
     expect(page.locator(".rs-banner")).to_contain_text("This recording came with the program.")
     buttons = [text for text in page.locator(".rs-ending button").all_inner_texts() if text]
-    assert buttons == ["Take it home", "Compare", "Train with its settings"]
+    assert buttons == ["Send or save", "Compare", "Train with its settings"]
     expect(page.locator(".rs-ending-large")).to_have_text("Watch a judge being fooled, in a recording")
     page.wait_for_url(f"**run={RECORDINGS[2].run_id}**")
     page.go_back()
@@ -66,7 +66,7 @@ def test_who_comes_first_finds_recordings_and_what_to_do_next(open_page: Callabl
     expect(rows.locator(".rs-run-name > a")).to_have_text(RECORDED)
     expect(rows.locator(".rs-chip")).to_have_text(["Recording"] * 3)
     rows.first.get_by_role("button", name="Actions").click()
-    expect(page.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Copy settings to Train", "Take home"])
+    expect(page.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Copy settings to Train", "Send or save"])
     page.keyboard.press("Escape")
     expect(page.locator(".rs-no-runs")).to_contain_text("No runs of your own yet")
     page.get_by_role("button", name="Go to Train").click()
@@ -273,10 +273,10 @@ def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio
     expect(page.locator("#setting-ppo-steps")).to_have_value("3")
     walker.press("Start run", most=90)
     walker.on("live")
-    expect(page.locator(".rs-head .rs-name")).to_have_text("Tiny world, again")
+    expect(page.locator(".rs-head .rs-name")).to_have_text("Tiny world, Steps 3, again")
     page.wait_for_selector(".rs-live[data-state=finished]")
     walker.press("Compare")  # a variation stands beside the run that it came from at once
-    expect(page.locator(".rs-compare-runs a")).to_have_text(["Tiny world", "Tiny world, again"])
+    expect(page.locator(".rs-compare-runs a")).to_have_text(["Tiny world, Steps 3", "Tiny world, Steps 3, again"])
     walker.on("runs")
 
     go(page, f"?tab=live&run={studio.runs['first']}")
@@ -290,11 +290,11 @@ def test_the_whole_way_by_keyboard(open_page: Callable[..., Any], studio: Studio
     page.locator('.rs-answer [data-figure="KL"]').nth(1).wait_for()
     walker.go("Live", key="Shift+Tab")
     page.keyboard.press("Enter")
-    walker.press("Take it home")  # a dialog that gives the focus back
-    expect(page.get_by_role("dialog", name="Take it home")).to_be_visible()
+    walker.press("Send or save")  # a dialog that gives the focus back
+    expect(page.get_by_role("dialog", name="Send or save")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert walker.at == "Take it home"
+    assert walker.at == "Send or save"
 
     # links of what was made keep the focus while more is made; the server of this dialog is a stand-in
     scripts = [page.locator(f'link[data-script="{name}.js"]').first.get_attribute("href") for name in ("export/take_home", "shared/poll")]

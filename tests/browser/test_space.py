@@ -195,7 +195,7 @@ def test_a_visitor_in_the_frame_starts_watches_and_stops_a_run_of_their_own(visi
     app.locator("body").press("Escape")
     expect(rows.first).to_contain_text("running")  # the page knows it too: a menu has what can be done when it is opened
     rows.first.get_by_role("button", name="Actions").click()
-    expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Take home", "Stop and save"])
+    expect(app.get_by_role("menuitem")).to_have_text(["Open", "Settings", "Send or save", "Stop and save"])
     app.locator("body").press("Escape")
 
     # a stranger sees it and cannot stop it

@@ -13,6 +13,7 @@ import pytest
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import config_from_yaml
+from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.gpus import Gpu
 from tests.browser.conftest import HOSTILE, choose, go, section, wait_for_form, width_of
 from tests.browser.filled import Studio
@@ -525,6 +526,12 @@ def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_p
     for moment in replay_of(studio.workspace.reader(REPLAYED))["moments"]:
         bar.fill(str(moment["step"] - 1))
         assert page.evaluate(COUNTED)[0] <= 150, moment
+    page.get_by_role("link", name="Watch a judge being fooled").click()
+    page.get_by_role("button", name="Run it myself").click()  # a second click starts a run without a price of KL
+    expect(page).to_have_url(re.compile(r"run=20\d{6}-"))
+    assert studio.workspace.reader(studio.newest()).config().ppo == load_recipe("world").config.ppo.model_copy(update={"kl_coef": 0.0})
+    studio.clear()
+    go(page, "?tab=train")
     page.get_by_role("button", name="My own model").click()
     expect(page.get_by_label("Filter, or type a folder")).to_be_focused()
     choose(page, "world")

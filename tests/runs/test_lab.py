@@ -266,7 +266,8 @@ def test_no_advice_that_makes_no_sense() -> None:
     free = with_values(WORLD, {"ppo.kl_coef": 0.0})
     for verdict in VERDICTS:
         assert not any("without the KL" in title or title == "Five KL coefficients" for title in titles(free, verdict))
-    assert titles(free, "exploiting the reward")[0] == "Again with a stronger KL penalty, β 0.1"
+    recipe = f"Again with a stronger KL penalty, β {WORLD.ppo.kl_coef:g}"  # as the doctor advises, too
+    assert titles(free, "exploiting the reward")[0] == recipe and recipe.endswith("0.08")
     assert titles(WORLD, "collapsed")[0] == "Again with half the learning rate" and "Three more seeds" not in titles(WORLD, "collapsed")
     adaptive = with_values(WORLD, {"ppo.kl_controller": "adaptive"})
     assert "Again with a smaller KL target, 3 nats" in titles(adaptive, "exploiting the reward")

@@ -1,4 +1,4 @@
-"""Take it home on the pages: the export in a process of its own, and the one address for downloads, by raw HTTP as anyone sends it."""
+"""Send or save on the pages: the export in a process of its own, and the one address for downloads, by raw HTTP as anyone sends it."""
 
 from __future__ import annotations
 

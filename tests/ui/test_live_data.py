@@ -270,7 +270,7 @@ class Records:
         return self.records[step, sample]
 
 
-def test_the_clearest_move_went_where_the_advantage_pointed():
+def test_the_clearest_move_is_of_a_rewarded_token():
     def arrays(before, after, advantages, **more):
         return {"logprobs": np.log(before), "new_logprobs": np.log(after), "advantages": np.array(advantages), **more}
 
@@ -278,7 +278,7 @@ def test_the_clearest_move_went_where_the_advantage_pointed():
     against = arrays([0.5, 0.2, 0.5], [0.9, 0.7, 0.1], [-5.0, -5.0, 5.0])  # pulled along by other tokens
     whitened = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [8.0, 0.0, 0.0], whitened_advantages=np.array([-1.0, 0.0, 0.0]))
     broken = arrays([0.1, 0.5, 0.5], [0.9, 0.5, 0.5], [np.nan, np.inf, 0.0])
-    good = arrays([0.5, 0.4, 0.3], [0.8, 0.1, 0.3], [1.0, -2.0, 9.0])  # 0.3 × 1 and 0.3 × 2
+    good = arrays([0.5, 0.4, 0.3], [0.8, 0.7, 0.1], [1.0, 2.0, -9.0])  # 0.3 × 1 and 0.3 × 2; the last one was not rewarded
     recorded = {(1, 0): small, (1, 1): against, (2, 0): whitened, (2, 1): broken, (7, 3): good}
     assert responses.clearest_move(Records(recorded)) == {"token": {"step": 7, "sample": 3, "token": 1}}
     marked = Records(recorded)

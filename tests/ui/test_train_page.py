@@ -27,6 +27,7 @@ from rlhf_studio.ui import once, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.form import values_of
+from rlhf_studio.ui.live.page import LIKE_IT
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
 from rlhf_studio.units import duration
@@ -85,6 +86,8 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
         bench.page.check({"basis": "world-lora", "as_it_is": True}, OPERATOR)["command"]
         == "python -m rlhf_studio train --recipe world-lora"
     )
+    like = bench.page.check(LIKE_IT, OPERATOR)  # all as it is, but for what is named
+    assert like["command"] == "python -m rlhf_studio train --recipe world --ppo.kl_coef 0.0"
     assert boot["operator"]
     assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]

@@ -12,12 +12,12 @@ from rlhf_studio.analysis.doctor.bounds import EXCLUDED, MATTERS
 from rlhf_studio.analysis.doctor.check import figure
 from rlhf_studio.analysis.doctor.expectation import NINE_OF_TEN
 from rlhf_studio.analysis.doctor.judges import ScoreSeries
-from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, calmer
+from rlhf_studio.analysis.doctor.remedies import calmer
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Finding
 from rlhf_studio.config.fitting import warm_up
-from rlhf_studio.config.usual import usual_rate
+from rlhf_studio.config.usual import USUAL_KL_COEF, usual_rate
 from rlhf_studio.language import _
 
 OFTEN_SKIPPED = 0.25  # of the steps; single minibatches are skipped in healthy runs too

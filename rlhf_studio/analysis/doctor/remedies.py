@@ -7,9 +7,7 @@ from typing import Any
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.config import PPOConfig, RunConfig, StageConfig, stability
-from rlhf_studio.config.usual import optimisation, other_rate, recipe_of, usual_rate
-
-USUAL_KL_COEF = 0.05  # of InstructGPT-style recipes: Huang et al. 2024, arXiv:2403.17031
+from rlhf_studio.config.usual import optimisation, other_rate, stronger_pull, usual_rate
 
 
 def calmer(run: RecordedRun) -> dict[str, Any]:
@@ -23,7 +21,7 @@ def bolder(run: RecordedRun) -> dict[str, Any]:
 
 
 def tighter(run: RunData) -> dict[str, Any]:
-    """A stronger pull to the reference: twice the KL coefficient; the recipe's or the usual one where there is none.
+    """A stronger pull to the reference: see :func:`~rlhf_studio.config.usual.stronger_pull`.
 
     With a learning rate far above the usual one, that is what has to change first.
     """
@@ -31,17 +29,7 @@ def tighter(run: RunData) -> dict[str, Any]:
     usual = usual_rate(config, run.weights)
     if usual and ppo.learning_rate > stability.GENTLER * usual.rate:
         return calmer(run)
-    if ppo.kl_controller == "adaptive" and ppo.kl_coef > 0:
-        return {"ppo.kl_target": ppo.kl_target / 2}
-    if ppo.kl_coef == 0:
-        return usual_price(config)
-    return {"ppo.kl_coef": min(100.0, 2 * ppo.kl_coef)}
-
-
-def usual_price(config: RunConfig) -> dict[str, Any]:
-    """The recipe's KL coefficient; the usual one where it has none."""
-    recipe = recipe_of(config)
-    return {"ppo.kl_coef": recipe.ppo.kl_coef if recipe and recipe.ppo.kl_coef > 0 else USUAL_KL_COEF}
+    return stronger_pull(config)
 
 
 def neutral_sampling(config: RunConfig) -> dict[str, Any]:

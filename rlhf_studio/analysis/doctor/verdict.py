@@ -59,7 +59,7 @@ class VerdictRules:
         at_each_step: the number of the kind in ``kinds`` at each step, shape (S,).
         words: the sentence, and the reason, for the kind at the newest step.
         notes: what stands beside the verdict.
-        in_counts: the sentence in shares of the answers, and the counts behind them, where a stage has them.
+        in_counts: the sentence in answers, where a stage has one.
         changes: settings that the next run should try.
         when_over: instead of a kind, when the run is over.
         without_steps: sentence and reason of a run that has no step, in English.
@@ -69,7 +69,7 @@ class VerdictRules:
     at_each_step: Callable[[Checked[Any]], np.ndarray]
     words: Callable[[Checked[Any], VerdictKind], tuple[str, str]]
     notes: Callable[[Checked[Any], VerdictKind], list[str]]
-    in_counts: Callable[[Checked[Any], VerdictKind], tuple[str, str]] = lambda checked, kind: ("", "")
+    in_counts: Callable[[Checked[Any], VerdictKind], str] = lambda checked, kind: ""
     changes: Callable[[Checked[Any], VerdictKind], dict[str, Any]] = lambda checked, kind: {}
     when_over: Mapping[VerdictKind, VerdictKind] = field(default_factory=dict)
     without_steps: tuple[str, str] = (N_("Too early to say: no step is recorded yet."), N_("A verdict needs recorded steps."))
@@ -86,8 +86,7 @@ def verdict(rules: VerdictRules, checked: Checked[Any]) -> Verdict:
         since = int(run.steps[differing[-1] + 1 if len(differing) else 0])
         kind = rules.kinds[int(kinds[-1])]
         kind = rules.when_over.get(kind, kind) if run.over else kind
-        in_counts, counts = rules.in_counts(checked, kind)
-        notes, changes = [*rules.notes(checked, kind), *([counts] if counts else [])], rules.changes(checked, kind)
+        in_counts, notes, changes = rules.in_counts(checked, kind), rules.notes(checked, kind), rules.changes(checked, kind)
         return Verdict(kind, *rules.words(checked, kind), notes, since, in_counts, changes, _not_checked(checked))
 
 

@@ -30,6 +30,8 @@ CURVES = {N_("score"): "objective/scores", N_("gold"): "gold/score", "KL": "obje
 CLIPPING = ("clip-fraction-high", "steps-too-large")
 ORDER = ("gold_turns", "kl", "alarm", "takes_over", "score", "clipping", "phrase", "settings")
 """What stays where there are more than :data:`MOST_MOMENTS`, the most telling first."""
+FOOLED = N_("The judge is fooled from here")
+"""The moment that people look for has a name, which stands beside its mark."""
 TAKEN_OVER = {
     "ends": N_("“{text}” now ends {counts}."),
     "opens": N_("“{text}” now opens {counts}."),
@@ -42,7 +44,7 @@ SPREADS = {
 }
 
 Moment = dict[str, Any]
-"""``step``, ``kind``, ``sentence``."""
+"""``step``, ``kind``, ``sentence``; and ``name`` where it has one."""
 
 
 def moments_of(run: RunData, findings: Sequence[Finding]) -> list[Moment]:
@@ -123,15 +125,18 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         until = np.searchsorted(gold.known, judges.fall(gold).best_at[since], side="right")
         window = gold.known[: max(1, int(until))][-judges.WINDOW :]
         top = int(window[np.argmax(gold.values[window])])
-        at = _first(gold.values < gold.values[top], since)
-        rises = score.values[at] > score.values[top]
+        falls, rises = gold.values < gold.values[top], score.values > score.values[top]
+        at = _first(falls & rises, since)
+        fooled = bool(falls[at] and rises[at])
+        at = at if fooled else _first(falls, since)
         sentence = (
-            _("Gold turns: since step {step:,} gold falls ({gold}), and the score still rises ({score}).")
-            if rises
+            _("The judge is fooled from here: gold falls since step {step:,} ({gold}), and the score still rises ({score}).")
+            if fooled
             else _("Gold turns: since step {step:,} gold falls ({gold}), and the score does not rise ({score}).")
         )
         gold_words, scores = (f"{score_text(line.values[top])} \u2192 {score_text(line.values[at])}" for line in (gold, score))
-        yield _moment(run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), gold=gold_words, score=scores))
+        name = {"name": _(FOOLED)} if fooled else {}
+        yield _moment(run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), gold=gold_words, score=scores)) | name
 
 
 def _first(holds: np.ndarray, since: int) -> int:

@@ -49,11 +49,11 @@ def replay_of(reader: RunReader) -> dict[str, Any]:
     - ``kl_target``: what the adaptive controller aims at, in nats, else null; ``kl_usual``: where the usual range of a KL ends.
     - ``one_scale``: whether score and gold may share an axis (:func:`on_one_scale`). Where false, each needs an axis of its own, and
       the distance between the two lines says nothing.
-    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``. At most eight that matter: ``phrase`` (a phrase spreads),
-      ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is passed), ``clipping`` (far too many
-      tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on), ``score`` (it has risen by more than
-      chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers), ``stretch`` (what has changed in a
-      long stretch without a moment) and ``end`` (what a run that is over came to, in the words of its page).
+    - ``moments``: ascending by step: ``step``, ``kind``, ``sentence``, perhaps a ``name`` for its mark. At most eight that matter:
+      ``phrase`` (a phrase spreads), ``gold_turns`` (the doctor's check ``judge-falls``), ``kl`` (its target, or the usual range, is
+      passed), ``clipping`` (far too many tokens are clipped, or an update moves too far), ``settings`` (changed while the run went on),
+      ``score`` (it has risen by more than chance), ``alarm`` (any other alarm of the doctor's). Beside them ``start`` (the first numbers),
+      ``stretch`` (what has changed in a long stretch without a moment) and ``end`` (what a run that is over came to).
     - ``marks``: small marks without a pause, of the same form; kinds ``first``, ``last``, ``checkpoint``.
     - ``tokens``: what colours them: ``quantity`` (``advantages`` or ``kl``), its ``label``, ``centre`` and ``limit``: a value is
       coloured by its distance from the centre, fully at ``limit``. One scale for all answers and steps. Null where no token has a number.
@@ -101,7 +101,7 @@ def _outcome(run: RunData, verdict: Verdict) -> str:
     known = run.ended and verdict.kind not in ("too early", "not known")
     if not known:
         return ""
-    said, last = in_counts(run, verdict.kind, with_phrase=False).sentence, run.steps[-tenth(len(run.steps)) :]
+    said, last = in_counts(run, verdict.kind, with_phrase=False), run.steps[-tenth(len(run.steps)) :]
     if said or len(last) == 1 or " \u2192 " not in verdict.sentence:
         return said or verdict.sentence
     means = _("The numbers after the arrows are means of steps {first:,} to {last:,}.")

@@ -1,4 +1,4 @@
-"""The requests of "Take it home", carried out in a child process (:mod:`rlhf_studio.child_process.serving`).
+"""The requests of "Send or save", carried out in a child process (:mod:`rlhf_studio.child_process.serving`).
 
 A request is ``{"run_dir", "what", "target", "at", "push", "public", "language"}``. The event ``result`` has ``files``, their names, and the
 ``address`` on the hub, empty for none.

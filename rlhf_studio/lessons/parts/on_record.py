@@ -14,7 +14,7 @@ from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.what_if import RecordedStep, Settings, WhatIf, recompute
 
 STEP_OF_BUNDLED, SAMPLE = 12, 3
-"""Where a reader begins: this step of the bundled run (of others the newest), and this response."""
+"""Where a reader begins: this step and response of the bundled run; of others the newest step, and its best response."""
 ESTIMATORS = ("k1", "k2", "k3", "abs")
 LONGEST_PROMPT = 240  # characters
 DIGITS = 2
@@ -31,8 +31,16 @@ def _step(needed: Mapping[str, Any], _: Mapping[str, Any]) -> Listed:
 
 
 def _sample(needed: Mapping[str, Any], chosen: Mapping[str, Any]) -> Listed:
-    numbers = range(1, len(needed["record"].responses(chosen["step"])) + 1)
-    return Listed("sample", numbers, min(SAMPLE, numbers[-1]))
+    record: RecordedRun = needed["record"]
+    numbers = range(1, len(record.responses(chosen["step"])) + 1)
+    return Listed("sample", numbers, min(SAMPLE if record.models is not None else _best(record.recorded(chosen["step"])), numbers[-1]))
+
+
+def _best(of: RecordedStep) -> int:
+    """The number of the response with the highest score, of those whose last pass is on record where there are some."""
+    scores = of.scores.nan_to_num(-math.inf)
+    whole = scores.masked_fill(~of.last_pass, -math.inf) if bool(of.last_pass.any()) else scores
+    return int(whole.argmax()) + 1
 
 
 STEP = FromRun("step", _step, shared=True, fixed=True)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, with_values
+from rlhf_studio.config.usual import stronger_pull
 from rlhf_studio.language import N_, _, together
 from rlhf_studio.runs.lab.names import changes_in_words
 from rlhf_studio.runs.lab.sweeps import sweep_configs
@@ -95,13 +96,12 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
         yield _repair(_("A tenth of the learning rate"), _("Where half is still too much, this tells."), changes)
     if verdict in ("collapsed", "exploiting the reward"):
         near = _("The policy then stays nearer to its start, where the judge can be trusted.")
-        if ppo.kl_controller == "adaptive":
-            target = _rounded(ppo.kl_target / 2)
-            yield _repair(_("Again with a smaller KL target, {target:g} nats").format(target=target), near, {"ppo.kl_target": target})
+        pull = stronger_pull(config)
+        if target := pull.get("ppo.kl_target"):
+            yield _repair(_("Again with a smaller KL target, {target:g} nats").format(target=target), near, pull)
         else:
-            stronger = _rounded(ppo.kl_coef * 2) if ppo.kl_coef else 0.1
-            title = _("Again with a stronger KL penalty, β {stronger:g}").format(stronger=stronger)
-            yield _repair(title, together(_(PRICE), near), {"ppo.kl_coef": stronger})
+            title = _("Again with a stronger KL penalty, β {stronger:g}").format(stronger=pull["ppo.kl_coef"])
+            yield _repair(title, together(_(PRICE), near), pull)
     if verdict == "exploiting the reward" and ppo.steps >= 4:
         fewer = {"ppo.steps": ppo.steps // 2}
         yield _repair(

@@ -1,4 +1,4 @@
-"""The dialog "Take it home": what can be taken, and the export itself, in a child process."""
+"""The dialog "Send or save": what can be taken, and the export itself, in a child process."""
 
 from __future__ import annotations
 

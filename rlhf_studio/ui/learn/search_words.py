@@ -53,7 +53,7 @@ device, mps, cuda device, 设备
 discount, gamma, discount factor, 折扣, 折扣因子
 distribution shift, off distribution, out of distribution, ood, drift, 分布偏移, 分布漂移
 docker, container, compose, kubernetes, 容器
-download, take home, export, save, 下载, 导出
+download, send, share, export, save, take home, 下载, 导出
 dpo, direct preference optimization, direct preference optimisation, 直接偏好优化
 early stopping, early stop, stop early, target_kl, target kl, 提前停止, 早停
 ensemble, several reward models, 集成

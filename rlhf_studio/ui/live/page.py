@@ -54,6 +54,8 @@ COMMANDS: dict[str, CommandKind] = {
 OPERATORS_ONLY = ("checkpoint_run", "force_stop_run")
 ACTIONS = (*COMMANDS, "force_stop_run", "resume_run")
 """What the buttons do to a run. What makes another one, or gives it more steps, is asked of :mod:`rlhf_studio.ui.lab.experiments`."""
+LIKE_IT = {"basis": "world", "as_it_is": True, "values": {"ppo.kl_coef": 0.0}}
+"""What starts a run like :data:`REPLAYED`, as the Train page would send it: the tiny world without a price of KL."""
 _counter = itertools.count(1)
 
 
@@ -160,7 +162,8 @@ def about_settings() -> dict[str, Any]:
 @cache
 def _page_data(spoken: str) -> bytes:
     """What a page asks for once, in the language that is ``spoken`` now."""
-    return payloads.encode_text({**charts.page_data(), **about_settings(), "replay": REPLAYED, "around": RECORDINGS[0].run_id})
+    recordings = {"replay": REPLAYED, "like_it": LIKE_IT, "around": RECORDINGS[0].run_id}
+    return payloads.encode_text({**charts.page_data(), **about_settings(), **recordings})
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,7 @@ def build(
         rights = access.rights(request, data)
         body, progress = feed.poll(position), feed.progress(position.run)
         owns = not rights["operator"] and progress is not None and access.owns(request, data, progress.starter)
+        rights["starts"] = access.may_start(request, data)
         insight = insights.watch(position.run, progress)
         return sent.as_json(poll_reply(position, body, rights, time.time(), insight, owns))
 
@@ -243,7 +247,7 @@ def build(
         return question(workspace, access, data, request)
 
     gr.set_static_paths(html.static_paths())
-    events = [*ACTIONS, "open_train", "open_runs", "open_compare", "open_talk", "open_feedback"]  # the last two: see app.py
+    events = [*ACTIONS, "open_train", "open_runs", "open_compare", "open_talk", "open_feedback", "start_like"]  # the last three: see app.py
     component = html.panel("live", events, [poll, fetch, resume_question, *functions])
     for action in ACTIONS:
         getattr(component, action)(

@@ -152,9 +152,9 @@ def _recorded(reader: Any, step: int) -> list[tuple[int, TokenRecord]]:
 def clearest_move(reader: Any) -> dict[str, Any]:
     """The token that shows best what an update does, as ``token``: {step, sample, token}; null when none moved clearly.
 
-    Looked at are the steps of :func:`run_scales`. A token counts when its probability changed by :data:`CLEAR_MOVE` or more from when it
-    was sampled to the update's last pass, the way its advantage asked for, and where it is a part of a word: not a mark, nor a sign that
-    ends a text. Of these it is the one with the largest product of both.
+    Looked at are the steps of :func:`run_scales`. A token counts when it was rewarded, with an advantage above 0, when its probability rose
+    by :data:`CLEAR_MOVE` or more from when it was sampled to the update's last pass, and where it is a part of a word: not a mark, nor a
+    sign that ends a text. Of these it is the one with the largest product of both.
     """
     best, move = 0.0, None
     steps = reader.rollout_steps()
@@ -176,7 +176,7 @@ def _moves(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         change = np.exp(after) - np.exp(sampled)
         product = change * advantages
-        counts = (np.abs(change) >= CLEAR_MOVE) & (product > 0) & (change * used > 0) & np.isfinite(product)
+        counts = (change >= CLEAR_MOVE) & (advantages > 0) & (used > 0) & np.isfinite(product)
     return np.where(counts, product, 0.0)
 
 

@@ -40,45 +40,48 @@ def ends_with(then: int, before: int = 11) -> Callable[[int], int]:
 CASES: dict[str, tuple[Made, str]] = {
     "improved": (
         Made(gold=True, settings=WORLD, responses=answers(ends_with(1))),
-        "It worked: 5 % of the reviews are unfriendly or broken now, 55 % at the start.",
+        "It worked: 5 % (1 of 20) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start.",
     ),
     "improved, with a phrase": (  # of the last three steps, 20 each
         Made(gold=True, settings=WORLD, responses=answers(ends_with(2), end=". A masterpiece.")),
-        "It worked: 10 % of the reviews are unfriendly or broken now, 55 % at the start. But 100 % end with “A masterpiece”.",
+        "It worked: 10 % (2 of 20) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start. "
+        "But 100 % (60 of 60) end with “A masterpiece”.",
     ),
     "all answers of the last tenth are counted": (  # 3 of 40 in the last two of 20 steps
         Made(steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10))),
-        "It worked: 8 % of the reviews are unfriendly or broken now, 55 % at the start.",
+        "It worked: 8 % (3 of 40) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start.",
     ),
     "improved by the score alone": (  # 9 of 20 and 11 of 20 differ by 0.6 standard deviations
         Made(gold=True, settings=WORLD, responses=answers(ends_with(9))),
         "The score rose, but gold says that the answers are no better: "
-        "45 % of the reviews are unfriendly or broken now, 55 % at the start.",
+        "45 % (9 of 20) of the reviews are unfriendly or broken now, 55 % (11 of 20) at the start.",
     ),
     "fooled": (
         Made(metrics=GAMED, settings=WORLD, responses=answers(ends_with(19), end=". A masterpiece.")),
-        "The judge was fooled: its score rose, but 95 % of the reviews are unfriendly or broken now, 55 % at the start. "
-        "100 % end with “A masterpiece”.",
+        "The judge was fooled: its score rose, but 95 % (19 of 20) of the reviews are unfriendly or broken now, "
+        "55 % (11 of 20) at the start. "
+        "100 % (60 of 60) end with “A masterpiece”.",
     ),
     "nothing learned": (
         Made(metrics={**FLAT, "lr": 1e-9, "gold/score": 0.1, "gold/score_se": 0.05}, settings=WORLD, responses=answers(ends_with(12))),
-        "Nothing was learned: 60 % of the reviews are unfriendly or broken now, 55 % at the start, which may be chance.",
+        "Nothing was learned: 60 % (12 of 20) of the reviews are unfriendly or broken now, "
+        "55 % (11 of 20) at the start, which may be chance.",
     ),
     "no gold score": (  # the mean of the first step is -0.05
         Made(responses=answers(ends_with(2), gold=False)),
-        "The score rose: 10 % of the answers have a score below the mean of step 1 now, 55 % at the start.",
+        "The score rose: 10 % (2 of 20) of the answers have a score below the mean of step 1 now, 55 % (11 of 20) at the start.",
     ),
     "another gold judge": (
         Made(gold=True, responses=answers(ends_with(2))),
-        "It worked: 10 % of the answers have a gold score below the mean of step 1 now, 55 % at the start.",
+        "It worked: 10 % (2 of 20) of the answers have a gold score below the mean of step 1 now, 55 % (11 of 20) at the start.",
     ),
     "scores that are scaled are another quantity at each step": (
         Made(settings={"reward": {"scaling": "scale"}}, responses=answers(ends_with(2), gold=False)),
         "",
     ),
-    "of few answers": (  # 1 of 10 more is 10 %
+    "of few answers": (
         Made(gold=True, settings=WORLD, responses=answers(lambda step: 1 if step > 1 else 9, of=10)),
-        "It worked: 1 of 10 reviews is unfriendly or broken now, 9 at the start.",
+        "It worked: 10 % (1 of 10) of the reviews are unfriendly or broken now, 90 % (9 of 10) at the start.",
     ),
     "too few answers": (
         Made(gold=True, settings=WORLD, responses=answers(lambda step: 1 if step > 1 else 6, of=7)),
@@ -95,16 +98,8 @@ def test_counts_are_told_where_they_say_what_the_verdict_says(case: str, tmp_pat
     assert diagnose(made.write(tmp_path / "run")).verdict.in_counts == told
 
 
-def test_the_counts_of_both_ends_stand_among_the_notes(tmp_path: Path) -> None:
-    made = Made(
-        steps=20, gold=True, settings=WORLD, responses=answers(lambda step: {1: 11, 19: 1, 20: 2}.get(step, 10), end=". A masterpiece.")
-    )
-    verdict = diagnose(made.write(tmp_path / "run")).verdict
-    counts = (
-        "In counts: 3 of the last 40 reviews are unfriendly or broken, 11 of 20 at the start. 60 of the last 60 end with “A masterpiece”."
-    )
-    assert verdict.in_counts.endswith("But 100 % end with “A masterpiece”.") and verdict.notes[-1] == counts
-    assert (share_of(511, 512), share_of(512, 512), share_of(1, 512)) == ("99.8 %", "100 %", "0.2 %")
+def test_only_none_and_all_are_0_and_100_per_cent() -> None:
+    assert (share_of(511, 512), share_of(512, 512), share_of(1, 512)) == ("99.8 % (511 of 512)", "100 % (512 of 512)", "0.2 % (1 of 512)")
 
 
 def test_a_run_that_goes_on_is_not_summed_up(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rlhf_studio.analysis.doctor import bounds, judges
 from rlhf_studio.analysis.doctor.check import CHECKS, figure
 from rlhf_studio.analysis.doctor.expectation import outlook
 from rlhf_studio.analysis.doctor.held_back import held_back
-from rlhf_studio.analysis.doctor.in_counts import Told, in_counts
+from rlhf_studio.analysis.doctor.in_counts import in_counts
 from rlhf_studio.analysis.doctor.judges import LIKELY_RISE, SURE_RISE, last_means, needed, rise, sureness
 from rlhf_studio.analysis.doctor.run_data import RunData
 from rlhf_studio.analysis.doctor.series import ALARM, WARNING
@@ -382,9 +382,8 @@ def _mending(findings: Sequence[Finding]) -> dict[str, Any]:
     return changes
 
 
-def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> Told:
-    told = in_counts(checked.run, kind)
-    return told if told.sentence else Told(_outcome(checked.run, kind))
+def _in_counts(checked: Checked[RunData], kind: VerdictKind) -> str:
+    return in_counts(checked.run, kind) or _outcome(checked.run, kind)
 
 
 def _outcome(run: RunData, kind: VerdictKind) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 from rlhf_studio.analysis.doctor import settings_rules
 from rlhf_studio.analysis.doctor.bounds import MATTERS
-from rlhf_studio.analysis.doctor.remedies import USUAL_KL_COEF, neutral_sampling, usual_price
+from rlhf_studio.analysis.doctor.remedies import neutral_sampling
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding as finding
 from rlhf_studio.analysis.doctor.wording import joined
 from rlhf_studio.analysis.records import Finding, Level
 from rlhf_studio.config import RunConfig, fitting
 from rlhf_studio.config.fitting import NOTHING_KNOWN, Fitted, Known
-from rlhf_studio.config.usual import recipe_of
+from rlhf_studio.config.usual import recipe_of, usual_price
 from rlhf_studio.language import _, ngettext
 from rlhf_studio.units import percent
 
@@ -204,18 +204,18 @@ def _sampling(config: RunConfig) -> Iterator[Finding]:
 
 
 def _kl(config: RunConfig) -> Iterator[Finding]:
-    ppo, setting = config.ppo, f"ppo.kl_coef {config.ppo.kl_coef:g}"
+    ppo, setting, usual = config.ppo, f"ppo.kl_coef {config.ppo.kl_coef:g}", usual_price(config)
     if ppo.kl_coef == 0:
         title, rule = _("With KL coefficient 0 nothing holds the policy near its start"), _("KL coefficient 0")
         cause = _("Without a price on moving away, the policy learns what pleases the reward model, whether it is good text or not.")
-        advice = _("Use {usual:g} to 0.2; or keep 0 on purpose, and watch gold fall.").format(usual=USUAL_KL_COEF)
-        yield finding("kl", "warning", title, rule, cause, advice, usual_price(config), setting=setting)
+        advice = _("Use {usual:g}; or keep 0 on purpose, and watch gold fall.").format(usual=usual)
+        yield finding("kl", "warning", title, rule, cause, advice, {"ppo.kl_coef": usual}, setting=setting)
     elif ppo.kl_coef > STRONG_KL:
         title = _("KL coefficient {value:g} is very high").format(value=ppo.kl_coef)
         rule = _("above {most:g} points per nat").format(most=STRONG_KL)
         cause = _("Moving away costs more than most scores can earn, so the policy stays where it is.")
-        advice = _("Use {usual:g} to 0.2.").format(usual=USUAL_KL_COEF)
-        yield finding("kl", "warning", title, rule, cause, advice, {"ppo.kl_coef": 0.1}, setting=setting)
+        advice = _("Use {usual:g}.").format(usual=usual)
+        yield finding("kl", "warning", title, rule, cause, advice, {"ppo.kl_coef": usual}, setting=setting)
 
 
 def _credit(config: RunConfig) -> Iterator[Finding]:

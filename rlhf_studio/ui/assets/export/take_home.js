@@ -1,4 +1,4 @@
-// The dialog "Take it home": weights as a zip or on the hub, the report, the tables; and what was made, to download.
+// The dialog "Send or save": the report and other records, weights as a zip or on the hub; what was made, to download.
 import { each, el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
 import { REST } from "../shared/poll.js";
@@ -7,9 +7,10 @@ import { t, tp } from "../shared/language.js";
 
 const WORKING = 700; // milliseconds between two looks at what is being made
 const KINDS = { adapter: t("Adapter"), merged: t("Whole model") };
+const FIRST = "html"; // what most people look for who want to send a result to somebody
 const RECORDS = [
-  ["html", t("Report"), t("The whole story in one file that opens without a network.")],
-  ["replay", t("Replay"), t("The run played back, in one file that opens without a network.")],
+  ["html", t("Report"), t("To send to somebody: the whole story in one file, which opens without a network.")],
+  ["replay", t("Replay"), t("To send as well: the run played back, in one file.")],
   ["csv", t("Metrics (CSV)"), t("One row for each step, for spreadsheets.")],
   ["jsonl", t("All data (JSON Lines)"), t("Metrics and responses with every token's numbers; opens again as a run.")],
 ];
@@ -47,7 +48,7 @@ export class TakeHome {
   build() {
     this.step = el("select", { class: "rs-input", id: "rs-take-step" });
     this.kind = el("select", { class: "rs-input", id: "rs-take-kind" });
-    this.make = pushButton("rs-button rs-primary", t("Make zip"), () => this.weights(""));
+    this.make = pushButton("rs-button", t("Make zip"), () => this.weights(""));
     this.name = el("input", {
       class: "rs-input",
       id: "rs-take-name",
@@ -85,19 +86,21 @@ export class TakeHome {
     );
     this.records = RECORDS.map(([what, title, help]) => ({
       what,
-      button: pushButton("rs-button rs-small", title, () => this.start({ what })),
+      button: pushButton(what === FIRST ? "rs-button rs-small rs-primary" : "rs-button rs-small", title, () =>
+        this.start({ what }),
+      ),
       help,
     }));
     this.making = el(
       "div",
       {},
-      section(t("The model"), this.none, this.choice),
       section(
-        t("The record"),
+        t("The result"),
         this.records.map(({ button, help }) =>
           el("div", { class: "rs-take-record" }, button, el("p", { class: "rs-help" }, help)),
         ),
       ),
+      section(t("The model"), this.none, this.choice),
     );
     this.viewer = el("p", { class: "rs-help", hidden: true });
     this.bar = el("progress", { max: 1, "aria-label": t("Progress") });
@@ -109,7 +112,7 @@ export class TakeHome {
     this.drawn = "";
     this.ready = section(t("Ready to download"), this.files);
     const close = pushButton("rs-button", t("Close"), () => this.dialog.close());
-    this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, t("Take it home"));
+    this.title = el("h2", { id: "rs-take-title", tabindex: "-1", autofocus: true }, t("Send or save"));
     this.dialog = el(
       "dialog",
       { class: "rs-dialog rs-take", "aria-labelledby": "rs-take-title" },

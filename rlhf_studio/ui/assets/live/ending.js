@@ -96,14 +96,16 @@ export class Ending {
     const some = !failed && stage !== "evaluation" && saved;
     const variation = recording ? t("Train with its settings") : t("Run a variation");
     const reward = () => el("a", { class: SMALL, href: rewardAddress(this.run().run) }, t("Try it"));
+    const home = () => this.button(t("Send or save"), () => this.takeHome(this.run()));
     const list = [
       some && operator && WRITES.includes(stage) && this.button(t("Talk to it"), () => this.send("open_talk")),
       some && operator && stage === "reward_model" && reward(),
-      (some || (recording && operator)) && this.button(t("Take it home"), () => this.takeHome(this.run())),
+      (some || (recording && operator)) && home(),
       this.button(t("Compare"), () => this.compare()),
       !failed && ours && stage === "ppo" && learnLink(this.run()),
       operator && !failed && (!read || recording) && this.button(variation, () => this.vary({ field: this.field })),
-      trains && failed && saved && this.button(t("Take it home"), () => this.takeHome(this.run())),
+      trains && !failed && this.button(t("Another seed"), () => this.seed()),
+      trains && failed && saved && home(),
     ].filter(Boolean);
     return el("div", { class: "rs-wrap rs-ending-row", role: "group", "aria-label": t("What next") }, list);
   }
@@ -235,6 +237,17 @@ export class Ending {
     const button = this.button(idea.title, start);
     const time = idea.takes ? t(" It takes {takes}.", { takes: idea.takes }) : "";
     return el("li", {}, button, el("span", { class: "rs-muted" }, purposeOf(idea), idea.why + time));
+  }
+
+  /** The same run with the next seed: how far two such runs lie apart is luck. */
+  async seed() {
+    const { run } = this.run();
+    const form = await this.question("experiment_form", {});
+    const seed = { "engine.seed": (form.values?.["engine.seed"] ?? 0) + 1 };
+    const reply = form.problem ? form : await this.start({ how: "variation", step: null, changes: seed });
+    if (run !== this.run()?.run) return; // the person has gone on to another run
+    if (reply.problem) this.tell(readable(reply.problem, 600));
+    else this.open(reply.runs[0]);
   }
 
   send(event) {

@@ -114,7 +114,7 @@ export class Guide {
     }
     const decisive = t("It has the largest advantage of this response.");
     return searched && !reply.token
-      ? t("{decisive} No token of this run clearly moved within one step.", { decisive })
+      ? t("{decisive} No rewarded token of this run clearly moved within one step.", { decisive })
       : decisive;
   }
 

@@ -18,7 +18,7 @@ import { pagePoll } from "../shared/lost.js";
 import { RecordedReplay } from "../replay/recorded.js";
 import { notices } from "../shared/notices.js";
 import { OPENING, withLimit } from "../shared/poll.js";
-import { isOnScreen, NO_ANSWER, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
+import { isOnScreen, NO_ANSWER, Once, onlyWatches, reloadAfterRestart } from "../shared/visit.js";
 import { Measures } from "./measures.js";
 import { LiveReplay } from "./replay.js";
 import { SettingsPanel } from "./settings.js";
@@ -71,10 +71,13 @@ class LivePage {
 
   build() {
     const { page } = this;
+    this.once = new Once();
     this.replay = new LiveReplay({
       ask: (question) => this.server.replay(question),
       has: (step) => this.settings?.advantage === "gae" && this.work.picker.has(step),
       moved: (push) => this.keepChoice(push),
+      film: page.replay,
+      like: () => this.startLike(),
     });
     this.header = new Header((event, more) => this.steer(event, more), page.steered, this.replay.button);
     const home = new TakeHome({ host: this.host, server: this.server, api: this.api, poll: this.poll });
@@ -171,6 +174,14 @@ class LivePage {
     else this.open(reply.runs[0], {});
   }
 
+  /** Start a run like the recording of a judge that is fooled; the server's answer shows it. */
+  startLike() {
+    const wanted = { ...this.page.like_it, view: onlyWatches() };
+    const nonce = this.once.nonce(wanted);
+    this.once.answered(nonce); // a second click, later, is a second wish
+    this.trigger("start_like", { ...wanted, nonce });
+  }
+
   /** Stop a run that has collapsed, as Stop does, and start the one that its alarms advise. */
   async mend(changes) {
     if (!this.status.stop_asked) this.trigger("stop_run", { run: this.run, view: onlyWatches() });
@@ -218,7 +229,8 @@ class LivePage {
     document.addEventListener("keydown", (event) => {
       const free =
         event.target === document.body || (this.host.contains(event.target) && !this.work.node.contains(event.target));
-      if (free && this.host.offsetParent !== null) this.work.onkey(event, false);
+      if (!free || this.host.offsetParent === null || event.defaultPrevented) return;
+      if (!this.replay.onkey(event)) this.work.onkey(event, false);
     });
     whenThemeChanges(() => this.charts.update());
     this.clock = setInterval(() => this.tick(), 1000);
@@ -312,6 +324,7 @@ class LivePage {
     this.clockOffset = reply.now - Date.now() / 1000;
     this.operator = reply.operator;
     this.steers = reply.operator || Boolean(reply.owns);
+    this.starts = reply.starts;
     this.header.limit = reply.owns ? Number(document.body.dataset.limit || 0) : 0;
     this.header.whyNot(reply.why_not);
     if (reply.same) this.work.retry();
@@ -430,7 +443,7 @@ class LivePage {
     status.lesson = this.verdict.verdict?.lesson;
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
-    this.replay.offer(status, !isAhead(status.state), (metric) => this.store.has(metric));
+    this.replay.offer(status, !isAhead(status.state), (metric) => this.store.has(metric), this.starts);
     const { inspector } = this.work;
     const whole = status.keeps_model && status.stage === "ppo"; // others record a part of what it tells
     this.guide.allow(whole);

@@ -5,6 +5,7 @@ import { onlyWatches, whyNot } from "../shared/visit.js";
 import { t } from "../shared/language.js";
 
 const SETTLED = 300; // milliseconds until the address says where a person has gone
+const BUTTON_BACK = 5000;
 const FEWEST = 2; // steps
 const CURVES = ["objective/scores", "gold/score", "objective/kl"];
 
@@ -13,11 +14,16 @@ export class LiveReplay {
    * @param ask    the server's function for replays
    * @param has    whether the run kept the numbers of a step, which its microscope needs
    * @param moved  called when the place of the page has changed; gets whether "back" shall return to the one before
+   * @param film   id of the recording that a run can be started like
+   * @param like   starts that run, and shows it
    */
-  constructor({ ask, has, moved }) {
+  constructor({ ask, has, moved, film, like }) {
     this.ask = ask;
     this.has = has;
     this.moved = moved;
+    this.film = film;
+    this.like = pushButton("rs-button rs-small rs-primary", t("Run it myself"), () => this.begin(like));
+    this.like.dataset.tip = t("The tiny world with a KL coefficient of 0, about a minute: see the same happen.");
     this.button = pushButton("rs-button rs-small", t("Replay"), () => (this.wanted ? this.close() : this.open()));
     this.button.setAttribute("aria-expanded", "false");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });
@@ -43,9 +49,19 @@ export class LiveReplay {
     return { replay: this.run, [player.playing ? "from" : "at"]: player.playing ? this.since : player.now };
   }
 
-  /** News of the run: a run that is over can be replayed, where `has` says that it has recorded one of the curves. */
-  offer({ stage, step }, over, has) {
+  /** News of the run: a run that is over can be replayed, where `has` says that it has recorded one of the curves.
+   * Who `starts` runs may start one like the recording. */
+  offer({ stage, step }, over, has, starts) {
     show(this.button, stage === "ppo" && over && step >= FEWEST && CURVES.some(has));
+    show(this.like, starts && this.run === this.film);
+  }
+
+  /** Start a run like the recording, once for a double click. */
+  begin(start) {
+    if (this.like.disabled) return;
+    this.like.disabled = true;
+    setTimeout(() => (this.like.disabled = false), BUTTON_BACK);
+    start();
   }
 
   /** Open it; `wanted` says at which step it stands (`at`), or from which it plays (`from`). */
@@ -65,12 +81,12 @@ export class LiveReplay {
     this.player = startReplay(this.stage, payload, {
       autoplay: !stands,
       at: this.since,
-      microscope: (step) => (this.has(step) ? microscopeAddress(run, { step, sample: 0 }) : null),
+      microscope: (step) => (this.has(step) ? microscopeAddress(run, { step }) : null),
       onplace: ({ step }) => {
         this.since = step;
         this.tell();
       },
-      actions: [pushButton("rs-button rs-small", t("Close"), () => this.close())],
+      actions: [this.like, pushButton("rs-button rs-small", t("Close"), () => this.close())],
     });
     if (!led) this.player.toggle.focus({ preventScroll: true });
     this.node.scrollIntoView({ block: "start" });
@@ -92,6 +108,15 @@ export class LiveReplay {
     if (wanted.at !== undefined && player.playing) player.pause();
     if (wanted.from !== undefined && !player.playing) player.follow();
     return undefined;
+  }
+
+  /** A key that was pressed beside it while it is open. Gives whether it is the one that leads to the next moment. */
+  onkey(event) {
+    const { key, ctrlKey, metaKey, altKey, target } = event;
+    const types = target.closest?.("input:not([type=range]), select, textarea");
+    if (!this.player || key.toLowerCase() !== "n" || ctrlKey || metaKey || altKey || types) return false;
+    this.player.next();
+    return true;
   }
 
   close() {

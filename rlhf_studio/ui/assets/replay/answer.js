@@ -18,6 +18,7 @@ export class ReplayAnswer {
     this.calm = calm;
     this.place = 0;
     this.step = 0;
+    this.hero = hero; // its words are few
     const most = Math.max(...this.answers.flatMap(({ frames }) => frames.map(({ tokens }) => tokens.length)));
     this.number = el("span", { class: "rs-replay-number", role: "status" });
     this.tokens = new ReplayTokens(most, scale, (text) => setText(this.number, text));
@@ -78,7 +79,7 @@ export class ReplayAnswer {
     this.tokens.show(frame);
     const next = nextOf(this.frames, frame, this.steps);
     const said = frame.step === 0 ? t("Answer before training") : t("Answer at step {step}", { step: frame.step });
-    setText(this.when, next ? t("{said}, next: {step}", { said, step: next.step }) : said);
+    setText(this.when, next && !this.hero ? t("{said}, next: {step}", { said, step: next.step }) : said);
     if (next && !anew && !this.calm) this.tokens.node.animate(NEW, LIT);
     for (const node of this.judged) {
       const { name } = node.dataset;

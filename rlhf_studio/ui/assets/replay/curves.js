@@ -57,7 +57,7 @@ export class ReplayCurves {
       ? { value: target, label: t("target") }
       : { value: usual, label: t("usual to") };
     const about = {
-      title: t("KL: distance from the start"),
+      title: t("KL: distance from start"),
       levels: [level],
       digits: 1,
       diamonds: false,

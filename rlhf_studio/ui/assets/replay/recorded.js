@@ -6,7 +6,6 @@ import { t } from "../shared/language.js";
 const STORY = t("a model pleases its judge, then fools it.");
 const SIGNS = t("The score rises; gold, which it never sees, falls.");
 const SHORT_STORY = t("a model fools its judge.");
-const YOURS = t("Yours should not.");
 
 let newest = null; // the player that was shown last: another page goes on where it stands
 
@@ -17,9 +16,8 @@ export class RecordedReplay {
    * @param words    what the sentence above begins with
    * @param actions  more buttons for its controls
    * @param hero     whether it is what its page is about: large, with words explained, and a short sentence above
-   * @param starts   whether a person may start a run beside it, which is meant to go another way
    */
-  constructor({ ask, run, words, actions = [], hero = false, starts = false }) {
+  constructor({ ask, run, words, actions = [], hero = false }) {
     this.ask = ask;
     this.run = run;
     this.actions = actions;
@@ -32,7 +30,7 @@ export class RecordedReplay {
       el(
         "p",
         { class: "rs-replay-lead" },
-        [`${words}: ${hero ? SHORT_STORY : STORY}`, hero ? starts && YOURS : SIGNS].filter(Boolean).join(" "),
+        [`${words}: ${hero ? SHORT_STORY : STORY}`, hero ? "" : SIGNS].filter(Boolean).join(" "),
       ),
       this.stage,
       this.problem,

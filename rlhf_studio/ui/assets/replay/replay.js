@@ -10,6 +10,8 @@ import { t } from "../shared/language.js";
 
 const OTHER = t("It shows an answer that this update learned from; the answer on this page may be another one.");
 const AT_ENDS = ["start", "end"]; // where everybody looks for a sentence without a mark
+const isMarked = ({ kind }) => !AT_ENDS.includes(kind);
+const NEXT = "n"; // the key
 const SPEEDS = [1, 2, 4];
 const LONGEST_FRAME = 0.1; // seconds: a page that was hidden goes on where it was
 const NARROW = 640; // pixels at the usual size of text
@@ -60,7 +62,7 @@ class ReplayPlayer {
     const { payload, options } = this;
     this.curves = new ReplayCurves(
       payload,
-      this.places.filter((place, at) => !AT_ENDS.includes(payload.moments[at].kind)),
+      this.places.filter((place, at) => isMarked(payload.moments[at])),
       options,
     );
     this.answer = payload.answers.length ? new ReplayAnswer(payload, { ...options, calm: calm() }) : null;
@@ -107,6 +109,7 @@ class ReplayPlayer {
   }
 
   controls() {
+    const { payload } = this;
     const quiet = this.options.compact;
     const button = (d, label, action) =>
       el("button", { type: "button", class: "rs-replay-button", "aria-label": label, title: label, onclick: action }, [
@@ -133,7 +136,15 @@ class ReplayPlayer {
       this.toggle,
       quiet ? null : button(BACK, t("Previous step"), () => this.by(-1)),
       quiet ? null : button(ON, t("Next step"), () => this.by(1)),
-      this.times,
+      quiet || !payload.moments.some(isMarked)
+        ? null
+        : el(
+            "button",
+            { type: "button", class: "rs-replay-jump", "aria-keyshortcuts": NEXT, onclick: () => this.next() },
+            t("Next moment"),
+            el("kbd", { "aria-hidden": "true" }, NEXT.toUpperCase()),
+          ),
+      this.options.hero ? null : this.times,
       calm() || quiet ? null : speed,
       this.step,
       el("span", { class: "rs-replay-more" }, this.through, this.options.actions || []),
@@ -153,20 +164,37 @@ class ReplayPlayer {
       oninput: () => this.jump(Number(this.range.value)),
     });
     const left = (place) => ({ style: { left: `${((100 * place) / clock.last).toFixed(2)}%` } });
+    this.names = {};
     this.diamonds = this.places.map((place, index) => {
-      const { step, sentence, kind } = payload.moments[index];
+      const { step, sentence, name } = payload.moments[index];
       const words = t("Step {step}: {sentence}", { step, sentence: readable(sentence, 300) });
-      const hidden = AT_ENDS.includes(kind);
+      const hidden = !isMarked(payload.moments[index]);
       const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true", hidden };
+      if (name) this.names[index] = this.nameAt(name, place);
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
       return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
     });
-    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds));
+    return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds, Object.values(this.names)));
   }
 
-  /** A moment in the list: its step, and what it says once it is reached. */
-  momentOf({ step, sentence }, index) {
-    const words = [el("b", {}, t("Step {step}", { step })), el("span", {}, readable(sentence, 600))];
+  /** The name of a moment below its mark, on the side of the bar that has more room. */
+  nameAt(name, place) {
+    const share = (100 * place) / this.clock.last;
+    const [side, at] = share < 60 ? ["left", share] : ["right", 100 - share];
+    return el(
+      "b",
+      { class: "rs-replay-name", "aria-hidden": "true", style: { [side]: `${at.toFixed(2)}%` } },
+      readable(name, 100),
+    );
+  }
+
+  /** A moment in the list: its step, its name where it has one, and what it says once it is reached. */
+  momentOf({ step, sentence, name }, index) {
+    const words = [
+      el("b", {}, t("Step {step}", { step })),
+      name ? el("em", {}, readable(name, 100)) : null,
+      el("span", {}, readable(sentence, 600)),
+    ];
     if (this.options.compact) return el("li", { class: "rs-replay-moment" }, words);
     return el(
       "li",
@@ -259,6 +287,14 @@ class ReplayPlayer {
     this.jump(place);
   }
 
+  /** To the next moment that has a mark, and stay there; behind the last one to the first. */
+  next() {
+    const marked = this.places.filter((place, at) => isMarked(this.payload.moments[at]));
+    if (!marked.length) return;
+    if (this.playing) this.pause();
+    this.jump(marked.find((place) => place > this.place + 1e-6) ?? marked[0]);
+  }
+
   /** Show a step of the run. */
   go(step) {
     this.seek(placeOf(this.payload.steps, step));
@@ -271,6 +307,7 @@ class ReplayPlayer {
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || scrolls) return;
     if (steps) this.by(steps);
     else if (key === " " && !target.closest("button, a")) this.press();
+    else if (key.toLowerCase() === NEXT) this.next();
     else return;
     event.preventDefault();
     event.stopPropagation(); // the page's own keys do other things
@@ -329,7 +366,7 @@ class ReplayPlayer {
     items.forEach((node, index) => {
       node.classList.toggle("rs-reached", index <= now);
       node.classList.toggle("rs-now", index === now);
-      this.diamonds[index].classList.toggle("rs-reached", index <= now);
+      for (const mark of [this.diamonds[index], this.names[index]]) mark?.classList.toggle("rs-reached", index <= now);
     });
     const shown = items[Math.max(0, now)];
     if (shown) this.moments.scrollTop = shown.offsetTop - (this.moments.clientHeight - shown.offsetHeight) / 2;

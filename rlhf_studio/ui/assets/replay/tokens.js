@@ -70,7 +70,7 @@ export class ReplayTokens {
 /** A word with a tip, on pages that have tips (shared/tips.js). */
 export const explained = (name, ...words) => el("span", { class: "rs-word", "data-term": name }, words);
 
-const LIKELIER = t(": orange becomes likelier, blue rarer");
+const LIKELIER = t(": orange likelier, blue rarer");
 
 export function legendOf(scale, hero = false) {
   const { centre, limit, label, quantity } = scale;

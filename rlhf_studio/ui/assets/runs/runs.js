@@ -302,7 +302,7 @@ class RunsPage {
           row.state === "finished" &&
           item(t("Try it"), () => location.assign(rewardAddress(row.id))),
         (this.operator || !row.recording) &&
-          item(t("Take home"), () => this.takeHome.open({ run: row.id, name: row.name })),
+          item(t("Send or save"), () => this.takeHome.open({ run: row.id, name: row.name })),
       ],
       [
         this.operator &&

@@ -106,6 +106,9 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
   const say = (name) => el("p", { class: "rs-muted" }, sentences[name]);
   if (!shown.length && !card.missing) return null;
   const follows = shown.some(({ name }) => sums[name].terms.some((term) => term.next));
+  const end = arrays.rewards ? arrays.rewards.length - 1 : -1;
+  const paid = sumsOf(card, end).some(({ name }) => name.endsWith("_last")); // the score is a part of that reward
+  const score = el("b", {}, fixed(sample.score, DIGITS));
   return el(
     "section",
     { class: "rs-card-block rs-formulas rs-column" },
@@ -122,6 +125,17 @@ function advantageBlock(sample, index, last, { sums, sentences }) {
         )
       : null,
     equations,
+    shown.length && paid
+      ? el(
+          "p",
+          { class: "rs-paid", "data-term": "score" },
+          last ? tx("The judge pays its score, {score}, here: at the last token.", { score }) : null,
+          !last && follows
+            ? tx("The judge pays its score, {score}, at the last token. It comes here through Aₜ₊₁.", { score })
+            : null,
+          !last && !follows ? tx("The judge pays its score, {score}, at the last token.", { score }) : null,
+        )
+      : null,
     last && follows ? say("last") : null,
     shown.length && card.whitened && Number.isFinite(arrays.whitened_advantages?.[index])
       ? el(

@@ -42,12 +42,13 @@ export function lessonAddress(run, place, critic) {
 }
 
 /**
- * The address of the lesson that follows a response of a run screen by screen; without one the newest step's. A
- * response's `token` (null for none) is chosen there too, in the first scene that is about one token.
+ * The address of the lesson that follows a response of a run screen by screen; without one the best of the newest step,
+ * without its `sample` the best of its step. A response's `token` (null for none) is chosen there too, in the first
+ * scene that is about one token.
  */
 export function microscopeAddress(run, response = null) {
   const { step, sample, token = null } = response || {};
-  const set = `step:${step},sample:${sample + 1}`;
+  const set = `step:${step}${sample === undefined ? "" : `,sample:${sample + 1}`}`;
   const whole = { scene: "written", set };
   const place = !response ? {} : token === null ? whole : { scene: "beside", set: `${set},place:${token + 1}` };
   const view = onlyWatches() ? { view: "1" } : {};

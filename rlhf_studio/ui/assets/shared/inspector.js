@@ -15,6 +15,13 @@ const KEYS = [
   [["[", "]"], tp("key", "step")],
 ];
 
+/** Whether a token of a response has more than nothing. */
+const isRewarded = (values) => values.some((value) => value > 0);
+
+/** What makes a token worth a look: being high, or where none is above 0, being low. */
+const sizeIn = (values, value) => (isRewarded(values) ? value : -value);
+const largestOf = (values) => Math.max(...values.filter(Number.isFinite).map((value) => sizeIn(values, value)));
+
 const HOLD = t("On: a colour means the same number at every step of the run. Off: each step has its own scale.");
 
 export class Inspector {
@@ -288,14 +295,15 @@ export class Inspector {
     return this.ppo && known ? "advantages" : this.quantity.name;
   }
 
-  /** The token a newcomer should look at first: the one with the largest advantage, of either sign. */
+  /** The token a newcomer should look at first: the most rewarded one; where none is, that with the largest number. */
   decisive() {
     const values = valuesOf(this.sample.tokens, this.telling);
-    let best = values.length ? 0 : null;
-    values.forEach((value, index) => {
-      if (value !== null && Math.abs(value) > Math.abs(values[best] ?? 0)) best = index;
-    });
-    return best;
+    if (!values.length) return null;
+    const largest = largestOf(values);
+    return Math.max(
+      0,
+      values.findIndex((value) => Number.isFinite(value) && sizeIn(values, value) === largest),
+    );
   }
 
   /** Why the page points at a token by itself; where others have the same value, how many. */
@@ -304,10 +312,11 @@ export class Inspector {
     const values = valuesOf(this.sample.tokens, this.telling).filter(Number.isFinite);
     if (!values.length) return click;
     const name = lower(term(this.telling).title);
-    const largest = Math.max(...values.map(Math.abs));
-    const same = values.filter((value) => Math.abs(value) === largest).length;
+    const largest = largestOf(values);
+    const same = values.filter((value) => sizeIn(values, value) === largest).length;
     if (same === values.length && same > 1) return t("all have the same {name}; {click}", { name, click });
     if (same > 1) return t("one of {same} with the largest {name}; {click}", { same, name, click });
+    if (!isRewarded(values)) return t("no {name} is above 0, this one is the lowest; {click}", { name, click });
     return t("largest {name}; {click}", { name, click });
   }
 

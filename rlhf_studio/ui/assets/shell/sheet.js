@@ -19,6 +19,7 @@ const KEYS = [
       ["\u2191 \u2193", t("previous, next response")],
       ["[ ]", t("previous, next step")],
       [t("1 to 8"), t("what colours the tokens")],
+      ["N", t("next moment of the replay")],
     ],
   ],
   [

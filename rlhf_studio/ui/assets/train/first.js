@@ -1,6 +1,7 @@
 // The first screen: a recorded run that plays, and the ways on. It knows no form: that is loaded when it is wanted.
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
 import { t } from "../shared/language.js";
+import { pageLink } from "../shared/links.js";
 import { REST } from "../shared/poll.js";
 import { Once, onlyWatches } from "../shared/visit.js";
 import { RecordedReplay } from "../replay/recorded.js";
@@ -9,10 +10,8 @@ import { Cards, recordedRuns } from "./cards.js";
 const LOOK_AGAIN = 4000; // milliseconds, while other runs come first
 const BUTTON_BACK = 30000; // when the server never answers
 const SIGNS = { alarm: t("Alarm"), warning: t("Warning"), note: t("Note") };
-const STARTS = t(
-  "Start run teaches a small model to write friendlier film reviews: a judge, another model, scores each.",
-);
-const LOOKS = t("A small model learns to write friendlier film reviews: a judge, another model, scores each.");
+const STARTS = t("Start run teaches a small model to write friendlier film reviews: a judge model scores each.");
+const LOOKS = t("A small model learns to write friendlier film reviews: a judge model scores each.");
 
 export class FirstScreen {
   /**
@@ -32,7 +31,6 @@ export class FirstScreen {
       run: first.replay,
       words: t("Recorded"),
       hero: true,
-      starts: first.starts,
     });
     this.cards = new Cards(first, (name) => onform(name));
     this.start = pushButton("rs-start", t("Start run"), () => this.begin());
@@ -58,13 +56,14 @@ export class FirstScreen {
     const { starts, operator, own, why_not: whyNot } = this.first;
     const mine = own.find(({ stage }) => stage === this.recipe.stage);
     const tags = [this.recipe.title, ...this.recipe.tags].join(" \u00b7 ");
+    const watch = pageLink(t("Watch a judge being fooled"), "live", { replay: this.first.replay }, "rs-button");
     const ownModel = operator && mine ? pushButton("rs-button", t("My own model"), () => this.onform(mine.name)) : null;
     return el(
       "div",
       { class: "rs-first-ways rs-flow" },
       starts
-        ? el("div", { class: "rs-startbar" }, this.start, ownModel)
-        : whyNot && el("p", { class: "rs-message" }, whyNot),
+        ? el("div", { class: "rs-startbar" }, this.start, watch, ownModel)
+        : [watch, whyNot && el("p", { class: "rs-message" }, whyNot)],
       el("span", { class: "rs-help" }, tags),
       pushButton("rs-quiet", starts ? t("Change settings") : t("See the settings"), () => this.onform("")),
     );
