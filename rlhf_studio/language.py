@@ -31,8 +31,9 @@ TOLD = "told"
 LONGEST_TOLD = 2000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
-_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"\.$"): "。"}
+_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"(?<!\.)\.$"): "。"}
 _SLOT = re.compile(r"\{(\w+)\}")
+_QUOTED = re.compile(r"""(['"])(?:(?!\1).)*(?:\1|\.\.\.)""", re.DOTALL)  # a value that somebody wrote, maybe cut short
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
@@ -115,7 +116,7 @@ def _retold(name: str, text: str, depth: int) -> str:
     plain = words.get(text) if not depth or " " in text else None  # a single word may be a name
     if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(f"{TOLD}{CONTEXT_END} {text}") or plain:
         return known
-    if depth == DEEPEST_TOLD or not re.search("[A-Za-z]{3}", text):
+    if depth == DEEPEST_TOLD or _QUOTED.fullmatch(text) or not re.search("[A-Za-z]{3}", text):
         return text
     for fixed, slots, sentence in _told_sentences(name):
         if (values := _between(fixed, text)) is not None:

@@ -30,7 +30,7 @@ class PythonReward(Component):
     function: str = setting(
         "score", "Function", "Its name. It is called with all prompts and responses of a batch and gives a list with one number each.",
         level="basic", min_length=1, max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        allowed="the name of a function: letters, digits and _, not beginning with a digit",
+        allowed=S_("the name of a function: letters, digits and _, not beginning with a digit"),
     )  # fmt: skip
     timeout: float = setting(
         60.0, "Time limit", "Longest time for one batch; then the process is ended and the run stops with a message.", unit="seconds",

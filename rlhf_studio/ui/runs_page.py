@@ -18,7 +18,7 @@ from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.language import _, told
+from rlhf_studio.language import _, ngettext, told
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -151,12 +151,20 @@ def loss_of(reader: RunReader, name: str) -> str:
     steps = reader.status().last_recorded_step
     checkpoints = reader.checkpoints()
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
-    parts = [f"{count(steps, 'recorded step', 'recorded steps')} with every response and token"] if steps else []
+    parts = []
+    if steps:
+        many = ngettext("{count} recorded step with every response and token", "{count} recorded steps with every response and token", steps)
+        parts.append(many.format(count=steps))
     if checkpoints:
-        checkpoint_count = count(len(checkpoints), "checkpoint", "checkpoints")
-        parts.append(f"{checkpoint_count} with the trained weights (the last at step {checkpoints[-1].step})")
-    what = " and ".join(parts) if parts else "its settings and its log; it has no steps yet"
-    return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
+        many = ngettext(
+            "{count} checkpoint with the trained weights (the last at step {step})",
+            "{count} checkpoints with the trained weights (the last at step {step})",
+            len(checkpoints),
+        )
+        parts.append(many.format(count=len(checkpoints), step=checkpoints[-1].step))
+    what = _(" and ").join(parts) or _("its settings and its log; it has no steps yet")
+    deleting = _("Deleting {name} removes {what}: {size}. It cannot be undone.")
+    return deleting.format(name=name, what=what, size=format_bytes(stored))
 
 
 def _number_of(version: Any, boot: str) -> int:
@@ -256,11 +264,11 @@ class RunsPage:
         try:
             run_id = sent.run_id(data)
             if self._workspace.is_recording(run_id):
-                return {"problem": str(OnlyRead())}
+                return {"problem": told(OnlyRead())}
             return {"text": loss_of(self._workspace.reader(run_id), self._workspace.status(run_id).name or run_id)}
         except (StoreError, OSError):
             # it must be possible to delete a damaged run too
-            return {"text": "This run cannot be read, so what is in it is not known. Deleting it cannot be undone."}
+            return {"text": _("This run cannot be read, so what is in it is not known. Deleting it cannot be undone.")}
 
     @callable_by(Role.OPERATOR)
     def resume_question(self, data: Any, request: gr.Request) -> Json:

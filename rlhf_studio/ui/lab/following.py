@@ -100,7 +100,7 @@ class Following:
         """What has become of a log that is waited for, as :meth:`start` tells it."""
         follow = self._known(name)
         if follow is None:
-            raise ValueError("The log is no longer followed. Open it again.")
+            raise ValueError(_("The log is no longer followed. Open it again."))
         return self._asked(follow, tick)
 
     def leave(self, name: str) -> Json:
@@ -161,7 +161,7 @@ class Following:
                 follow.process.wait(LOOK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
-            why = follow.lines()[-1:] or ["The log could not be followed."]
+            why = follow.lines()[-1:] or [_("The log could not be followed.")]
             raise ValueError(why[0].removeprefix("rlhf-studio: "))
         follow.asked(lambda: self._leave(follow))
         return {

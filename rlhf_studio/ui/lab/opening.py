@@ -17,7 +17,7 @@ import gradio as gr
 from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_sent
 from rlhf_studio.analysis.logs.open_log import Opened
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.language import told
+from rlhf_studio.language import _, together, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
@@ -66,7 +66,7 @@ class Opening:
                 self.opened()
             return answer
         except ConfigError as error:
-            return {"problem": " ".join(f"{problem}." for problem in error.problems[:MOST_SHOWN]).replace("..", ".")}
+            return {"problem": together(*(told(f"{problem}.".replace("..", ".")) for problem in error.problems[:MOST_SHOWN]))}
         except (StoreError, ValueError, OSError, TooBusy) as error:
             return {"problem": told(error)}
 
@@ -88,7 +88,7 @@ class Opening:
         if sent.member(data, "follow") is True:
             path, name, tokenizer, weights = (_short_text(data, field) for field in ("path", "name", "tokenizer", "weights"))
             if not path:
-                raise ValueError("Give the path of the log on the app's machine: a file that the browser sends does not grow.")
+                raise ValueError(_("Give the path of the log on the app's machine: a file that the browser sends does not grow."))
             return self._following.start(_path_of(path), name, tokenizer, weights, self._tick)
         opened = self._read(data)
         return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
@@ -98,13 +98,13 @@ class Opening:
         path, name = (_short_text(data, field) for field in ("path", "name"))
         more = {field: _short_text(data, field) for field in ("tokenizer", "weights")}
         if len(name) > MAX_NAME:
-            raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+            raise ValueError(_("A run's name has at most {count} characters.").format(count=MAX_NAME))
         if content is not None:
             called = file_name if isinstance(file_name, str) else "log.jsonl"
             return open_log_sent(content, called, self._workspace.root, name, self._tick, **more)
         if path:
             return open_log_apart(_path_of(path), self._workspace.root, name, self._tick, **more)
-        raise ValueError("Choose a file, or give the path of a file or folder on the app's machine.")
+        raise ValueError(_("Choose a file, or give the path of a file or folder on the app's machine."))
 
 
 def _content(data: Any) -> bytes | None:
@@ -114,7 +114,7 @@ def _content(data: Any) -> bytes | None:
         try:
             return base64.b64decode(encoded, validate=True)
         except binascii.Error as error:
-            raise ValueError("The file came damaged. Choose it again.") from error
+            raise ValueError(_("The file came damaged. Choose it again.")) from error
     return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else None
 
 
@@ -124,7 +124,7 @@ def _short_text(data: Any, field: str) -> str:
     if not isinstance(value, str):
         return ""
     if len(value) > MOST_CHARACTERS:
-        raise ValueError(f"The {field} has more than {MOST_CHARACTERS:,} characters.")
+        raise ValueError(_("{field}: at most {count:,} characters.").format(field=field, count=MOST_CHARACTERS))
     return value.strip()
 
 
@@ -133,4 +133,6 @@ def _path_of(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{path.split('/')[0][:100]} is nobody's home folder on this machine. Write the whole path.") from error
+        raise ValueError(
+            _("{name} is nobody's home folder on this machine. Write the whole path.").format(name=path.split("/")[0][:100])
+        ) from error
