@@ -21,6 +21,7 @@ from typing import Any
 from rlhf_studio import __version__, system
 from rlhf_studio.config import EvaluationRunConfig, RunConfig, StageConfig
 from rlhf_studio.config.io import ConfigError, Problem, config_from_file, config_to_yaml
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths, rows, schema
 from rlhf_studio.runs.errors import RunExists, StoreError, store_error
@@ -210,7 +211,7 @@ def _refuse_occupied(target: Path) -> None:
 
 
 def _exists(target: Path) -> RunExists:
-    return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
+    return RunExists(S_(f"{target} already exists and is not empty. Choose another folder, or resume the run in it."))
 
 
 def _fill(

@@ -31,7 +31,6 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.varying import copied, may_copy
 from rlhf_studio.ui.live.page import asked_by, steer
-from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.roles import Role, callable_by
@@ -153,7 +152,9 @@ def loss_of(reader: RunReader, name: str) -> str:
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
     parts = []
     if steps:
-        many = ngettext("{count} recorded step with every response and token", "{count} recorded steps with every response and token", steps)
+        many = ngettext(
+            "{count} recorded step with every response and token", "{count} recorded steps with every response and token", steps
+        )
         parts.append(many.format(count=steps))
     if checkpoints:
         many = ngettext(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlhf_studio.analysis.logs.shape import LogFields
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.token_texts import GrowingText, words_of
 from rlhf_studio.visible import visible
 
@@ -20,11 +21,11 @@ class Words:
     """Cuts at words, each with the blanks before it; of ids it knows nothing."""
 
     words = True
-    note = (
+    note = S_(
         "The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words. For tokens, "
         "name the policy's tokenizer when you open it."
     )
-    note_of_ids = (
+    note_of_ids = S_(
         "The log has the ids of tokens and no texts, so the ids stand for them. For texts, name the policy's tokenizer when you open it."
     )
 
@@ -53,8 +54,8 @@ class Tokens:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         name = visible(Path(model).name, lines=False)
-        self.note = f"Texts are cut by the tokenizer of {name}, which was named when the log was opened."
-        self.note_of_ids = f"Texts of tokens are those of the tokenizer of {name}, which was named when the log was opened."
+        self.note = S_(f"Texts are cut by the tokenizer of {name}, which was named when the log was opened.")
+        self.note_of_ids = S_(f"Texts of tokens are those of the tokenizer of {name}, which was named when the log was opened.")
 
     def cut(self, text: str) -> LogFields:
         """The tokens of a text and their ids. A character that several tokens share is shown with the first of them."""

@@ -25,6 +25,7 @@ from rlhf_studio.analysis.logs.sources import GrowingFile
 from rlhf_studio.analysis.logs.translate import Places, TranslatedLine, Translation, encoded
 from rlhf_studio.analysis.logs.waiting import Waiting, WaitingSteps
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import RunGone, StoreError
@@ -94,7 +95,7 @@ class Follower:
             return False
         commands = self._writer.pending_commands()
         for command in commands:
-            outcome = "done" if command.kind in STOPS else "refused: a log that is followed can only be stopped"
+            outcome = "done" if command.kind in STOPS else S_("refused: a log that is followed can only be stopped")
             self._writer.acknowledge(command.id, outcome)
         return any(command.kind in STOPS for command in commands)
 
@@ -116,8 +117,8 @@ class Follower:
                 self._index.passed_over |= dict.fromkeys(self._translation.reading.passed_over, "")
                 assert self._places is not None
                 notes = notes_of(self._index, self._origin, self._computed, self._places.of)
-                notes += [f"Lines that came after their step had been stored and were left out: {self._late:,}."] if self._late else []
-                text = " ".join([*[why][: bool(why)], f"The log {self._origin.imported} is no longer followed.", *notes])
+                notes += [S_(f"Lines that came after their step had been stored and were left out: {self._late:,}.")] if self._late else []
+                text = " ".join([*[why][: bool(why)], S_(f"The log {self._origin.imported} is no longer followed."), *notes])
                 self._writer.event(EventRecord("info", "import", text))
             self._writer.plan(self._last[0] + self._index.shift if self._last else 0)
             self._writer.set_state("failed" if failure else "finished", cause=failure)
@@ -160,7 +161,7 @@ class Follower:
     def _begin_anew(self, file: GrowingFile, places: Places) -> None:
         """A file was written anew: what it held before is replaced, as far as it is not stored."""
         self._restarts[id(file)] = file.restarts
-        self._say(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings.", "warning")
+        self._say(S_(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings."), "warning")
         self._waiting.leave_out(lambda line: places.file_of(line.number) is file)
 
     def _keep(self, step: int, line: LogLine, size: int, now: float, again: bool) -> None:
@@ -168,12 +169,12 @@ class Follower:
         if self._last is not None and step <= self._last[0] and step not in self._waiting:
             if step < self._last[0] or again:
                 self._late += 1
-                anew = ": a file was written anew" if again else ""
-                self._say(f"Some lines came after their step had been stored{anew}. The diary counts them at the end.", "warning")
+                anew = S_(": a file was written anew") if again else ""
+                self._say(S_(f"Some lines came after their step had been stored{anew}. The diary counts them at the end."), "warning")
                 return
             self._waiting.put(step, self._last[1])
         if line.kind not in TRAINED and self._waiting.untrained_weight > MOST_WAITING_BYTES:
-            most = f"{MOST_WAITING_BYTES:,} bytes of them"
+            most = S_(f"{MOST_WAITING_BYTES:,} bytes of them")
             self._say(f"Some lines of steps that were not trained yet were left out: more than {most} would wait.", "warning")
             return
         waiting = self._waiting.add(step, line, size, now)
@@ -219,7 +220,7 @@ class Follower:
         self._computed |= lines.complete(self._index.is_ours, not lines.metrics)
         record = lines.record(step + shift, self._index.pieces)
         if len({rollout.sample for rollout in record.rollouts}) < len(record.rollouts):
-            self._warn(f"step {step} has two responses of one number; they are numbered anew")
+            self._warn(S_(f"step {step} has two responses of one number; they are numbered anew"))
             record = replace(record, rollouts=[replace(rollout, sample=number) for number, rollout in enumerate(lines.rollouts)])
         if self._last is not None and step == self._last[0]:
             self._writer.go_back(step + shift - 1)
@@ -241,7 +242,7 @@ class Follower:
         self._writer = self._opened.enter_context(write_run(run_dir, wait_for_disk=False))
         device = self._index.run.text("device") if self._index.run else None
         self._writer.plan(0)  # nobody knows how many steps will come
-        self._writer.set_state("running", "Following the log", device=device)
+        self._writer.set_state("running", S_("Following the log"), device=device)
         self.run_dir = run_dir
         what = self._translation.form.what if self._translation.form else ""
         self._writer.event(EventRecord("info", "import", f"Following the log {label} ({what})."))
@@ -261,14 +262,14 @@ class Follower:
         unread = next(iter(self._translation.unread.values()), "")
         if not unread:
             if self._told_of_unread:
-                self._say("What could not be read can be read again.")
+                self._say(S_("What could not be read can be read again."))
             self._unread_since, self._told_of_unread = None, False
             return
         self._unread_since = now if self._unread_since is None else self._unread_since
         if last:
-            self._say(f"{unread}. What it had at the end is missing here.", "warning")
+            self._say(S_(f"{unread}. What it had at the end is missing here."), "warning")
         elif now - self._unread_since >= SETTLED_SECONDS:
-            self._say(f"{unread}. It is tried again until following ends.", "warning")
+            self._say(S_(f"{unread}. It is tried again until following ends."), "warning")
             self._told_of_unread = True
 
     def _say(self, text: str, level: Level = "info") -> None:
@@ -321,8 +322,8 @@ def follow_log(
             if time.monotonic() >= deadline:
                 minutes = f"{patience / 60:g} minutes"
                 if follower.run_dir is None:
-                    raise ConfigError([Problem("", f"{path} had no response in {minutes}; it is no longer followed. {why}".strip())])
-                ending = f"Nothing came for {minutes}."
+                    raise ConfigError([Problem("", S_(f"{path} had no response in {minutes}; it is no longer followed. {why}").strip())])
+                ending = S_(f"Nothing came for {minutes}.")
                 break
             stop.wait(POLL_SECONDS)
         _tell(follower, follower.poll(time.monotonic(), last=True), heard, begun, stored)

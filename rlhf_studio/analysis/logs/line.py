@@ -12,6 +12,7 @@ import numpy as np
 
 from rlhf_studio.analysis.logs.shape import KINDS, MOST_DEPTH, MOST_TEXT, OTHER_NAMES, SPECIAL
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs.values import LARGEST_FLOAT32
 from rlhf_studio.visible import visible
 
@@ -33,7 +34,7 @@ class LogLine:
         self.fields = self._object(data)
         self.kind: str = self.fields.get("kind", "rollout")
         if self.kind not in KINDS:
-            self.fail("kind", f"{_short(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout")
+            self.fail("kind", S_(f"{_short(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout"))
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
@@ -52,7 +53,7 @@ class LogLine:
     def missing(self, name: str, advice: str) -> NoReturn:
         """Raise the error for a missing field, with ``advice``. It also names a field of the line whose name looks like the missing one."""
         other = next((given for given in self.fields if given != name and meant(given, [name])), "")
-        self.fail(name, f"it is missing; {advice}" + (f"; if that is {_short(other)}, call it {name}" if other else ""))
+        self.fail(name, S_(f"it is missing; {advice}") + (S_(f"; if that is {_short(other)}, call it {name}") if other else ""))
 
     def whole_number(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
@@ -62,7 +63,7 @@ class LogLine:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if type(value) is not int or not least <= value <= most:
-            self.fail(name, f"{_short(value)} is not a whole number from {least} to {most}")
+            self.fail(name, S_(f"{_short(value)} is not a whole number from {least} to {most}"))
         return value
 
     def number_of(self, name: str) -> float | None:
@@ -78,20 +79,20 @@ class LogLine:
         try:
             return float(value)
         except OverflowError:
-            self.fail(field, "the number is too large")
+            self.fail(field, S_("the number is too large"))
 
     def flag(self, name: str) -> bool | None:
         """True or false; None when it is not given."""
         value = self.fields.get(name)
         if value is not None and type(value) is not bool:
-            self.fail(name, f"{_short(value)} is neither true nor false")
+            self.fail(name, S_(f"{_short(value)} is neither true nor false"))
         return value
 
     def text(self, name: str) -> str | None:
         """A text; None when it is not given."""
         value = self.fields.get(name)
         if value is not None and not (isinstance(value, str) and len(value) <= MOST_TEXT):
-            self.fail(name, f"it must be a text of at most {MOST_TEXT:,} characters")
+            self.fail(name, S_(f"it must be a text of at most {MOST_TEXT:,} characters"))
         return value
 
     def texts(self, name: str, most: int) -> list[str] | None:
@@ -100,12 +101,12 @@ class LogLine:
         if value is None:
             return None
         if not isinstance(value, list) or len(value) > most:
-            self.fail(name, f"it must be a list of at most {most:,} texts")
+            self.fail(name, S_(f"it must be a list of at most {most:,} texts"))
         if not set(map(type, value)) <= {str}:
             index = next(index for index, item in enumerate(value) if type(item) is not str)
-            self.fail(f"{name}[{index}]", f"{_short(value[index])} is not a text")
+            self.fail(f"{name}[{index}]", S_(f"{_short(value[index])} is not a text"))
         if sum(map(len, value)) > MOST_TEXT:
-            self.fail(name, f"it holds more than {MOST_TEXT:,} characters")
+            self.fail(name, S_(f"it holds more than {MOST_TEXT:,} characters"))
         return value
 
     def members(self, name: str) -> dict[str, Any]:
@@ -114,14 +115,14 @@ class LogLine:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.fail(name, f"it is {_type(value)} and must be an object with names and values")
+            self.fail(name, S_(f"it is {_type(value)} and must be an object with names and values"))
         return value
 
     def numbers(self, name: str) -> dict[str, float]:
         """An object of numbers; an empty one when it is not given. A member that is ``null`` is left out."""
         members = self.members(name)
         if len(members) > MOST_MEMBERS:
-            self.fail(name, f"it has more than {MOST_MEMBERS} members")
+            self.fail(name, S_(f"it has more than {MOST_MEMBERS} members"))
         return {key: self._number(f"{name}.{key[:60]}", value) for key, value in members.items() if value is not None}
 
     def pieces(self, name: str) -> dict[int, str]:
@@ -129,7 +130,7 @@ class LogLine:
         texts: dict[int, str] = {}
         for key, piece in self.members(name).items():
             if not (key.isascii() and key.isdecimal() and len(key) < 10) or not isinstance(piece, str):
-                self.fail(name, f"{_short(key)}: {_short(piece)} is not a token id and its text")
+                self.fail(name, S_(f"{_short(key)}: {_short(piece)} is not a token id and its text"))
             texts[int(key)] = piece
         return texts
 
@@ -152,7 +153,7 @@ class LogLine:
             return None
         numbers = self._array(name, value, np.float64, shape)
         if np.any(np.abs(numbers[np.isfinite(numbers)]) > LARGEST_FLOAT32):
-            self.fail(name, f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32")
+            self.fail(name, S_(f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32"))
         return numbers.astype(np.float32)
 
     def ids(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray | None:
@@ -162,24 +163,24 @@ class LogLine:
             return None
         numbers = self._array(name, value, np.int64, shape)
         if np.any(numbers < 0) or np.any(numbers > 2**31 - 1):
-            self.fail(name, "a number is below 0 or too large for a token id")
+            self.fail(name, S_("a number is below 0 or too large for a token id"))
         return numbers.astype(np.int32)
 
     def _array(self, name: str, value: Any, kind: type[np.generic], shape: tuple[int, ...] | None) -> np.ndarray:
         dimensions = 1 if shape is None else len(shape)
         rows = [value] if dimensions == 1 else value
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-            self.fail(name, "it must be a list of numbers" if dimensions == 1 else "it must be a list of lists of numbers")
+            self.fail(name, S_("it must be a list of numbers") if dimensions == 1 else S_("it must be a list of lists of numbers"))
         if len({len(row) for row in rows}) > 1:
-            self.fail(name, "its rows are not all of the same length")
+            self.fail(name, S_("its rows are not all of the same length"))
         try:
             table = [np.array(self._plain(name, row, kind), dtype=kind) for row in rows]
         except OverflowError:
-            self.fail(name, "a number is too large")
+            self.fail(name, S_("a number is too large"))
         numbers = table[0] if dimensions == 1 else np.array(table, dtype=kind).reshape(len(rows), -1 if rows and rows[0] else 0)
         if shape is not None and any(want not in (-1, have) for want, have in zip(shape, numbers.shape, strict=True)):
-            expected = " × ".join("any number" if want < 0 else str(want) for want in shape)
-            self.fail(name, f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}")
+            expected = " × ".join(S_("any number") if want < 0 else str(want) for want in shape)
+            self.fail(name, S_(f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}"))
         return numbers
 
     def _plain(self, name: str, row: list[Any], kind: type[np.generic]) -> list[Any]:
@@ -188,7 +189,7 @@ class LogLine:
             return row
         if kind is np.int64:
             index = next(index for index, item in enumerate(row) if type(item) is not int)
-            self.fail(f"{name}[{index}]", f"{_short(row[index])} is not a whole number")
+            self.fail(f"{name}[{index}]", S_(f"{_short(row[index])} is not a whole number"))
         return [math.nan if item is None else self._number(f"{name}[{index}]", item) for index, item in enumerate(row)]
 
 
@@ -197,17 +198,17 @@ def read_object(data: bytes, most_depth: int = MOST_DEPTH) -> dict[str, Any]:
     try:
         value = json.loads(data.decode("utf-8"), object_pairs_hook=_named_once, parse_int=_bounded_integer)
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 text (byte {error.start + 1} of the line)") from error
+        raise ValueError(S_(f"it is not UTF-8 text (byte {error.start + 1} of the line)")) from error
     except _Unusable:
         raise
     except RecursionError as error:
-        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other") from error
+        raise ValueError(S_(f"its lists and objects lie more than {most_depth} deep inside each other")) from error
     except ValueError as error:
-        raise ValueError(f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}") from error
+        raise ValueError(S_(f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}")) from error
     if not isinstance(value, dict):
-        raise ValueError(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}")
+        raise ValueError(S_(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}"))
     if _depth(value, most_depth) > most_depth:
-        raise ValueError(f"its lists and objects lie more than {most_depth} deep inside each other")
+        raise ValueError(S_(f"its lists and objects lie more than {most_depth} deep inside each other"))
     return value
 
 
@@ -246,7 +247,7 @@ def _depth(value: Any, most_depth: int) -> int:
 
 
 def _type(value: Any) -> str:
-    names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "an object"}
+    names = {list: "a list", str: "a text", bool: S_("true or false"), int: "a number", float: "a number", dict: S_("an object")}
     return names.get(type(value), "null")
 
 

@@ -23,6 +23,7 @@ from rlhf_studio.analysis.logs.sources import cannot_be_read, open_file
 from rlhf_studio.analysis.logs.translate import Places, Translation, spool
 from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config.io import ConfigError, parse_ppo
+from rlhf_studio.language import S_
 from rlhf_studio.regular import open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run, new_folder
@@ -219,7 +220,7 @@ def _second_pass(
             progress(count / len(index.steps))
         _store_rest(source, index, writer)
         notes = [*said, *notes_of(index, origin, computed, where)]
-        writer.event(EventRecord("info", "import", " ".join([f"Opened from the log {origin.imported}.", *notes])))
+        writer.event(EventRecord("info", "import", " ".join([S_(f"Opened from the log {origin.imported}."), *notes])))
         writer.set_state("finished", "")
     return notes
 
@@ -294,7 +295,7 @@ def _read_step(source: BinaryIO, index: LogIndex, step: int) -> StepLines:
 
 
 def _changed(line: LogLine) -> NoReturn:
-    line.fail("", "the file changed while it was read; try again when nothing writes to it")
+    line.fail("", S_("the file changed while it was read; try again when nothing writes to it"))
 
 
 def _store_beginning(source: BinaryIO, index: LogIndex, writer: RunWriter) -> None:
@@ -325,21 +326,23 @@ def notes_of(index: LogIndex, origin: Origin, computed: set[str], where: Callabl
     """What people should know of a run that was read from a log; ``computed`` are metrics that it lacks beside others."""
     notes = []
     if index.shift:
-        notes.append("The file counts its steps from 0; here they count from 1.")
+        notes.append(S_("The file counts its steps from 0; here they count from 1."))
     if index.without_metrics:
-        notes.append("The log has no metrics of its own for some steps; their curves are means over the responses in it.")
+        notes.append(S_("The log has no metrics of its own for some steps; their curves are means over the responses in it."))
     if computed:
-        notes.append(f"Metrics that the log does not give are computed from the responses in it: {', '.join(sorted(computed))}.")
+        notes.append(S_(f"Metrics that the log does not give are computed from the responses in it: {', '.join(sorted(computed))}."))
     if index.too_likely:
-        what = "1 response has" if index.too_likely == 1 else f"{index.too_likely:,} responses have"
+        what = S_("1 response has") if index.too_likely == 1 else S_(f"{index.too_likely:,} responses have")
         notes.append(
-            f"{what} log-probabilities above 0, the first in {where(index.first_too_likely)}: no probability is above 1. They may "
-            "be filling behind the end of a response; then their lengths and KLs are wrong too."
+            S_(
+                f"{what} log-probabilities above 0, the first in {where(index.first_too_likely)}: no probability is above 1. They may "
+                "be filling behind the end of a response; then their lengths and KLs are wrong too."
+            )
         )
     if not origin.settings_known:
-        notes.append("The log does not give all settings; those that it does not give are not known.")
+        notes.append(S_("The log does not give all settings; those that it does not give are not known."))
     if index.passed_over:
-        hints = {name: f" (if that is the {other}, call it {other})" if other else "" for name, other in index.passed_over.items()}
+        hints = {name: S_(f" (if that is the {other}, call it {other})") if other else "" for name, other in index.passed_over.items()}
         names = [plain_name(name) + hint for name, hint in hints.items()]
-        notes.append(f"Fields that are not read: {', '.join(sorted(names))}.")
+        notes.append(S_(f"Fields that are not read: {', '.join(sorted(names))}."))
     return notes

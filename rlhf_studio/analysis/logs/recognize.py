@@ -10,8 +10,9 @@ from rlhf_studio.analysis.logs.forms import FORMS, board
 from rlhf_studio.analysis.logs.forms.form import Form, Record
 from rlhf_studio.analysis.logs.line import plain_name
 from rlhf_studio.analysis.logs.shape import OTHER_NAMES
+from rlhf_studio.language import S_
 
-NEEDED = "step, prompt, response and reward"
+NEEDED = S_("step, prompt, response and reward")
 MOST_SHOWN = 12  # names of fields
 
 
@@ -27,37 +28,41 @@ def what_is_wrong(record: Record) -> str:
     """One sentence about a record that has no form."""
     if isinstance(record.get("columns"), list) and "data" in record:
         columns = _listed(record["columns"])
-        return f"it looks like a table of Weights & Biases, but has the columns {columns} where global_step, text and reward are expected"
+        return S_(
+            f"it looks like a table of Weights & Biases, but has the columns {columns} where global_step, text and reward are expected"
+        )
     if record and all(isinstance(value, int | float) for value in record.values()):
         example = "{'kind': 'step', 'step': 1, 'metrics': {…}}"
-        return f"it looks like metrics without responses ({_listed(record)}); for curves alone, write them as {example}"
+        return S_(f"it looks like metrics without responses ({_listed(record)}); for curves alone, write them as {example}")
     form = max(FORMS, key=lambda form: _nearness(form, record))
     if _nearness(form, record) >= len(form.needs) / 2:
         return what_is_missing(form, record)
     names = ", ".join(form.what for form in FORMS)
-    return f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}"
+    return S_(f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}")
 
 
 def what_is_missing(form: Form, record: Record) -> str:
     """What keeps a record from being of a form, and how to change that."""
     renamed = {need: other for need in form.missing(record) if (other := _other_name(form, need, record))}
     absent = [need for need in form.missing(record) if need not in renamed]
-    what = [f"has {plain_name(other)} where {need} is expected (rename it)" for need, other in renamed.items()]
-    what += [f"has no {' and no '.join(absent)} (add {'it' if len(absent) == 1 else 'them'} to every record)"] if absent else []
-    return f"it looks like {form.what}, but {' and '.join(what)}"
+    what = [S_(f"has {plain_name(other)} where {need} is expected (rename it)") for need, other in renamed.items()]
+    what += [S_(f"has no {' and no '.join(absent)} (add {'it' if len(absent) == 1 else 'them'} to every record)")] if absent else []
+    return S_(f"it looks like {form.what}, but {' and '.join(what)}")
 
 
 def unreadable(start: bytes, problem: str) -> str:
     """One sentence about a file whose first line is no JSON object. ``start``: the file's first bytes."""
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "it is written in UTF-16; write it in UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > FILE.jsonl)"
+        return S_("it is written in UTF-16; write it in UTF-8 (iconv -f UTF-16 -t UTF-8 FILE > FILE.jsonl)")
     first = start.split(b"\n", 1)[0].strip()
     if first in (b"{", b"["):
-        return "it looks like JSON over several lines; write each object in a line of its own (jq -c '.[]? // .' FILE > FILE.jsonl)"
+        return S_("it looks like JSON over several lines; write each object in a line of its own (jq -c '.[]? // .' FILE > FILE.jsonl)")
     if first.startswith(b"["):
-        return "it looks like one JSON list; write each of its objects in a line of its own (jq -c '.[]' FILE > FILE.jsonl)"
+        return S_("it looks like one JSON list; write each of its objects in a line of its own (jq -c '.[]' FILE > FILE.jsonl)")
     if b"," in first and not first.startswith(b"{") and b"'" not in first:
-        return "it looks like a table with commas (CSV); write one JSON object in each line (pandas: to_json(orient='records', lines=True))"
+        return S_(
+            "it looks like a table with commas (CSV); write one JSON object in each line (pandas: to_json(orient='records', lines=True))"
+        )
     return problem
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rlhf_studio.analysis.logs.shape import MOST_LINE_BYTES
+from rlhf_studio.language import S_
 from rlhf_studio.visible import visible
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def rows_of(batch: pyarrow.RecordBatch, first: int) -> list[Row]:
     """The rows of a batch, whose first one has the number ``first``."""
     names = batch.schema.names
     if batch.num_rows == 1 and batch.nbytes > MOST_LINE_BYTES:
-        return [Row(first, None, f"the file is too long here: a row of at most {MOST_LINE_BYTES:,} bytes is read")]
+        return [Row(first, None, S_(f"the file is too long here: a row of at most {MOST_LINE_BYTES:,} bytes is read"))]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        problem = f"the column {_short(twice)} stands twice in the file"
+        problem = S_(f"the column {_short(twice)} stands twice in the file")
         return [Row(first + index, None, problem) for index in range(batch.num_rows)]
     rows: list[dict[str, Any]] = [{} for _ in range(batch.num_rows)]
     problems: dict[int, str] = {}

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.logs.line import read_object
 from rlhf_studio.analysis.logs.rows import Row, batches_of
 from rlhf_studio.analysis.logs.shape import MARK, MOST_LINE_BYTES, MOST_LINES
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.visible import visible
 
@@ -103,7 +104,9 @@ class GrowingFile:
         given = (self.offset, self.count, self.unended)
         while data := self._next_line(file, given):
             if len(data) > MOST_LINE_BYTES or self.count >= MOST_LINES:
-                limit = f"a line of at most {MOST_LINE_BYTES:,} bytes" if self.count < MOST_LINES else f"at most {MOST_LINES:,} lines"
+                limit = (
+                    S_(f"a line of at most {MOST_LINE_BYTES:,} bytes") if self.count < MOST_LINES else S_(f"at most {MOST_LINES:,} lines")
+                )
                 raise ConfigError([Problem(self.place(self.count + 1), f"the file is too long here: {limit} is read")])
             row, ends = self._row(data), data.endswith(b"\n")
             if not ends and row is not None and row.problem and (not last or data.lstrip().startswith(b"{")):

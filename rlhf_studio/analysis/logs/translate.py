@@ -19,6 +19,7 @@ from rlhf_studio.analysis.logs.rows import Row
 from rlhf_studio.analysis.logs.shape import MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_LINES, MOST_STEP_BYTES, LogFields
 from rlhf_studio.analysis.logs.sources import LINES, PARQUET, GrowingFile, cannot_be_read, files_of
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 
 MOST_SHOWN = 5  # names of files
 
@@ -155,11 +156,11 @@ class Translation:
             self._refuse()
         for file in self._all.values():
             if file.half and file.name not in self._passed:
-                self.reading.note(f"The end of {file.name or 'the file'} is only half written and was left out.")
+                self.reading.note(S_(f"The end of {file.name or 'the file'} is only half written and was left out."))
         if self._passed:
             names = [plain_name(name) for name in list(self._passed)[:MOST_SHOWN]]
             more = "" if len(self._passed) <= MOST_SHOWN else f" and {len(self._passed) - MOST_SHOWN} more"
-            self.reading.note(f"Files of another form were passed over: {', '.join(names)}{more}.")
+            self.reading.note(S_(f"Files of another form were passed over: {', '.join(names)}{more}."))
 
     def _refuse(self) -> NoReturn:
         if self.unread:
@@ -257,8 +258,8 @@ def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None])
         step = str(line.fields.get("step"))[:20]
         size, of_steps[step] = size + len(written), of_steps.get(step, 0) + len(written)
         for most, value, what in (
-            (MOST_LINE_BYTES, len(written), "bytes in one record"),
-            (MOST_STEP_BYTES, of_steps[step], f"bytes in step {step}"),
+            (MOST_LINE_BYTES, len(written), S_("bytes in one record")),
+            (MOST_STEP_BYTES, of_steps[step], S_(f"bytes in step {step}")),
             (MOST_FILE_BYTES, size, "bytes"),
             (MOST_LINES, number, "records"),
         ):

@@ -166,7 +166,10 @@ def _confidence(curve: Calibration, right: float) -> list[str]:
         return [_("It may be as sure as it is right, or not: {figures}, and so few pairs do not tell.").format(figures=figures)]
     if over < 0:
         return [_("It is less sure than it might be: {figures}.").format(figures=figures)]
-    sure, advice = _("It is too sure: {figures}.").format(figures=figures), _("Its scores lie {times:.1f} times too far apart to be read as probabilities.")
+    sure, advice = (
+        _("It is too sure: {figures}.").format(figures=figures),
+        _("Its scores lie {times:.1f} times too far apart to be read as probabilities."),
+    )
     return [sure if temperature is None else together(sure, advice.format(times=temperature))]
 
 

@@ -102,7 +102,7 @@ class PromptStream:
         self, prompts: Prepared, *, pad_id: int, shuffle: bool, seed: int, aside: Sequence[int] = (), held_out: Prepared | None = None
     ):
         if not prompts.ids:
-            raise ValueError("there are no prompts to draw from")
+            raise ValueError(S_("there are no prompts to draw from"))
         self._prompts, self._held_out, self._pad_id = prompts, held_out, pad_id
         self._fingerprint = prompts.fingerprint()
         self._shuffle, self._seed = shuffle, seed

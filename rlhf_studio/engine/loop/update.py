@@ -102,8 +102,8 @@ class Updater:
     def _problem(self, result: MinibatchResult, norm: Tensor, rollout: Rollout) -> str:
         """Why this minibatch must not be applied; empty when it can be."""
         sums, episode = result.sums, result.broken_episode
-        quantities = {"policy loss": sums.policy_loss, "value loss": sums.value_loss, "entropy": sums.entropy}
-        quantities |= {"KL in the loss": sums.kl_loss}
+        quantities = {S_("policy loss"): sums.policy_loss, S_("value loss"): sums.value_loss, "entropy": sums.entropy}
+        quantities |= {S_("KL in the loss"): sums.kl_loss}
         where = S_(f" in episode {episode}, prompt {rollout.prompts[episode]!r}") if episode >= 0 else ""
         for name, value in quantities.items():
             if not math.isfinite(value):

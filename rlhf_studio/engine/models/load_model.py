@@ -43,6 +43,7 @@ from rlhf_studio.inputs.models.pickles import convert_command
 from rlhf_studio.inputs.models.reward_models import RewardFile, is_reward_model, read_reward_file
 from rlhf_studio.inputs.trained import DamagedError, require_intact, resolve
 from rlhf_studio.inputs.trained_text import TrainedText
+from rlhf_studio.language import S_
 
 REPORT_SECONDS = 0.5  # between two progress reports of a download, each of which is written to disk
 NETWORK_ERROR = network_error()  # of the HTTP library that the installed hub client uses
@@ -78,7 +79,7 @@ def fetch(name: str, revision: str, report: OnProgress, field: str, *, weights: 
     except DamagedError as error:
         raise ConfigError([Problem(field, f"cannot load {name}: {error}")]) from error
     if weights and (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
-        way_out = f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}"
+        way_out = S_(f"if it has a pytorch_model.bin, convert it first: {convert_command(name, revision)}")
         raise ConfigError([Problem(field, f"cannot load {name}: it has no safetensors weights; {way_out}")])
     return folder
 
@@ -186,7 +187,7 @@ def load_causal_lm(
     fuse_activations(model)
     notes = _tokenizer_notes(tokenizer)
     if adapters:
-        notes.append(f"{name} is a LoRA adapter: it was merged into its base, {base_name}, before anything else.")
+        notes.append(S_(f"{name} is a LoRA adapter: it was merged into its base, {base_name}, before anything else."))
     return LoadedModel(model.eval(), tokenizer, notes, [adapter for adapter, _ in adapters])
 
 
@@ -214,9 +215,9 @@ def _misfit(model: PreTrainedModel, left_out: Iterable[str]) -> str:
     """Where transformers goes on with other numbers than the files hold, or other programs would: what to change; empty for none."""
     weights = model.state_dict()
     if biases := sorted(key for key in left_out if key.endswith(".bias") and f"{key.removesuffix('bias')}weight" in weights):
-        return f"stores {biases[0]}, but by its config.json that layer has no bias; correct config.json (attention_bias, for example)"
+        return S_(f"stores {biases[0]}, but by its config.json that layer has no bias; correct config.json (attention_bias, for example)")
     if own := sorted(model.get_expanded_tied_weights_keys(all_submodels=True).keys() - model.all_tied_weights_keys.keys()):
-        return (
+        return S_(
             f"stores {own[0]} with other numbers than the embedding, but by its config.json (tie_word_embeddings) both are one matrix; "
             "programs disagree on what that means. Write false there to keep both, or take that tensor out of the file"
         )
@@ -231,12 +232,12 @@ def adapter_base(name: str, folder: Path, field: str) -> tuple[str, str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _cannot_load(name, field, error) from error
     if kind != "LORA":
-        way_out = f"merge it into its base model first: {convert_command(name)}"
+        way_out = S_(f"merge it into its base model first: {convert_command(name)}")
         raise ConfigError([Problem(field, f"{name} is a {str(kind)[:40]} adapter, not a LoRA adapter; {way_out}")])
     if not (isinstance(base, str) and base and isinstance(revision, str)):
         raise ConfigError([Problem(field, f"the adapter {name} does not name its base model")])
     if not (folder / "adapter_model.safetensors").is_file():  # without it peft would load a pickle
-        way_out = f"if it has an adapter_model.bin, convert it first: {convert_command(name)}"
+        way_out = S_(f"if it has an adapter_model.bin, convert it first: {convert_command(name)}")
         raise ConfigError([Problem(field, f"the adapter {name} has no adapter_model.safetensors; {way_out}")])
     return moved_base(base, folder), revision
 
@@ -258,9 +259,11 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 def _tokenizer_notes(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     if tokenizer.pad_token_id is None:
-        return ["The tokenizer has no pad token. Padding comes from lengths here, so nothing else is needed."]
+        return [S_("The tokenizer has no pad token. Padding comes from lengths here, so nothing else is needed.")]
     if tokenizer.pad_token_id == tokenizer.eos_token_id:
-        return ["The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on."]
+        return [
+            S_("The tokenizer's pad token equals its end token. Masks come from lengths here, so real end tokens are kept and trained on.")
+        ]
     return []
 
 
@@ -349,7 +352,7 @@ def classifier_of(loaded: LoadedModel, name: str, field: str) -> PreTrainedModel
     causal = loaded.model
     config = copy.deepcopy(causal.config)
     config.num_labels = 1
-    unusable = f"{name} is a {config.model_type} model, from which transformers makes no reward model with a layer named score"
+    unusable = S_(f"{name} is a {config.model_type} model, from which transformers makes no reward model with a layer named score")
     try:
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
@@ -404,7 +407,7 @@ def _label_index(model: PreTrainedModel, label: str, field: str) -> int:
     by_name_or_number = {str(index): index for index in names} | numbers  # a label whose name is a number is found by its name
     if label in by_name_or_number:
         return by_name_or_number[label]
-    reason = f"there is no label {label!r}" if label else "this model has several outputs, so a label must be chosen"
+    reason = S_(f"there is no label {label!r}") if label else S_("this model has several outputs, so a label must be chosen")
     raise ConfigError([Problem(field, f"{reason}; its labels are {', '.join(names.values())}")])
 
 

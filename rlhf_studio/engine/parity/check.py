@@ -133,7 +133,11 @@ class _ParityCheck:
         """Some rotary embeddings use other frequencies for texts above a length: all texts of the run must be on one side of it."""
         policy, copy, model = self._models.policy, self._models.reference.frozen_copy, self._config.model
         critic = policy.critic and policy.critic.model
-        for name, network in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), ("the critic", critic)):
+        for name, network in (
+            (model.policy, plain_model(policy.model)),
+            (model.reference or model.policy, copy),
+            (S_("the critic"), critic),
+        ):
             settings: Any = None if network is None else network.config
             boundary = None if settings is None else rotation_boundary(settings.get_text_config().to_dict())
             if problem := boundary_problem(name, boundary, stream.lengths, self._config.generation.response_length):
@@ -148,13 +152,13 @@ class _ParityCheck:
             if policy.critic is not None:  # sampling computes no values then: nothing to compare
                 sampled = replace(sampled, values=values.numbers)
             passes = {
-                "while sampling": sampled,
-                "in the forward pass over the responses": models.forward_pass.run(policy, tokens, 0, critic=policy),
-                "in the forward pass of the update": _update_pass(models, policy, tokens),
+                S_("while sampling"): sampled,
+                S_("in the forward pass over the responses"): models.forward_pass.run(policy, tokens, 0, critic=policy),
+                S_("in the forward pass of the update"): _update_pass(models, policy, tokens),
             }
             with models.reference.active() as reference:
                 reference_output = models.forward_pass.run(reference, tokens, 0)
-        critic_setting, critic_name = ("critic.start", "the critic") if policy.critic else ("model.policy", names.policy)
+        critic_setting, critic_name = ("critic.start", S_("the critic")) if policy.critic else ("model.policy", names.policy)
         for where, output in passes.items():
             self._compare(_Subject("model.policy", names.policy, f"log-probabilities {where}"), output.logprobs, logprobs, tokens)
             if output.values is not None:

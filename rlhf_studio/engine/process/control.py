@@ -213,7 +213,7 @@ class Control:
             self._stop(asked_by(command))  # acknowledged with the end of the run: until then it is open
             return
         if kind == "discard":
-            self._end(f"{asked_by(command)}, without saving")
+            self._end(S_(f"{asked_by(command)}, without saving"))
         if kind == "checkpoint" and self._phase == "update":
             self._later.add(command.id)
             text = S_(f"The checkpoint will be written when step {self._run.step_number + 1} is done.")

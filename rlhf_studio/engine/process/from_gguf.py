@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from rlhf_studio.engine.models.load_model import UNUSABLE
 from rlhf_studio.engine.process.plain_copy import SHARD, lack_of_room, plain_config, plain_copy
 from rlhf_studio.inputs.helper import answer, read_task
+from rlhf_studio.language import S_
 
 SAMPLED_ROWS = 256  # of each tensor, by which the rounding is measured
 PLAIN = ("F32", "F16", "BF16", "F64")
@@ -99,8 +100,8 @@ def _load(source: Path, dtype: str) -> PreTrainedModel:
         reason = " ".join(str(error).split())[:200]
         raise NotConvertible(f"cannot be read by transformers {transformers.__version__}: {reason or type(error).__name__}") from None
     model, info = loaded
-    wrong = [(key, "no weights") for key in info["missing_keys"]]
-    wrong += [(key, "weights of another shape") for key, *_ in info["mismatched_keys"]]
+    wrong = [(key, S_("no weights")) for key in info["missing_keys"]]
+    wrong += [(key, S_("weights of another shape")) for key, *_ in info["mismatched_keys"]]
     for key, what in sorted(wrong)[:1]:
         raise NotConvertible(f"has {what} for {key}, by the way transformers {transformers.__version__} reads its settings")
     return model  # type: ignore[no-any-return]

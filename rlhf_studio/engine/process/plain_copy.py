@@ -39,7 +39,7 @@ def plain_copy(packed: PreTrainedModel, config: Any) -> PreTrainedModel:
 def lack_of_room(needed: int, target: Path, dtype: str) -> str:
     """Why ``needed`` bytes of weights cannot be made and written into ``target``, after the model's name; empty where they can."""
     half = "" if dtype == "bfloat16" else S_("; --dtype bfloat16 needs half of it")
-    for free, where in ((psutil.virtual_memory().available, "of memory"), (shutil.disk_usage(target).free, S_("on this disk"))):
+    for free, where in ((psutil.virtual_memory().available, S_("of memory")), (shutil.disk_usage(target).free, S_("on this disk"))):
         if needed > free:
             return S_(f"becomes {format_bytes(needed)}, but only {format_bytes(free)} {where} are free{half}")
     return ""

@@ -146,7 +146,7 @@ class ProgramRun:
         state, cause = end_of(error) if error is not None else (None, "")
         if state == "failed":
             self.failure = cause.rstrip(".")
-            cause = f"{self.failure}. Run the program again"
+            cause = S_(f"{self.failure}. Run the program again")
         self._close(state or ("finished" if self._stage.finished else self._left), cause)
 
     @contextlib.contextmanager

@@ -44,6 +44,6 @@ def restart_event(before: StageConfig, after: StageConfig, why: str) -> EventRec
     """That the run begins again by itself, and with what."""
     setting, left = f"{before.stage}.learning_rate", after.engine.restart_if_unstable
     old, rate = (getattr(config, before.stage).learning_rate for config in (before, after))
-    more = "once more" if left else "no more"
+    more = S_("once more") if left else S_("no more")
     text = S_(f"It begins again with {setting} {rate:g} in place of {old:g}, as engine.restart_if_unstable allows; {more} after that.")
     return EventRecord("warning", "restart", f"Not stable: {why}. {text}", {"changes": [{"setting": setting, "old": old, "new": rate}]})

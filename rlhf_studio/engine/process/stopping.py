@@ -32,7 +32,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 def asked_by(command: Command) -> str:
     """Why a run is to stop, for the record: with who sent the request, when it says so."""
     by = command.payload.get("by")
-    return f"asked by {by[:80]}" if isinstance(by, str) and by else OPERATOR
+    return S_(f"asked by {by[:80]}") if isinstance(by, str) and by else OPERATOR
 
 
 def cause_of(command: Command) -> str:

@@ -52,7 +52,7 @@ def unpack(folder: Path, target: Path, method: str, dtype: torch.dtype) -> None:
     )
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"it has no weights for {missing[0]}")
+        raise ValueError(S_(f"it has no weights for {missing[0]}"))
     if method not in while_loading:
         model = model.dequantize()
     model.to(dtype)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rlhf_studio.child_process.memory import leave_memory
 from rlhf_studio.inputs.helper import answer, read_task
+from rlhf_studio.language import S_
 
 ROOM = 4  # memory allowed, in sizes of the file: the file, its tensors, and the tensors again while they are written
 SPARE_BYTES = 2**29
@@ -43,7 +44,7 @@ def main() -> None:
         except (MemoryError, RuntimeError) as error:
             if not _is_memory(error):
                 raise
-            answer({"name": job["name"], "problem": "needs far more memory than a file of its size should"})
+            answer({"name": job["name"], "problem": S_("needs far more memory than a file of its size should")})
             return
         answer({"name": job["name"], "tensors": len(tensors)})
 
@@ -72,8 +73,8 @@ def _plain(name: Any, tensor: Any) -> Tensor:
 
 def _refusal(text: str) -> str:
     if match := re.search(r"(?:GLOBAL|[Gg]lobal:?) ([\w.]+)", text):
-        return f"is refused: it asks for {match[1][:80]}, which is not needed for weights; nothing in it was run"
-    return "is damaged, or not a file of weights that torch wrote"
+        return S_(f"is refused: it asks for {match[1][:80]}, which is not needed for weights; nothing in it was run")
+    return S_("is damaged, or not a file of weights that torch wrote")
 
 
 def _is_memory(error: Exception) -> bool:

@@ -306,7 +306,7 @@ class Worker:
             text += run.forgotten(RunReader(self._run_dir))
         if start.step is not None:
             self._saved_step = run.step_number
-            text = "; ".join([f"Resumed from the checkpoint of step {run.step_number}", *clauses]) + "."
+            text = "; ".join([S_(f"Resumed from the checkpoint of step {run.step_number}"), *clauses]) + "."
             data = {}
         self._writer.go_back(run.step_number)
         # Changes of settings that are on record are made again with their steps, but for those that this start overrules.

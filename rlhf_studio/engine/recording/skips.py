@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_studio.engine.rewards.errors import RewardError, StepSkipped
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord
 
 MOST_SKIPS = 10  # in a run
@@ -27,7 +28,7 @@ class Skips:
         if self.stop:
             raise error
         if self.count == MOST_SKIPS:
-            raise type(error)(f"{error}; {MOST_SKIPS} such failures were skipped before, which is the most in a run") from error
+            raise type(error)(S_(f"{error}; {MOST_SKIPS} such failures were skipped before, which is the most in a run")) from error
         self.count += 1
 
     def add_update(self, problems: list[str]) -> None:

@@ -14,6 +14,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.sampling.draw import DecodingStep, StepInputs, draw_next
 from rlhf_studio.engine.types import position_ids
 from rlhf_studio.inputs.families import TESTED_FAMILIES
+from rlhf_studio.language import S_
 
 GROWING_ROTATIONS = {"dynamic", "longrope"}  # rotary embeddings whose frequencies depend on the length: a trace would keep the first ones
 TOLERANCE = 1e-4  # absolute and relative: rounding adds up over many layers, and a wrong step is wrong by far more
@@ -29,11 +30,11 @@ def why_not(policy: Policy) -> str:
     """Why no faster step is made for this model; empty where it can be tried."""
     config = policy.model.config
     if config.model_type not in TESTED_FAMILIES:
-        return f"models of the family {config.model_type} are not traced"
+        return S_(f"models of the family {config.model_type} are not traced")
     if not all(isinstance(layer, PreallocatedLayer) for layer in policy.new_cache(1).layers):
-        return "its key-value cache is of a kind of its own"
+        return S_("its key-value cache is of a kind of its own")
     rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return f"its rotary embedding is {rotation}" if rotation in GROWING_ROTATIONS else ""
+    return S_(f"its rotary embedding is {rotation}") if rotation in GROWING_ROTATIONS else ""
 
 
 def draws_alike(first: GenerationConfig, second: GenerationConfig) -> bool:

@@ -91,7 +91,7 @@ class Opening:
                 raise ValueError(_("Give the path of the log on the app's machine: a file that the browser sends does not grow."))
             return self._following.start(_path_of(path), name, tokenizer, weights, self._tick)
         opened = self._read(data)
-        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": opened.notes}
+        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": [told(note) for note in opened.notes]}
 
     def _read(self, data: Any) -> Opened:
         content, file_name = _content(data), sent.member(data, "file_name")

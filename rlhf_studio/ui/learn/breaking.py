@@ -120,7 +120,12 @@ class Breaking:
         if not configs:
             return ""
         with self._memory:
-            key = language(), experiment.name, len(configs), tuple(run.run_id for run in pair.values() if has_ended(run) and run is not None)
+            key = (
+                language(),
+                experiment.name,
+                len(configs),
+                tuple(run.run_id for run in pair.values() if has_ended(run) and run is not None),
+            )
             if key not in self._times:
                 self._times[key] = how_long(self._workspace, configs)
             return self._times[key]

@@ -10,8 +10,9 @@ from typing import Any
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each
 from rlhf_studio.analysis.logs.shape import TOKEN_KEYS, LogFields
+from rlhf_studio.language import S_
 
-PADDED = "In some lines the list of tokens is longer than the lists of numbers: the tokens behind are taken for padding and left out."
+PADDED = S_("In some lines the list of tokens is longer than the lists of numbers: the tokens behind are taken for padding and left out.")
 PROMPTS, RESPONSES = ("prompt", "prompt_tokens"), ("response", "response_tokens")
 _SPECIAL = re.compile(r"\s*[<\[].*[>\]]\s*|")
 TOKENS = {"response_tokens", "response_ids", "length", "top_ids", "ref_top_ids", *TOKEN_KEYS}
@@ -53,8 +54,8 @@ class _Board(Form):
 
 
 FORM = _Board(
-    "RL Logging Board, and this program",
-    "RL Logging Board's",
+    S_("RL Logging Board, and this program"),
+    S_("RL Logging Board's"),
     ("step", "prompt", "response", "reward"),
     each(_line),
 )

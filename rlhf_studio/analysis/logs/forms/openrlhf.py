@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.language import S_
 
 COLUMNS = ["global_step", "text", "reward"]
-ONE_TEXT = "The table has one sample of each step, with prompt and response in one text: the prompt is unknown."
+ONE_TEXT = S_("The table has one sample of each step, with prompt and response in one text: the prompt is unknown.")
 
 
 def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[int, LogFields]]:
@@ -36,7 +37,7 @@ class _Table(Form):
 
 FORM = _Table(
     "OpenRLHF",
-    "OpenRLHF's table of samples",
+    S_("OpenRLHF's table of samples"),
     ("columns", "data"),
     _translate,
     {"step": "global_step", "response": "text"},

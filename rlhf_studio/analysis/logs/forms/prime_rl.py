@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, is_number
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.language import S_
 
 ARRAYS = {
     "logprobs": "inference_logprobs",
@@ -41,7 +42,7 @@ def _line(record: Record, reading: Reading) -> LogFields | None:
         "response_ids": ids[start:],
     }
     if not all(own):
-        reading.note("Some tokens inside responses were not the policy's own (loss_mask is false there): their numbers are unknown.")
+        reading.note(S_("Some tokens inside responses were not the policy's own (loss_mask is false there): their numbers are unknown."))
     line |= {ours: _where(own, record[theirs][start:]) for ours, theirs in ARRAYS.items() if _known(record.get(theirs), len(ids))}
     rewards: Any = record.get("rewards")
     if _known(rewards, len(ids)) and is_number(rewards[start]):
@@ -60,7 +61,7 @@ def _where(own: list[bool], numbers: list[Any]) -> list[Any]:
 
 FORM = Form(
     "prime-rl",
-    "prime-rl's token exports",
+    S_("prime-rl's token exports"),
     ("step", "token_ids", "loss_mask", "inference_logprobs"),
     each(_line),
     {"response_ids": "loss_mask", "response_tokens": "token_ids", "reward": "rewards", **ARRAYS},

@@ -9,14 +9,15 @@ from typing import Any
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
 
-NO_TEXTS = "The file has no texts of prompts and responses, only their lengths and rewards."
+NO_TEXTS = S_("The file has no texts of prompts and responses, only their lengths and rewards.")
 
 
 def _line(record: Record, reading: Reading) -> LogFields | None:
     if record.get("split", "train") != "train":
-        reading.note("Only trajectories of the split train are read; those of evaluations are left out.")
+        reading.note(S_("Only trajectories of the split train are read; those of evaluations are left out."))
         return None
     steps = [step for step in record["steps"] if isinstance(step, dict)] if isinstance(record["steps"], list) else []
     line: LogFields = {"step": record["iteration"], "reward": record["total_reward"], "components": _components(record, steps)}
@@ -52,7 +53,7 @@ def _trace(step: Record, name: str) -> Any:
 
 FORM = Form(
     "tinker-cookbook",
-    "tinker-cookbook's rollout summaries",
+    S_("tinker-cookbook's rollout summaries"),
     ("iteration", "group_idx", "traj_idx", "total_reward", "steps"),
     each(_line),
     {"step": "iteration", "reward": "total_reward", "length": "ac_len"},

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, is_number, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
 from rlhf_studio.visible import visible
 
@@ -21,7 +22,7 @@ def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[in
     rewards = _rewards(records, reading)
     said = hash(tuple((repr(record["prompt"]), repr(record["completion"])) for record in records))
     if said == reading.memory.get("said"):
-        reading.note("Some steps have the same responses as the step before: one generation served several of the trainer's steps.")
+        reading.note(S_("Some steps have the same responses as the step before: one generation served several of the trainer's steps."))
     reading.memory["said"] = said
     for number, record in enumerate(records):
         components = numbers_in(record, USED)
@@ -58,9 +59,11 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
         return None
     if len(names) > 1:
         reading.note(
-            f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not in "
-            "the file. Each column is a component. Give the weights to see a score: --reward-weights, "
-            f"here {','.join('1' * len(names))} with TRL's defaults."
+            S_(
+                f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not "
+                "in the file. Each column is a component. Give the weights to see a score: --reward-weights, "
+                f"here {','.join('1' * len(names))} with TRL's defaults."
+            )
         )
         return None
     return [numbers_in(record, USED).get(names[0], math.nan) for record in records]
@@ -69,11 +72,11 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
 def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> list[float]:
     """The sum of the columns with the weights that a person gave, without parts that are not known. A response without any is unknown."""
     if len(names) != len(reading.weights):
-        given = "1 reward weight is" if len(reading.weights) == 1 else f"{len(reading.weights)} reward weights are"
+        given = S_("1 reward weight is") if len(reading.weights) == 1 else S_(f"{len(reading.weights)} reward weights are")
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
         raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
     told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
-    reading.note(f"The reward is the sum {told}, with the weights that were given.")
+    reading.note(S_(f"The reward is the sum {told}, with the weights that were given."))
     sums = []
     for record in records:
         parts = numbers_in(record, USED)

@@ -22,6 +22,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from rlhf_studio.language import S_
+
 MOST_REPR = 200
 
 
@@ -110,7 +112,7 @@ def attempt(action: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if os.path.realpath(frame.filename) == file]
         traceback.print_exception(error.with_traceback(own_part(error.__traceback__, file)))
         where = f" (line {lines[-1]})" if lines else ""
-        return {"error": f"it raised {type(error).__name__}: {str(error)[:500]}{where}", "row": None}
+        return {"error": S_(f"it raised {type(error).__name__}: {str(error)[:500]}{where}"), "row": None}
 
 
 def own_part(trace: TracebackType | None, file: str) -> TracebackType | None:

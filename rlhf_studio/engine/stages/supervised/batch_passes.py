@@ -21,6 +21,7 @@ from rlhf_studio.engine.compute.random_layers import draws_random_numbers
 from rlhf_studio.engine.compute.sharding import is_sharded
 from rlhf_studio.engine.models.heads import HEAD_DROPOUT
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class BatchPasses:
         """The mean loss over all items, with dropout off and without gradients. Raises ValueError when there is nothing to count."""
         count = self.objective.count(items)
         if not count > 0:
-            raise ValueError("there is no token or pair that counts, so there is no mean loss")
+            raise ValueError(S_("there is no token or pair that counts, so there is no mean loss"))
         self._prepare(items)
 
         def loss_of(part: _Part) -> float:

@@ -120,7 +120,7 @@ def _counts_of(learned: Any, held_out: Any, before: Counter[str], more: dict[str
 
 def _check(data: Any, count: int, left_out: Counter[str]) -> None:
     if not count:
-        why = f" (left out: {reasons(left_out, data)})" if left_out else ""
+        why = S_(f" (left out: {reasons(left_out, data)})") if left_out else ""
         raise PromptsError("data.source", f"{data.source} holds nothing to learn from{why}")
 
 

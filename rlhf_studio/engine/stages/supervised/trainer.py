@@ -23,6 +23,7 @@ from rlhf_studio.engine.learning_rate import learning_rate_factor
 from rlhf_studio.engine.stages.supervised.batch_passes import BatchPasses
 from rlhf_studio.engine.stages.supervised.objective import TrainingObjective
 from rlhf_studio.engine.types import NonFiniteError
+from rlhf_studio.language import S_
 
 OBJECTIVE = "objective/"
 """The names of an objective's own tensors in a trainer's state begin with this."""
@@ -93,7 +94,7 @@ class SupervisedTrainer:
         self.skip_non_finite = skip_non_finite
         self._usable = [number for number, item in enumerate(items) if objective.count([item]) > 0]
         if not self._usable:
-            raise ValueError("there is nothing to learn from: no example has a token or a weight that counts")
+            raise ValueError(S_("there is nothing to learn from: no example has a token or a weight that counts"))
         self.left_out = len(items) - len(self._usable)
         self._passes = BatchPasses(model, objective, compute, config.micro_batch)
         self.optimizer = make_optimizer(self._passes.parameters, config)
@@ -227,7 +228,7 @@ class SupervisedTrainer:
         before, now = (numbers["examples"], numbers["usable"]), (len(self.items), len(self._usable))
         if before != now:
             raise ValueError(
-                f"the training was saved with {before[0]} examples, {before[1]} of which count, but now there are {now[0]} and {now[1]}"
+                S_(f"the training was saved with {before[0]} examples, {before[1]} of which count, but now there are {now[0]} and {now[1]}")
             )
         self.step_number, self._epoch, self._position = numbers["step"], numbers["epoch"], numbers["place"]
         self._generator.set_state(tensors["shuffling"])
@@ -236,7 +237,7 @@ class SupervisedTrainer:
         device, threads, changes = self.compute.device.type, torch.get_num_threads(), []
         if numbers["device"] != device:
             changes.append(
-                f"the run was on {numbers['device']} and goes on with {device}: results differ in the last bits, and dropout's draws"
+                S_(f"the run was on {numbers['device']} and goes on with {device}: results differ in the last bits, and dropout's draws")
             )
         if numbers["threads"] != threads:
             changes.append(f"CPU threads: {numbers['threads']} before, {threads} now, so results may differ in the last bits")
