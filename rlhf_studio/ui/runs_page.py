@@ -18,7 +18,7 @@ from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.language import _, ngettext, told
+from rlhf_studio.language import LANGUAGES, _, language, ngettext, told
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -35,7 +35,7 @@ from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
-from rlhf_studio.ui.serving.shared_reading import SharedReading
+from rlhf_studio.ui.serving.shared_reading import SpokenReading
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.units import format_bytes
 
@@ -229,9 +229,9 @@ class RunsPage:
         self._access = access
         self._queue_problem, self._kept_problem = queue_problem, kept_problem
         self._insights = insights
-        self._table = SharedReading(self._read, LISTING_SECONDS)
+        self._table = SpokenReading(self._read, LISTING_SECONDS)
         self._boot, self._changes = secrets.token_hex(4), 0
-        self._sent: dict[str, tuple[int, Json]] = {}  # as in Table
+        self._sent: dict[str, dict[str, tuple[int, Json]]] = {name: {} for name in LANGUAGES}  # of each as in Table
         self._summaries = OfRuns(self._summary)
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
@@ -300,7 +300,7 @@ class RunsPage:
         runs = [*self._workspace.runs(), *self._recordings()]
         verdicts = self._known_verdicts(runs)
         rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id)) for run in runs]
-        return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
+        return Table(self._note(rows), self._sent[language()], {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:
         """The recordings that can be read. What is wrong with the others is shown on the page."""
@@ -314,11 +314,11 @@ class RunsPage:
 
     def _note(self, rows: Sequence[Json]) -> str:
         """Number the rows that have changed; gives the version of the whole table."""
-        before, number = self._sent, self._changes + 1
-        self._sent = {
+        before, number = self._sent[language()], self._changes + 1
+        now = self._sent[language()] = {
             row["id"]: before[row["id"]] if row["id"] in before and before[row["id"]][1] == row else (number, row) for row in rows
         }
-        if list(before) != list(self._sent) or any(changed == number for changed, _ in self._sent.values()):
+        if list(before) != list(now) or any(changed == number for changed, _row in now.values()):
             self._changes = number
         return f"{self._boot}-{self._changes}"
 

@@ -112,7 +112,7 @@ class Comparing:
         with self._lock:
             known = self._known.get(key)
         if known is None:
-            known = compare(readers, [status.name or status.run_id for status in statuses])
+            known = compare(readers, [told(status.name) if status.recording else status.name or status.run_id for status in statuses])
             with self._lock:
                 self._known[key] = known
                 while len(self._known) > REMEMBERED:
