@@ -44,7 +44,8 @@ class LogLine:
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
-        raise ConfigError([Problem(f"line {self.number}" + (f", {plain_name(field)}" if field else ""), message)])
+        where = S_(f"line {self.number}, {plain_name(field)}") if field else S_(f"line {self.number}")
+        raise ConfigError([Problem(where, message)])
 
     def has(self, name: str) -> bool:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
@@ -53,7 +54,7 @@ class LogLine:
     def missing(self, name: str, advice: str) -> NoReturn:
         """Raise the error for a missing field, with ``advice``. It also names a field of the line whose name looks like the missing one."""
         other = next((given for given in self.fields if given != name and meant(given, [name])), "")
-        self.fail(name, S_(f"it is missing; {advice}") + (S_(f"; if that is {_short(other)}, call it {name}") if other else ""))
+        self.fail(name, f"{S_('it is missing')}; {advice}" + (S_(f"; if that is {_short(other)}, call it {name}") if other else ""))
 
     def whole_number(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
