@@ -13,11 +13,13 @@ from pathlib import Path
 
 RAISED = re.compile(
     r"(?!NotImplemented)(?:Store|Prompts|Model|Component|Checkpoint|Chat|Header|Helper|Parity|NonFinite|Reward|Damaged|Config|Bucket|Line|Not|Cannot|Quest"
-    r"|Bad|No|Own|Only|Run(?!time)|Already|Busy|Unusable|Unfit|Step|Stop|Capped|Unstable|Timeout|_)\w*"
+    r"|Bad|Part|No|Own|Only|Run(?!time)|Already|Busy|Unusable|Unfit|Step|Stop|Capped|Unstable|Timeout|_)\w*"
 )
 """The errors whose sentences people read, by the beginning of their names."""
-FOR_PEOPLE = ("config", "inputs", "lessons/teaching", "analysis/compare", "runs/classroom", "runs/feedback", "runs/studio.py", "visible.py")
-FOR_PEOPLE += ("engine/rewards", "engine/saving", "engine/stages", "engine/models", "jobs/road", "runs/paths.py", "runs/workspace.py")
+FOR_PEOPLE = ("config", "inputs", "lessons/teaching", "analysis/compare", "jobs/road", "visible.py")
+FOR_PEOPLE += ("engine/rewards", "engine/saving", "engine/stages", "engine/models")
+FOR_PEOPLE += ("runs/classroom", "runs/feedback", "runs/hosted", "runs/paths.py", "runs/studio.py", "runs/workspace.py")
+FOR_PEOPLE += ("ui/app.py", "ui/hosts.py", "ui/visiting/modes.py", "ui/picker/roots.py")
 """Rooms and files whose ValueErrors are about what people wrote, too."""
 FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/kit", "lessons/world_build", "engine/check", "ui/api")
 """Whose errors are read by those who write programs or lessons."""

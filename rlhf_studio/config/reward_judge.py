@@ -75,7 +75,7 @@ class JudgeReward(ServerReward):
 
     def described(self) -> str:
         """The judging model's name."""
-        return f"the judge {self.model}"
+        return S_(f"the judge {self.model}")
 
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A server that was not named, no model, or a rubric without the response or with placeholders that mean nothing."""
