@@ -27,7 +27,7 @@ class JudgeReward(ServerReward):
 
     title = "Model as judge"
     takes_reference = True
-    served_by = "judge's server"
+    served_by = S_("judge's server")
     one_per_line = ("rubric",)
 
     kind: Literal["judge"] = "judge"

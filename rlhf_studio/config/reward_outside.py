@@ -93,7 +93,7 @@ class ServerReward(Component):
 
     group = "Your own"
     outside = True
-    served_by: ClassVar[str] = "scoring server"  # in sentences for people
+    served_by: ClassVar[str] = S_("scoring server")  # in sentences for people
 
     if TYPE_CHECKING:
         # each kind declares these settings itself, with the help that says what its server must answer
