@@ -218,7 +218,7 @@ class Frame:
             x += self._width(text, 14) + 16
         if self._payload["tokens"]:
             self._text(
-                WIDTH - EDGE, ANSWER, _("colour: {label} of each token").format(label=self._payload["tokens"]["label"]), 12, QUIET, "rs"
+                WIDTH - EDGE, ANSWER, _("colour: {label} of each token").format(label=_(self._payload["tokens"]["label"])), 12, QUIET, "rs"
             )
         x, line = EDGE, 0
         for text, colour in self._pieces(answer, frame):
