@@ -20,7 +20,7 @@ from rlhf_studio.jobs.export.report import report
 from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.jobs.export.tables import write_csv
 from rlhf_studio.jobs.export.weights import Chosen, OnProgress, base_of, choose, write_adapter, write_policy
-from rlhf_studio.language import S_, language, speaking
+from rlhf_studio.language import S_, _, language, speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_left
 from rlhf_studio.runs.lab.fork import settings_of
@@ -58,10 +58,11 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The files that were made, with their sizes in bytes; and the address on the hub, empty without a push."""
+    """The files that were made, with their sizes in bytes; the address on the hub, empty without a push; and what to know of them."""
 
     files: list[tuple[Path, int]]
     address: str = ""
+    note: str = ""
 
 
 def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> ExportResult:
@@ -90,7 +91,9 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
             files[kind], address = _weights(reader, kind, chosen, target, request, on_progress, status.device)
         else:
             files[kind] = [_file(reader, kind, target, request.replace, replay, on_progress)]
-    return ExportResult(list(chain.from_iterable(files.values())), address)
+    spoken = {_language_of(target) for kind, target in request.targets.items() if kind == "replay" or kind in WEIGHTS}
+    note = _("No font of this machine has the letters of your language, so pictures are in English.") if spoken - {language()} else ""
+    return ExportResult(list(chain.from_iterable(files.values())), address, note)
 
 
 def _check(request: ExportRequest) -> None:
@@ -203,10 +206,7 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, replay: di
 
 def _replay(reader: RunReader, target: Path, on_progress: OnProgress) -> dict[str, Any]:
     on_progress("Reading what the replay shows", None)
-    spoken = _language_of(target)
-    if spoken != language():
-        on_progress("No font of this machine has the letters of your language, so the picture is in English", None)
-    with speaking(spoken):
+    with speaking(_language_of(target)):
         payload = replay_of(reader)
     if "problem" in payload:
         raise targets.refuse(payload["problem"])
