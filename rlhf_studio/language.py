@@ -119,7 +119,7 @@ def _retold(name: str, text: str, depth: int) -> str:
     if depth == DEEPEST_TOLD or _QUOTED.fullmatch(text) or not re.search("[A-Za-z]{3}", text):
         return text
     for fixed, slots, sentence in _told_sentences(name):
-        if (values := _between(fixed, text)) is not None:
+        if (values := _between(fixed, text)) is not None and all(map(_may_be, slots, values)):
             inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
             return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
     for end, stop in _STOPS.items():
@@ -141,6 +141,11 @@ def _told_sentences(name: str) -> list[tuple[list[str], list[str], str]]:
 def _cut(sentence: str) -> tuple[list[str], list[str]]:
     parts = _SLOT.split(sentence)
     return parts[::2], parts[1::2]
+
+
+def _may_be(slot: str, value: str) -> bool:
+    """Whether a value may stand in a slot: what is called a number is one."""
+    return slot != "number" or value.replace(",", "").isdecimal()
 
 
 def _between(fixed: list[str], text: str) -> list[str] | None:

@@ -20,6 +20,9 @@ MOST_MEMBERS = 1000
 _CONTAINERS = {list, dict}
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
+_FAILS = (S_("line {number}, {field}: {message}"), S_("line {number}: {message}"))
+"""How the error of a line reads, for :func:`rlhf_studio.language.told`."""
+
 
 class LogLine:
     """The fields of one line. Each method raises :class:`ConfigError` that names the line and the field.
@@ -44,8 +47,7 @@ class LogLine:
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
-        where = S_(f"line {self.number}, {plain_name(field)}") if field else S_(f"line {self.number}")
-        raise ConfigError([Problem(where, message)])
+        raise ConfigError([Problem(f"line {self.number}" + (f", {plain_name(field)}" if field else ""), message)])
 
     def has(self, name: str) -> bool:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
@@ -76,7 +78,7 @@ class LogLine:
         if isinstance(value, str) and value in SPECIAL:
             return SPECIAL[value]
         if type(value) not in (int, float):
-            self.fail(field, f"{_short(value)} is not a number")
+            self.fail(field, S_(f"{_short(value)} is not a number"))
         try:
             return float(value)
         except OverflowError:

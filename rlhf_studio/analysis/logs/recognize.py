@@ -37,7 +37,7 @@ def what_is_wrong(record: Record) -> str:
     form = max(FORMS, key=lambda form: _nearness(form, record))
     if _nearness(form, record) >= len(form.needs) / 2:
         return what_is_missing(form, record)
-    names = ", ".join(form.what for form in FORMS)
+    names = ", ".join(form.what.partition("'s ")[0].removesuffix("'s") for form in FORMS)
     return S_(f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}")
 
 
@@ -47,7 +47,7 @@ def what_is_missing(form: Form, record: Record) -> str:
     absent = [need for need in form.missing(record) if need not in renamed]
     what = [S_(f"has {plain_name(other)} where {need} is expected (rename it)") for need, other in renamed.items()]
     what += [S_(f"has no {' and no '.join(absent)} (add {'it' if len(absent) == 1 else 'them'} to every record)")] if absent else []
-    return S_(f"it looks like {form.what}, but {' and '.join(what)}")
+    return S_(f"it looks like {form.what}, but {'; '.join(what)}")
 
 
 def unreadable(start: bytes, problem: str) -> str:

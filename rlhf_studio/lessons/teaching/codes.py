@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, MOST_SEED, Question, Selection
 
@@ -105,7 +105,7 @@ def _checked(line: str) -> dict[str, Any]:
     try:
         sheet = decode(code)
     except BadCode as error:
-        return {"who": who, "code": code[:60], "problem": str(error)}
+        return {"who": who, "code": code[:60], "problem": told(error)}
     questions = [{"lesson": question.lesson, "title": question.title, "scene": question.scene} for question in sheet.questions]
     selection = {"seed": sheet.selection.seed, "each": sheet.selection.each, "lessons": list(sheet.selection.lessons)}
     return {"who": who, "code": code, **selection, "questions": questions, "outcomes": list(sheet.outcomes)}

@@ -105,5 +105,5 @@ def _lines(data: Any) -> list[str]:
     text = sent.member(data, "lines")
     lines = text.splitlines() if isinstance(text, str) else []
     if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
-        raise ValueError(_("At most {lines} lines of {letters} letters, please.").format(lines=MOST_LINES, letters=LONGEST_LINE))
+        raise ValueError(_("at most {lines} lines of {letters} letters, please").format(lines=MOST_LINES, letters=LONGEST_LINE))
     return lines
