@@ -97,7 +97,7 @@ def test_what_was_said_in_english_is_found_again_by_its_words() -> None:
     assert told(error) == error
     with speaking("zh"):
         assert told("Paused after the update, in step 3") == "已暂停：第 3 步，更新之后"
-        assert told(error) == "奖励组件 a：服务器 b：5 秒内没有答复"
+        assert told(error) == "奖励分量 a：服务器 b：5 秒内没有答复"
         assert told("Checkpoint of step 20 written. disk on fire") == "已写下第 20 步的检查点。disk on fire"
         assert told("KeyError: 'x'") == "KeyError: 'x'"
 
