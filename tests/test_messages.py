@@ -108,7 +108,7 @@ def test_what_was_said_in_english_is_found_again_by_its_words() -> None:
         assert told("Checkpoint of step 20 written. disk on fire") == "已写下第 20 步的检查点。disk on fire"
         assert told("KeyError: 'x'") == "KeyError: 'x'"
         assert told("line 3, reward: 'a; b: c.' is not a number") == "第 3 行的 reward：'a; b: c.' 不是数"
-        assert told("line of a poem: x") == "line of a poem：x"  # it has no number
+        assert told("line of a poem: x") == "line of a poem: x"  # it has no number
 
 
 BAD = (-1e9, 1e9, "x", "x" * 5000, "", [], ["a", "b"], {"a": 1}, None, 1.5, nan, True, "a, b")

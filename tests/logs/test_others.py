@@ -227,8 +227,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "two of ours renamed": (
         json.dumps({"question": "p", "answer": "r", "reward": 1.0, "step": 1}),
-        "line 1: it looks like RL Logging Board's, but has question where prompt is expected (rename it) "
-        "and has answer where response is expected (rename it)",
+        "line 1: it looks like RL Logging Board's, but has question where prompt is expected (rename it)"
+        "; has answer where response is expected (rename it)",
     ),
     "TRL without advantages": (
         json.dumps({"step": 1, "prompt": "p", "completion": "r", "accuracy": 1.0, "advantages": 0.0}),
