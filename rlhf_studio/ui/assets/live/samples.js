@@ -176,7 +176,7 @@ export class SampleTable {
       el(
         "span",
         { class: "rs-cell-response" },
-        side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
+        side ? el("span", { class: `rs-chip rs-side-${side}` }, side === SIDES[0] ? t("chosen") : t("rejected")) : null,
         el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         " ",
         el("span", { class: "rs-response" }, readable(row.response, 600)),
