@@ -31,9 +31,17 @@ TOLD = "told"
 LONGEST_TOLD = 2000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
-_STOPS = {re.compile("; "): "；", re.compile(r"(?<=\.) "): "", re.compile(": "): "：", re.compile(r"(?<!\.)\.$"): "。"}
+_SENTENCES = re.compile(r"(?<=\.) ")
+_STOPS = {re.compile(r"(?<!\.)\.$"): "。", re.compile("; "): "；", re.compile(": "): "："}
+_SETTING = re.compile(r"[a-z0-9_.]+: ")
+_BREAK = re.compile("[.;:] ")
 _SLOT = re.compile(r"\{(\w+)\}")
 _QUOTED = re.compile(r"""(['"])(?:(?!\1).)*(?:\1|\.\.\.)""", re.DOTALL)  # a value that somebody wrote, maybe cut short
+_SHORT = re.compile(r"number|allowed|count|field|(\w+_)?step(_number)?")
+"""Slots for numbers and names, which hold no end of a sentence."""
+_SAID = re.compile(r"(error|failure|message|problem|reason|text|unread|what|why)\d*")
+"""Slots for what somebody else said, which may be several sentences. Any other one at the beginning holds none."""
+_NAME = re.compile(r"\S*[\d/._-]\S* (?=[a-z])")
 _language: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
@@ -43,7 +51,7 @@ class Message(NamedTuple):
     Attributes:
         key: the English sentence, of a plural the one for a single thing; a context comes before it, see :func:`pgettext`.
         text: its translation.
-        places: the files that say it.
+        places: the scripts that say it.
     """
 
     key: str
@@ -118,16 +126,33 @@ def _retold(name: str, text: str, depth: int) -> str:
         return known
     if depth == DEEPEST_TOLD or _QUOTED.fullmatch(text) or not re.search("[A-Za-z]{3}", text):
         return text
+    if (setting := _SETTING.match(text)) and (new := _retold(name, text[setting.end() :], depth + 1)) != text[setting.end() :]:
+        return f"{_retold(name, setting[0][:-2], depth + 1)}：{new}"
     for fixed, slots, sentence in _told_sentences(name):
-        if (values := _between(fixed, text)) is not None and all(map(_may_be, slots, values)):
+        if (values := _between(fixed, text)) is not None and _may_be(fixed, slots, values):
             inside = dict(zip(slots, (_retold(name, value, depth + 1) for value in values), strict=True))
             return "".join(inside[part] if index % 2 else part for index, part in enumerate(_SLOT.split(sentence)))
+    if (new := _parts_retold(name, text, _SENTENCES, "", depth)) != text:
+        return new
+    place, colon, what = text.partition(": ")  # what is wrong may have colons and semicolons, but the place has none
+    if colon and not _BREAK.search(place) and (new := _retold(name, what, depth + 1)) != what:
+        return f"{_retold(name, place, depth + 1)}：{new}"
     for end, stop in _STOPS.items():
-        parts = end.split(text)
-        if len(parts) > 1 and (new := [_retold(name, part, depth + 1) for part in parts]) != parts:
-            return stop.join(new)
+        if (new := _parts_retold(name, text, end, stop, depth)) != text:
+            return new
     lowered = text[:1].lower() + text[1:]
-    return text if lowered == text or (new_text := _retold(name, lowered, depth + 1)) == lowered else new_text
+    if lowered != text and (new := _retold(name, lowered, depth + 1)) != lowered:
+        return new
+    if (model := _NAME.match(text)) and (new := _retold(name, text[model.end() :], depth + 1)) != text[model.end() :]:
+        return f"{model[0]}{new}"  # what is said of a file or a model, behind its name
+    return text
+
+
+def _parts_retold(name: str, text: str, end: re.Pattern[str], stop: str, depth: int) -> str:
+    """The parts of a text between certain ends, each retold, with ``stop`` between them; the text as it is where none of them is known."""
+    parts = end.split(text)
+    new = [_retold(name, part, depth + 1) for part in parts] if len(parts) > 1 else parts
+    return text if new == parts else stop.join(new)
 
 
 @cache
@@ -143,11 +168,6 @@ def _cut(sentence: str) -> tuple[list[str], list[str]]:
     return parts[::2], parts[1::2]
 
 
-def _may_be(slot: str, value: str) -> bool:
-    """Whether a value may stand in a slot: what is called a number is one."""
-    return slot != "number" or value.replace(",", "").isdecimal()
-
-
 def _between(fixed: list[str], text: str) -> list[str] | None:
     """What stands between the fixed parts, which are all of the text's other characters; None where the text is another one."""
     first, *middle, last = fixed
@@ -160,6 +180,15 @@ def _between(fixed: list[str], text: str) -> list[str] | None:
         values.append(text[at:place])
         at = place + len(part)
     return [*values, text[at:end]]
+
+
+def _may_be(fixed: list[str], slots: list[str], values: list[str]) -> bool:
+    """Whether values can stand in a sentence: a full stop ends it once only, and numbers and names have no ends."""
+    if fixed[-1].endswith(".") and any(". " in value for value in values):
+        return False
+    if not fixed[0] and ". " in values[0] and not _SAID.fullmatch(slots[0]):
+        return False
+    return not any(_SHORT.fullmatch(slot) and _BREAK.search(value) for slot, value in zip(slots, values, strict=True))
 
 
 def shown(table: Any, names: Collection[str]) -> Any:

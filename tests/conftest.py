@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,6 +24,11 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 # The many processes that tests start read each module compiled, also where the environment forbids to write them down.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Runs are written to be safe on a disk, and tests write hundreds of them: in memory, where there is room, the same calls wait for no disk.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 settings.register_profile("untimed", deadline=None)  # no test is about time
 settings.load_profile("untimed")

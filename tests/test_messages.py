@@ -107,8 +107,10 @@ def test_what_was_said_in_english_is_found_again_by_its_words() -> None:
         assert told(error) == "奖励分量 a：服务器 b：5 秒内没有答复"
         assert told("Checkpoint of step 20 written. disk on fire") == "已写下第 20 步的检查点。disk on fire"
         assert told("KeyError: 'x'") == "KeyError: 'x'"
-        assert told("line 3, reward: 'a; b: c.' is not a number") == "第 3 行的 reward：'a; b: c.' 不是数"
-        assert told("line of a poem: x") == "line of a poem: x"  # it has no number
+        place = "a.jsonl, line 3, prompt: it is missing; give the text of the prompt."
+        assert told(place) == "a.jsonl 第 3 行的 prompt：缺少该字段；请给出提示词的文本。"
+        changed = "KL target from 1 to 2, from step 4 on. Temperature from 1 to 0.9, from step 4 on."
+        assert told(changed) == "目标 KL 从 1 改为 2，自第 4 步起。温度从 1 改为 0.9，自第 4 步起。"
 
 
 BAD = (-1e9, 1e9, "x", "x" * 5000, "", [], ["a", "b"], {"a": 1}, None, 1.5, nan, True, "a, b")

@@ -67,7 +67,8 @@ def _verdicts() -> list[str]:
         f"| too early | fewer than {ppo.FEWEST_STEPS} steps with a score |",
         "| not known | no step has a score, or nothing tells its standard error; or updates were left out of so many steps that too few "
         "scores are left |",
-        "| cannot tell yet | none of the others: a rise that matters is neither sure nor excluded |",
+        "| cannot tell yet, cannot be told | none of the others: a rise that matters is neither sure nor excluded; *cannot be told* when "
+        "the run is over |",
         f"| improving, improved | the score rises by more than {sure} standard errors, in the trend over all steps or in the last tenth "
         f"of them against the start; and the last tenth is above the start by {real} standard deviations of single scores; *improved* when "
         f"the run is over, where {SURE_AT_END:g} standard errors are enough |",

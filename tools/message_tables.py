@@ -15,6 +15,7 @@ from rlhf_studio.config.glossary import GLOSSARY, IN_WORDS
 from rlhf_studio.config.io import section_model, walk_fields
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.config.recipes import list_recipes
+from rlhf_studio.trl.table import SECTIONS, groups, names, options
 from rlhf_studio.ui.form import SECTION_TITLES, intro_of
 from rlhf_studio.ui.live.charts import CHARTS, QUANTITIES
 
@@ -23,7 +24,7 @@ UNITS = "ui/assets/shared/tips.js"  # scripts translate units, see unitWords
 
 def tables() -> Iterator[tuple[str, str]]:
     """Each as its file, from ``rlhf_studio/`` on, and its text; twice where two tables have it."""
-    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes()):
+    for place, text in (*_units(), *_glossary(), *_charts(), *_checks(), *_settings(), *_recipes(), *_options_of_trl()):
         if text:
             yield place, text
 
@@ -81,3 +82,10 @@ def _charts() -> Iterator[tuple[str, str]]:
 def _checks() -> Iterator[tuple[str, str]]:
     for check in CHECKS.values():
         yield from (("analysis/doctor/check.py", text) for text in (check.title, check.rule, check.cause, check.advice))
+
+
+def _options_of_trl() -> Iterator[tuple[str, str]]:
+    for section in SECTIONS:
+        yield from (("trl/table.yaml", option.note) for option in options(section.name))
+    yield from (("trl/table.yaml", group.sentence) for group in groups())
+    yield from (("trl/table.yaml", text) for row in names() for text in (row.what, row.note))

@@ -23,14 +23,16 @@ FOR_PEOPLE += ("ui/app.py", "ui/hosts.py", "ui/visiting/modes.py", "ui/picker/ro
 """Rooms and files whose ValueErrors are about what people wrote, too."""
 FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/kit", "lessons/world_build", "engine/check", "ui/api")
 """Whose errors are read by those who write programs or lessons."""
+NOT_TOLD = ("lessons/kit", "lessons/world_build", "library", "notebook", "ui/api")
+"""Among them those that say nothing to readers of another language in any other way."""
 GIVEN = frozenset(("S_", "Problem", "EventRecord", "refuse", "wrong", "_refused", "_unfit", "phase", "_phase", "_pause", "error"))
 GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointError", "ComponentError", "report", "_report", "on_progress"}
-GIVEN |= {"_fail", "tick", "refuse_hidden"}
+GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn", "refuse_hidden"}
 """What is given sentences, also where nothing is raised."""
 SLOT = re.compile(r"\{\w+\}")
 DETAILED = re.compile(r"\{(?:\w+\.)*([a-z_]\w*)(?:![rs])?(?::[^{}\s]+)?\}")
 """A slot for ``format`` that says more than a name: ``{data.max_tokens:,}``."""
-FIELD = re.compile(r"^(?:[a-z_.]+|\{\w+\}): ")
+FIELD = re.compile(r"^(?:[a-z0-9_.]|\{\w+\})+: ")
 """A setting's name before a sentence, which is shown apart from it."""
 LETTERS = re.compile(r"[A-Za-z]{3}")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -70,7 +72,7 @@ def _given(node: ast.AST, inside: str) -> Iterator[ast.expr]:
         name = _name(node.exc.func)
         if RAISED.fullmatch(name) or (name == "ValueError" and inside.startswith(FOR_PEOPLE)):
             yield from node.exc.args
-    if isinstance(node, ast.Call) and _name(node.func) in GIVEN and not inside.startswith(FOR_PROGRAMS):
+    if isinstance(node, ast.Call) and _name(node.func) in GIVEN and not inside.startswith(NOT_TOLD):
         yield from node.args
 
 
@@ -101,8 +103,8 @@ def _sentences(node: ast.expr, function: Function | None) -> Iterator[str]:
         if text := _template(node, slots):
             yield text
         for value in slots.values():
-            if isinstance(value, ast.IfExp | ast.JoinedStr):
-                yield from _sentences(value, function)
+            if isinstance(value, ast.IfExp | ast.BoolOp | ast.JoinedStr):
+                yield from (text for text in _sentences(value, function) if not isinstance(value, ast.BoolOp) or " " in text)
 
 
 def _template(node: ast.expr, slots: dict[str, ast.expr]) -> str:

@@ -85,15 +85,18 @@ def catalog_of(language: str) -> Catalog:
         known = old.get(one.one, context=one.context or None)
         text = known.string if known is not None and not known.fuzzy else ""
         text = next(iter(text), "") if isinstance(text, tuple) else text
-        new.add((one.one, one.many) if one.many else one.one, (text,) if one.many else text, [(one.place, 0)], context=one.context or None)
+        told_to = [(one.place, 0)] if one.place.endswith(".js") else []  # the app sends what its scripts say, and asks no other place
+        new.add((one.one, one.many) if one.many else one.one, (text,) if one.many else text, told_to, context=one.context or None)
     return new
 
 
 def written(catalog: Catalog) -> str:
-    """The catalog as a .po file, without what changes with every change of the source: dates, and numbers of lines."""
+    """The catalog as a .po file, without what changes with every change of the source: dates, and numbers of lines. And without the marks
+    of sentences with slots: :func:`problems` looks at all."""
     out = BytesIO()
     write_po(out, catalog, width=140, sort_output=True, omit_header=True, include_lineno=False)
-    return f'{catalog.header_comment}\nmsgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n' + out.getvalue().decode("utf-8")
+    text = re.sub(r"^#, python-(brace-)?format\n", "", out.getvalue().decode("utf-8"), flags=re.MULTILINE)
+    return f'{catalog.header_comment}\nmsgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n{text}'
 
 
 def problems(language: str) -> list[str]:

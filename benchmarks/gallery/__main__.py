@@ -40,10 +40,11 @@ is not yet an answer for a model that people use.
 changed alone, and compared with the unchanged run of the same seed.
 
 - *differs*: the 95 % interval of the three paired differences (Student's t, two degrees of freedom) leaves out 0, and their mean is large
-  enough to matter.
+  enough to matter: 0.05 for gold and for value fit, 0.5 nats for the KL, 0.01 for clipped tokens.
 - *leans*: all three seeds agree in direction, and the interval holds 0. Chance alone does that in one comparison of four, but for the means
   that are too small.
-- *no difference seen*: neither. Three seeds see large differences only, so this proves nothing.
+- *no difference seen*: neither, or a mean too small to matter, whatever its interval. Three seeds see large differences only, so this
+  proves nothing.
 
 Among some two dozen comparisons about one *differs* by chance. `python -m benchmarks.ablations --folder RUNS` makes the runs.
 """

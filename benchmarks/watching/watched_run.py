@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -16,11 +17,11 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.startup import ROOT, free_port
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.paths import new_run_id
 from rlhf_studio.runs.reader import RunReader
 
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180.0
 TOKEN = "an-operator"
 STEADY = {
@@ -28,6 +29,13 @@ STEADY = {
     **{"ppo.steps": "100000", "ppo.learning_rate": "1e-9", "ppo.critic_learning_rate": "1e-9"},
     **{"generation.stop_token": "none", "engine.checkpoint_every": "0"},
 }
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ Level = Literal["note", "warning", "alarm"]
 """note: worth knowing, often normal. warning: the run probably does not do what it should. alarm: numbers or policy are spoilt."""
 
 VerdictKind = Literal[
-    "too early", "not known", "cannot tell yet", "rising", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned",
-    "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
+    "too early", "not known", "cannot tell yet", "cannot be told", "rising", "improving", "improved", "exploiting the reward", "collapsed",
+    "nothing learned", "learning", "learned", "overfits", "got worse", "diverged", "evaluated",
 ]  # fmt: skip
 """``too early`` before enough steps are recorded to say anything, ``not known`` where no score is recorded, or nothing that says how sure
 it is, so that more steps would not help. Of PPO ``improving`` while the run goes on, ``improved`` when it
 is over, and ``rising`` where the score rises, but chance may have done it; ``nothing learned`` only where a rise that matters is excluded,
-and ``cannot tell yet`` where it is neither sure nor excluded. A run that was stopped can go on, so that it is not over.
+and ``cannot tell yet``, or ``cannot be told`` when it is over, where it is neither sure nor excluded. A run that was stopped can go on,
+so that it is not over.
 
 Of fine-tuning, reward models and DPO in the same way ``learning`` and ``learned``, or ``overfits``, ``got worse``, ``diverged``,
 ``nothing learned``; of an evaluation, which trains nothing, ``evaluated``.

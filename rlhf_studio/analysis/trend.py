@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -81,16 +82,15 @@ def fits(values: np.ndarray, errors: np.ndarray | None = None) -> list[Fit]:
     squared = np.full(len(values), np.nan) if errors is None else np.square(errors, dtype=np.float64)
     few = np.where(np.isfinite(np.cumsum(squared)), 1.0, (1 + FEW / count) ** 2)
     variance, alike = _noise(values)
-    slow = _slow_noise(values)
+    slow, powers = _slow_noise(values), _powers(alike)
     regressions, means = [], np.cumsum(values) / count
     with np.errstate(invalid="ignore", divide="ignore"):
         for curve in CURVES:
-            x = curve(count.astype(np.float64))
-            mean = np.cumsum(x) / count
+            shape = _shape(curve, len(values))
+            x, mean, plain = shape.x, shape.mean, shape.independent
             product = np.cumsum(x * values) - mean * np.cumsum(values)
             by_errors = np.cumsum(x**2 * squared) - 2 * mean * np.cumsum(x * squared) + mean**2 * np.cumsum(squared)
-            own, plain = _spread(x, alike)
-            by_series = np.fmax(variance * own, slow * plain)
+            by_series = np.fmax(variance * _spread(shape, powers), slow * plain)
             deviation = np.sqrt(np.fmax(few * by_series, by_errors))
             length = np.where(count >= FEWEST, (x - x[:1]) / plain, np.nan)
             regressions.append(
@@ -153,18 +153,47 @@ def _differences(values: np.ndarray, lag: int) -> np.ndarray:
     return variances
 
 
-def _spread(x: np.ndarray, alike: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Σ_ij (x_i − x̄)(x_j − x̄) φ^|i−j| over the first n, at each n: the variance of Σ (x_i − x̄) y_i for noise of variance 1; and with φ = 0.
+def _powers(alike: np.ndarray) -> list[np.ndarray]:
+    """2 φ^lag for each lag from 1 on, shapes (K,)."""
+    return [2 * alike**lag for lag in range(1, min(LAGS, len(alike) - 1) + 1)]
+
+
+def _spread(shape: Shape, powers: list[np.ndarray]) -> np.ndarray:
+    """Σ_ij (x_i − x̄)(x_j − x̄) φ^|i−j| over the first n, at each n: the variance of Σ (x_i − x̄) y_i for noise of variance 1.
 
     Never less than that of independent noise: what is alike in so few steps may be chance.
     """
-    count = np.arange(1, len(x) + 1)
+    total = shape.independent.copy()
+    for lag, (power, products) in enumerate(zip(powers, shape.products, strict=True), 1):
+        total[lag:] += power[lag:] * products
+    spread: np.ndarray = np.maximum(total, shape.independent)
+    return spread
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a curve x is by itself, at each step, shapes (K,).
+
+    Attributes:
+        x, mean: its values, and their mean so far.
+        independent: Σ_i (x_i − x̄)² so far.
+        products: for each lag from 1 on Σ_i (x_i − x̄)(x_i−lag − x̄) so far, shape (K − lag,).
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    independent: np.ndarray
+    products: list[np.ndarray]
+
+
+@lru_cache(maxsize=2 * len(CURVES))  # all metrics of a run are as long, and each is asked about several times
+def _shape(curve: Callable[[np.ndarray], np.ndarray], length: int) -> Shape:
+    count = np.arange(1, length + 1)
+    x = curve(count.astype(np.float64))
     sums = np.cumsum(x)
     mean = sums / count
-    independent = np.cumsum(x**2) - count * mean**2
-    total = independent.copy()
-    for lag in range(1, min(LAGS, len(x) - 1) + 1):
-        part = total[lag:]
-        products, first, last = np.cumsum(x[lag:] * x[:-lag]), sums[:-lag], sums[lag:] - sums[lag - 1]
-        part += 2 * alike[lag:] ** lag * (products - mean[lag:] * (first + last) + (count[lag:] - lag) * mean[lag:] ** 2)
-    return np.maximum(total, independent), independent
+    products = []
+    for lag in range(1, min(LAGS, length - 1) + 1):
+        first, last = sums[:-lag], sums[lag:] - sums[lag - 1]
+        products.append(np.cumsum(x[lag:] * x[:-lag]) - mean[lag:] * (first + last) + (count[lag:] - lag) * mean[lag:] ** 2)
+    return Shape(x, mean, np.cumsum(x**2) - count * mean**2, products)

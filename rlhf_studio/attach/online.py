@@ -18,6 +18,7 @@ from rlhf_studio.attach.arrays import to_numpy
 from rlhf_studio.attach.loops import give_rewards
 from rlhf_studio.attach.session import Session
 from rlhf_studio.attach.steps import Response
+from rlhf_studio.language import S_
 from rlhf_studio.runs.means import mean_metrics, part_metrics
 from rlhf_studio.runs.messages import text_of
 
@@ -201,7 +202,7 @@ class Online:
 def _dropout_note(model: Any) -> str:
     """What people should know where the log-probabilities are those of the first pass of the update, with dropout."""
     active = any("Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0 for module in model.modules())
-    text = (
+    text = S_(
         "The trainer does not compute log-probabilities when it samples. Those shown are of the first pass of the update, in which dropout "
         "was active: they differ from what was sampled with. disable_dropout=True makes them equal."
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import RESERVE
 from rlhf_studio.runs.errors import PROGRAM_ENDED, RECORDING_ENDED, RunGone, StoreError
@@ -30,7 +31,8 @@ LOOK_SECONDS = 0.5  # between two looks at what people ask for
 MOST_WAITING = 64  # steps that wait for the disk
 PATIENCE = 1.0  # seconds that a full queue may hold the training up, once until it is empty again; steps without room are dropped
 MOST_WORDS = 220  # characters of an error: of a log's last line 300 are read
-UNCLOSED = f"{PROGRAM_ENDED} before its training did."
+UNCLOSED = S_(f"{PROGRAM_ENDED} before its training did.")
+GOES_ON = S_("The training goes on without it.")
 CLOSING_SECONDS = 60.0  # at the end, for the steps that still wait
 
 Control = Literal["stop", "checkpoint"]
@@ -178,7 +180,7 @@ class Recording:
 
     def _why_ended(self, error: Exception) -> str:
         words = visible(text_of(error), lines=False).rstrip(".")[:MOST_WORDS]
-        return f"{RECORDING_ENDED}: {words}. The training goes on without it."
+        return f"{RECORDING_ENDED}: {words}. {GOES_ON}"
 
     def _log_end(self, text: str) -> None:
         """Say in the run's log what could not be stored, in one write: where the disk is full, what was set aside for it makes room."""
@@ -205,7 +207,7 @@ class Recording:
     def _commit(self, writer: RunWriter, record: StepRecord) -> None:
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            what = "1 record was" if dropped == 1 else f"{dropped} records were"
+            what = S_("1 record was") if dropped == 1 else S_(f"{dropped} records were")
             text = f"{what} dropped before this step: the disk was slower than the training."
             record.events.append(EventRecord("warning", "attach", text))
         if self.words:

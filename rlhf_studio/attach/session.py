@@ -16,6 +16,7 @@ from rlhf_studio.attach.recording import UNCLOSED, Control, Guard, Recording
 from rlhf_studio.attach.settings import as_json, config_of
 from rlhf_studio.attach.steps import Response, TokenTexts, step_record
 from rlhf_studio.config import PPOConfig, RunConfig, Stage
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.program_end import end_of
@@ -23,7 +24,7 @@ from rlhf_studio.runs.records import EventRecord, Origin
 from rlhf_studio.token_texts import words_of
 from rlhf_studio.visible import say, visible
 
-TEXTS_ALONE = (
+TEXTS_ALONE = S_(
     "Some responses are texts alone: the inspector shows them cut at words, and their lengths count words. "
     "For tokens give response_ids and a tokenizer, or response_tokens."
 )
@@ -118,8 +119,8 @@ class Session:
         hint = paths.where_shown(folder, Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace")))
         say(f"RLHF Studio records this training: {folder}. {hint}".rstrip(), sys.stderr)
         self.recording.plan(max(0, total))
-        kept = f"; all of its settings are in {paths.TRAINER} of the run" if facts else ""
-        self.recording.event(EventRecord("info", "attach", f"Recorded from {source}{kept}."))
+        text = f"Recorded from {source}; all of its settings are in {paths.TRAINER} of the run." if facts else f"Recorded from {source}."
+        self.recording.event(EventRecord("info", "attach", text))
         if why:
             self.recording.event(EventRecord("warning", "attach", why))
         if left := [visible(str(setting)) for setting in given if setting not in own]:
@@ -188,6 +189,6 @@ def _own_copy(tokenizer: Any) -> tuple[Any | None, str]:
     try:
         return copy.deepcopy(tokenizer), ""
     except Exception as error:  # noqa: BLE001 - of a class of somebody else's
-        why = f"the tokenizer cannot be copied ({type(error).__name__}), so texts of tokens are not recorded"
+        why = S_(f"the tokenizer cannot be copied ({type(error).__name__}), so texts of tokens are not recorded")
         _log.warning("RLHF Studio goes on without some texts: %s.", why)
-        return None, f"Incomplete: {why}. Give Studio another tokenizer that can be copied, or the texts themselves."
+        return None, f"{S_(f'Incomplete: {why}.')} {S_('Give Studio another tokenizer that can be copied, or the texts themselves.')}"

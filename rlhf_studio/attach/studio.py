@@ -16,6 +16,7 @@ from rlhf_studio.attach.recording import Control
 from rlhf_studio.attach.session import Session
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import walk_fields
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import this_program
 from rlhf_studio.runs.errors import PROGRAM_ENDED
 from rlhf_studio.runs.records import EventRecord
@@ -23,7 +24,7 @@ from rlhf_studio.visible import refuse_hidden, visible
 
 MOST_NAME = 120
 SETTINGS = [name for name, _ in walk_fields(RunConfig)]
-UNCLOSED = f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop."
+UNCLOSED = S_(f"{PROGRAM_ENDED} without closing the recording; use `with Studio(...) as studio:` around your loop.")
 MOST_RESPONSES = 256
 
 
@@ -67,7 +68,7 @@ class Studio:
     ):
         if len(run) > MOST_NAME:
             raise ValueError(f"a run's name has at most {MOST_NAME} characters, not {len(run)}")
-        refuse_hidden(run, "a run's name")
+        refuse_hidden(run, S_("a run's name"))
         if unknown := [name for name in controls if name not in ("stop", "checkpoint")]:
             raise ValueError(f"controls can be stop and checkpoint, not {unknown[0]!r}")
         if tokenizer is not None and not hasattr(getattr(tokenizer, "tokenizer", tokenizer), "decode"):
@@ -81,6 +82,7 @@ class Studio:
         folder = Path(os.environ.get("RLHF_STUDIO_WORKSPACE", "workspace") if workspace is None else workspace)
         self._session = Session(run, folder, tokenizer, most_responses)
         self._config, self._controls, self._total, self._step = dict(config or {}), list(controls), total_steps, 0
+        self._over = False  # its `with` block has ended
         self._watch = TrainerWatch(self._session, self)
 
     @property
@@ -181,8 +183,7 @@ class Studio:
             metrics: further numbers of the step, by the names of the table of metrics (``objective/kl``, ``lr``) or any other.
             step: the step's number, which must grow; None counts.
 
-        Raises:
-            ValueError: arguments that do not fit together. The message names the argument and the row.
+        Raises ValueError, naming the argument and the row, for what does not fit together; RuntimeError after the ``with`` block.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "metrics", "step")}
         number = self._next(step)
@@ -199,6 +200,11 @@ class Studio:
                 self._session.record(number, lambda: (own, {}), numbers)
 
     def _next(self, step: int | None) -> int:
+        if self._over:
+            raise RuntimeError(
+                "the block of `with Studio(...) as studio:` is over, and its run has ended: call studio.step inside the block; "
+                "for another run make another Studio"
+            )
         number = self._step + 1 if step is None else step
         if not isinstance(number, int) or number <= self._step:
             raise ValueError(f"step must be a whole number above the last one, {self._step}; it is {number!r}")
@@ -230,7 +236,9 @@ class Studio:
         return True
 
     def __enter__(self) -> Self:
+        self._over = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over = True
         self._session.finish(error)

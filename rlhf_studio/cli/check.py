@@ -50,7 +50,7 @@ def _minutes(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= 1440:
-        raise argparse.ArgumentTypeError(f"should be minutes, above 0 and up to 1440, not {text[:40]!r}")
+        raise argparse.ArgumentTypeError(_("should be minutes, above 0 and up to 1440, not {text!r}").format(text=text[:40]))
     return number
 
 

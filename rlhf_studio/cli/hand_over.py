@@ -9,7 +9,7 @@ from rlhf_studio.cli.options import Subcommands, configuration_of, permissions_o
 from rlhf_studio.config import StageConfig, add_permission_flags
 from rlhf_studio.config.io import ConfigError, Problem, ppo_only
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.language import S_, _, told
+from rlhf_studio.language import S_, _, ngettext, told
 from rlhf_studio.visible import say
 
 
@@ -48,16 +48,18 @@ def _hand_over(options: argparse.Namespace) -> int:
     with recipe_named(options):
         done = hand_over(config, engine, Path(out), cluster=cluster, permissions=permissions_of(options))
     machines = _("1 machine") if cluster.nodes == 1 else _("{nodes} machines").format(nodes=cluster.nodes)
-    say(
-        _("written: {folder}, for {machines} with {gpus} GPU{value} (--gpus, --nodes)").format(
-            folder=done.folder, machines=machines, gpus=cluster.gpus, value="s" * (cluster.gpus > 1)
-        )
+    written = ngettext(
+        "written: {folder}, for {machines} with {count} GPU (--gpus, --nodes)",
+        "written: {folder}, for {machines} with {count} GPUs (--gpus, --nodes)",
+        cluster.gpus,
     )
-    for title, remarks in ((_("no counterpart"), done.translation.missing), ("different", done.translation.changed)):
+    say(written.format(folder=done.folder, machines=machines, count=cluster.gpus))
+    for title, remarks in ((_("no counterpart"), done.translation.missing), (_("different"), done.translation.changed)):
         for remark in remarks:
-            say(f"{title}: {remark.setting}: {remark.sentence}")
+            about = _("{name}: {sentence}").format(name=remark.setting, sentence=remark.sentence)
+            say(_("{name}: {sentence}").format(name=title, sentence=about))
     for note in done.notes:
-        say(note)
+        say(told(note))
     say(_("start it there: bash {value}").format(value=done.folder / "run.sh"))
     return DONE
 

@@ -12,7 +12,7 @@ from typing import Any
 from rlhf_studio.cli.options import Subcommands, default_workspace, say_run
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.visible import say
 
 
@@ -53,7 +53,7 @@ def _open_log(options: argparse.Namespace) -> int:
     say_run("run", options.workspace / "runs" / opened.run_id)
     say(_("{steps} steps, {rollouts} responses").format(steps=opened.steps, rollouts=opened.rollouts))
     for note in opened.notes:
-        say(note)
+        say(told(note))
     return DONE
 
 
@@ -63,7 +63,7 @@ def _minutes(text: str) -> float:
     except ValueError:
         minutes = 0.0
     if not minutes > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes above 0")
+        raise argparse.ArgumentTypeError(_("{text!r} is no number of minutes above 0").format(text=text))
     return minutes
 
 
@@ -83,7 +83,7 @@ def _follow(options: argparse.Namespace, name: str) -> int:
         say_run("run", options.workspace / "runs" / run_dir.name)
 
     def waiting(why: str) -> None:
-        say(_("No rollouts yet. {why}").format(why=why))
+        say(_("No rollouts yet. {why}").format(why=told(why)))
 
     def stored(step: int) -> None:
         say(_("step {step} stored").format(step=step))

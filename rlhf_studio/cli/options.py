@@ -182,4 +182,4 @@ def say_run(label: str, run_dir: Path) -> None:
     """Say where a run lies and, where the page would not show it, what to do about that."""
     say(f"{label}: {run_dir}")
     if hint := paths.where_shown(run_dir, default_workspace()):
-        say(hint)
+        say(told(hint))

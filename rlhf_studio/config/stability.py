@@ -11,7 +11,7 @@ from math import isfinite, log, nan
 
 from rlhf_studio.config.run import RunConfig
 from rlhf_studio.config.stages import StageConfig
-from rlhf_studio.language import _, ngettext
+from rlhf_studio.language import S_
 
 AFTER_WARM_UP = 3
 """Steps at the full rate that still count as first ones. In the next ones a good run may pass 10 nats and come back: of the kept runs
@@ -69,21 +69,20 @@ def last_early_step(config: StageConfig) -> int:
 
 
 def unstable(config: StageConfig, step: EarlyStep) -> str:
-    """Why a step shows that a run is not stable, as a sentence without its full stop; empty where it does not."""
+    """Why a step shows that a run is not stable, a sentence without its full stop, in English; empty where it does not."""
     if step.step > last_early_step(config):
         return ""
     if step.left_out:
-        left_out = ngettext("1 minibatch was left out in step {step}", "{count} minibatches were left out in step {step}", step.left_out)
-        return left_out.format(count=step.left_out, step=step.step)
+        one = S_(f"1 minibatch was left out in step {step.step}")
+        return one if step.left_out == 1 else S_(f"{step.left_out} minibatches were left out in step {step.step}")
     limit = kl_limit(config, step.length)
     if isfinite(step.kl) and step.kl > limit:
-        has_target = _("the KL was {kl:.3g} nats in step {step}; its target is {limit:.3g}")
-        has_none = _("the KL was {kl:.3g} nats in step {step}; a stable start stays below {limit:.3g}")
-        return (has_target if _has_target(config) else has_none).format(kl=step.kl, step=step.step, limit=limit)
+        if _has_target(config):
+            return S_(f"the KL was {step.kl:.3g} nats in step {step.step}; its target is {limit:.3g}")
+        return S_(f"the KL was {step.kl:.3g} nats in step {step.step}; a stable start stays below {limit:.3g}")
     most = LOSS_TIMES * max(step.first_loss, LOSS_AT_CHANCE.get(config.stage, 0.0))
     if isfinite(step.loss) and isfinite(step.first_loss) and step.loss > most:
-        rose = _("the loss rose from {first:.3g} in the first step to {loss:.3g} in step {step}")
-        return rose.format(first=step.first_loss, loss=step.loss, step=step.step)
+        return S_(f"the loss rose from {step.first_loss:.3g} in the first step to {step.loss:.3g} in step {step.step}")
     return ""
 
 

@@ -11,6 +11,7 @@ from math import gcd
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Remark, Translation, tensor_parallel
+from rlhf_studio.language import _
 
 ESTIMATORS = {"gae": "gae", "rloo": "rloo", "grpo": "group_norm", "dr_grpo": "dr_grpo", "reinforce": "flash_reinforce"}
 MOST_ROWS = 1_000_000
@@ -62,7 +63,7 @@ def _data(to: Translation) -> None:
     to.put("data.max_len", prompt + response, "data.max_prompt_tokens")
     to.put("rollout.max_new_tokens", response, "generation.response_length")
     if not to.read("data.shuffle"):
-        to.missing.append(Remark("data.shuffle", "OpenRLHF always shuffles the prompts."))
+        to.missing.append(Remark("data.shuffle", _("OpenRLHF always shuffles the prompts.")))
 
 
 def _model(to: Translation, policy: str) -> None:
@@ -72,7 +73,7 @@ def _model(to: Translation, policy: str) -> None:
     if (attention := to.read("model.attention")) != "auto":
         to.put("ds.attn_implementation", attention, "model.attention")
     if to.read("model.dtype") == "float32":
-        to.change("model.dtype", "OpenRLHF computes in bfloat16, with the optimizer in float32; it knows no float32.")
+        to.change("model.dtype", _("OpenRLHF computes in bfloat16, with the optimizer in float32; it knows no float32."))
     if to.config.model.quantization == "4bit":
         to.put("ds.load_in_4bit", True, "model.quantization")
     if to.read("lora.enabled"):
@@ -98,7 +99,10 @@ def _batches(to: Translation, cluster: Cluster, rows: int) -> None:
     to.put("data.max_samples", used)
     to.put("train.num_episodes", passes, "ppo.steps")
     if (there := used // prompts * passes) != steps:
-        to.change("ppo.steps", f"OpenRLHF makes whole passes over the prompts: {there} steps instead of {steps}.")
+        to.change(
+            "ppo.steps",
+            _("OpenRLHF makes whole passes over the prompts: {there} steps instead of {steps}.").format(there=there, steps=steps),
+        )
     to.put("train.seed", to.read("engine.seed"), "engine.seed")
 
 
@@ -113,7 +117,9 @@ def _loss(to: Translation) -> None:
     _average(to)
     to.put("algo.advantage.estimator", ESTIMATORS[to.read("ppo.advantage")], "ppo.advantage")
     if to.read("ppo.advantage") in ("rloo", "reinforce") and to.read("ppo.kl_coef"):
-        sentence = "OpenRLHF compares scores alone and charges the KL token by token; here the whole KL is charged before the comparison."
+        sentence = _(
+            "OpenRLHF compares scores alone and charges the KL token by token; here the whole KL is charged before the comparison."
+        )
         to.change("ppo.advantage", sentence)
     if to.config.ppo.has_critic:
         to.put("algo.advantage.gamma", to.read("ppo.gamma"), "ppo.gamma")
@@ -125,14 +131,19 @@ def _average(to: Translation) -> None:
     to.put("actor.policy_loss_type", "gspo" if whole else "ppo", "ppo.ratio_level")
     to.put("actor.loss_agg_mode", "seq-mean-token-mean" if average == "responses" or whole else "token-mean", "ppo.loss_average")
     if average == "constant" or (whole and average == "tokens"):
-        instead = "the mean over the responses" if whole else "the mean over the tokens of a mini-batch"
-        to.change("ppo.loss_average", f"OpenRLHF takes {instead} there; it has no such average as {average} for this loss.")
+        instead = _("the mean over the responses") if whole else _("the mean over the tokens of a mini-batch")
+        to.change(
+            "ppo.loss_average",
+            _("OpenRLHF takes {instead} there; it has no such average as {average} for this loss.").format(
+                instead=instead, average=average
+            ),
+        )
 
 
 def _kl(to: Translation) -> None:
     estimator = to.read("ppo.kl_estimator")
     if estimator in ("abs", "full"):
-        to.change("ppo.kl_estimator", f"OpenRLHF knows k1, k2 and k3; k1 stands for {estimator}.")
+        to.change("ppo.kl_estimator", _("OpenRLHF knows k1, k2 and k3; k1 stands for {estimator}.").format(estimator=estimator))
         estimator = "k1"
     to.put("algo.kl.estimator", estimator, "ppo.kl_estimator")
     to.put("algo.kl.init_coef", to.read("ppo.kl_coef"), "ppo.kl_coef")
@@ -141,7 +152,12 @@ def _kl(to: Translation) -> None:
         target, length = to.read("ppo.kl_target"), to.read("generation.response_length")
         to.put("algo.kl.target", target / length, "ppo.kl_controller", "ppo.kl_target")
         to.put("algo.kl.horizon", to.read("ppo.kl_horizon"), "ppo.kl_horizon")
-        to.change("ppo.kl_target", f"OpenRLHF's target is a mean per token: {target:g} nats per response over {length} tokens.")
+        to.change(
+            "ppo.kl_target",
+            _("OpenRLHF's target is a mean per token: {target:g} nats per response over {length} tokens.").format(
+                target=target, length=length
+            ),
+        )
 
 
 def _optimizer(to: Translation, part: str, rate: str) -> None:
@@ -178,4 +194,7 @@ def _records(to: Translation) -> None:
     if "tensorboard" in trackers:
         to.put("logger.tensorboard_dir", InFolder("tensorboard"), "engine.report_to")
     if others := [name for name in trackers if name != "tensorboard"]:
-        to.change("engine.report_to", f"{', '.join(others)}: add it to the script with its key; OpenRLHF knows --logger.wandb.key.")
+        to.change(
+            "engine.report_to",
+            _("{others}: add it to the script with its key; OpenRLHF knows --logger.wandb.key.").format(others=", ".join(others)),
+        )

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from rlhf_studio.handover.reward_file import RewardFile
 from rlhf_studio.handover.translation import Remark, Translation
+from rlhf_studio.language import N_, _, pgettext, together, told
 
 INSTALL = {"verl": 'pip install "verl[vllm,fsdp]==0.9.1"', "openrlhf": 'pip install "openrlhf[vllm]==0.11.2"'}
 NAMES = {"verl": "verl", "openrlhf": "OpenRLHF"}
 FOLLOW = {
-    "verl": "verl writes the responses of each step into `rollouts/`, one file a step. RLHF Studio follows them:",
-    "openrlhf": "OpenRLHF keeps no responses; `reward.py` writes them into `rollouts/`. RLHF Studio follows them:",
+    "verl": N_("verl writes the responses of each step into `rollouts/`, one file a step. RLHF Studio follows them:"),
+    "openrlhf": N_("OpenRLHF keeps no responses; `reward.py` writes them into `rollouts/`. RLHF Studio follows them:"),
 }
 
 
@@ -23,49 +24,55 @@ def page(engine: str, to: Translation, notes: Iterable[str], rewards: RewardFile
 
 
 def _start(engine: str, to: Translation, rewards: RewardFile) -> Iterator[str]:
-    yield f"# {_name(to)}, for {NAMES[engine]}\n"
-    yield "Copy this folder to the machine with the GPUs, and start it there:\n"
+    yield "# " + _("{run}, for {engine}").format(run=_name(to), engine=NAMES[engine]) + "\n"
+    yield _("Copy this folder to the machine with the GPUs, and start it there:") + "\n"
     packages = f"\npip install {' '.join(name.replace('_', '-') for name in rewards.needs)}" if rewards.needs else ""
     yield f"```bash\n{INSTALL[engine]}{packages}\nbash run.sh\n```\n"
-    yield "What you write behind `run.sh` is added to its settings and wins. Models are named by a full path or a hub id: a path must be"
-    yield "the same there. The settings were checked with the versions named above.\n"
-    yield "- `settings.yaml`: the run's own settings"
-    yield "- `train.*`, `held_out.*`: prompts, as the run would read them" + (" and have them scored" if rewards.files else "")
-    if rewards.files:
-        yield "- `reward.py`: the rewards, as functions of one response"
+    written = _("What you write behind `run.sh` is added to its settings and wins.")
+    named = _("Models are named by a full path or a hub id: a path must be the same there.")
+    yield together(written, named, _("The settings were checked with the versions named above.")) + "\n"
+    yield "- " + _("`settings.yaml`: the run's own settings")
+    if not rewards.files:
+        yield "- " + _("`train.*`, `held_out.*`: prompts, as the run would read them")
+        return
+    yield "- " + _("`train.*`, `held_out.*`: prompts, as the run would read them and have them scored")
+    yield "- " + _("`reward.py`: the rewards, as functions of one response")
 
 
 def _follow(engine: str, rewards: RewardFile) -> Iterator[str]:
+    yield "\n## " + _("Follow it") + "\n"
     if engine == "openrlhf" and not rewards.files:
-        yield "\n## Follow it\n\nOpenRLHF keeps no responses, and a reward model writes none: there is nothing to follow."
+        yield _("OpenRLHF keeps no responses, and a reward model writes none: there is nothing to follow.")
         return
-    yield f"\n## Follow it\n\n{FOLLOW[engine]}\n\n```bash\npython -m rlhf_studio open-log rollouts --follow --patience 120\n```\n"
-    yield "Following ends when nothing came for that many minutes, or with Ctrl-C: it cannot know when the training is over."
+    yield f"{_(FOLLOW[engine])}\n\n```bash\npython -m rlhf_studio open-log rollouts --follow --patience 120\n```\n"
+    yield _("Following ends when nothing came for that many minutes, or with Ctrl-C: it cannot know when the training is over.")
 
 
 def _differences(engine: str, to: Translation, notes: Iterable[str]) -> Iterator[str]:
-    yield "\n## What has no counterpart\n"
-    yield from _remarks(to.missing, f"Every setting of this run has a counterpart in {NAMES[engine]}.")
-    yield "\n## What is different\n"
-    yield from _remarks(to.changed, "Nothing.")
+    yield "\n## " + _("What has no counterpart") + "\n"
+    yield from _remarks(to.missing, _("Every setting of this run has a counterpart in {engine}.").format(engine=NAMES[engine]))
+    yield "\n## " + _("What is different") + "\n"
+    yield from _remarks(to.changed, _("Nothing."))
     if listed := list(notes):
-        yield "\n## The prompts and the rewards\n"
-        yield from (f"- {_cell(note)}" for note in listed)
+        yield "\n## " + _("The prompts and the rewards") + "\n"
+        yield from (f"- {_cell(told(note))}" for note in listed)
 
 
 def _remarks(remarks: Iterable[Remark], none: str) -> Iterator[str]:
-    lines = [f"- `{remark.setting}`: {_cell(remark.sentence)}" for remark in remarks]
+    line = _("{name}: {sentence}")
+    lines = ["- " + line.format(name=f"`{remark.setting}`", sentence=_cell(remark.sentence)) for remark in remarks]
     yield from lines or [none]
 
 
 def _table(engine: str, to: Translation) -> Iterator[str]:
-    yield f"\n## Setting by setting\n\n| here | value | {NAMES[engine]} | value |\n|---|---|---|---|"
+    here, value = pgettext("setting", "here"), pgettext("setting", "value")
+    yield "\n## " + _("Setting by setting") + f"\n\n| {here} | {value} | {NAMES[engine]} | {value} |\n|---|---|---|---|"
     for row in to.handed:
         yield f"| `{row.setting}` | {_cell(row.value)} | `{row.option}` | {_cell(row.theirs)} |"
 
 
 def _name(to: Translation) -> str:
-    return _cell(to.config.name or to.config.recipe or "A run")
+    return _cell(to.config.name or to.config.recipe or _("A run"))
 
 
 def _cell(text: str) -> str:

@@ -23,6 +23,7 @@ from rlhf_studio.inputs.prompts.messages import content_of, further
 from rlhf_studio.inputs.prompts.prepare import Prepared, prepare
 from rlhf_studio.inputs.prompts.read import nothing_left
 from rlhf_studio.inputs.tokens import FileEncoder, load_encoder
+from rlhf_studio.language import _
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,13 @@ def prompts_of(config: RunConfig, policy: ModelFacts) -> HandedPrompts:
     if config.data.chat_template and (cut := prepared.cut_note(config.data)):
         long = sum(length > config.data.max_prompt_tokens for length in prepared.lengths)
         notes = [note for note in notes if note not in cut]
-        notes.append(f"{long:,} chats are longer than data.max_prompt_tokens: verl leaves them out, OpenRLHF cuts off their beginning.")
+        notes.append(
+            _("{long:,} chats are longer than data.max_prompt_tokens: verl leaves them out, OpenRLHF cuts off their beginning.").format(
+                long=long
+            )
+        )
     if lost := sorted({key for chat in prepared.chats or [] for key in further(chat)}):
-        notes.append(f"Of the messages, {', '.join(lost)} is not handed over: role and content alone are.")
+        notes.append(_("Of the messages, {lost} is not handed over: role and content alone are.").format(lost=", ".join(lost)))
     start = "" if config.data.chat_template else _start(policy, encoder)
     named = eval_settings(config.data)
     if named is None:
@@ -81,7 +86,9 @@ def repeated(prompts: HandedPrompts, least: int) -> HandedPrompts:
     times = -(-least // len(prompts.train))
     if times < 2:
         return prompts
-    note = f"There are {len(prompts.train):,} prompts and a step takes {least:,}: they are written {times} times over."
+    note = _("There are {train:,} prompts and a step takes {least:,}: they are written {times} times over.").format(
+        train=len(prompts.train), least=least, times=times
+    )
     return replace(prompts, train=prompts.train * times, notes=[*prompts.notes, note])
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import rlhf_studio
 from rlhf_studio.config import Component, Permissions, PythonReward, RegexReward, RewardConfig
 from rlhf_studio.config.io import Problem
+from rlhf_studio.language import S_
 from rlhf_studio.regular import read_regular
 
 PACKAGE = Path(rlhf_studio.__file__).parent
@@ -132,13 +133,13 @@ def reward_problems(settings: RewardConfig) -> Iterator[Problem]:
     for number, part in enumerate(settings.components):
         if part.kind in SOURCES:
             continue
-        what = "a reward model is handed over only where it is the one component" if part.kind == "reward_model" else _why_not(part)
+        what = S_("a reward model is handed over only where it is the one component") if part.kind == "reward_model" else _why_not(part)
         yield Problem(f"reward.components.{number}", f"{what}; leave it out, or write your own function and name it as a python component")
 
 
 def _why_not(part: Component) -> str:
     kind = type(part).model_fields["kind"].default
-    return f"a component of the kind {kind} cannot be written as a function of one response"
+    return S_(f"a component of the kind {kind} cannot be written as a function of one response")
 
 
 def write_reward(
@@ -282,7 +283,7 @@ def own_problems(settings: RewardConfig, engine: str, permissions: Permissions) 
             continue
         needed = _needed(ast.parse(_own_file(part, permissions)), part.function)
         if asked := [name for name in NOT_GIVEN[engine] if name in needed]:
-            message = f"{part.function} asks for {', '.join(asked)}, which {engine} does not give a reward function"
+            message = S_(f"{part.function} asks for {', '.join(asked)}, which {engine} does not give a reward function")
             yield Problem(f"{field}.function", f"{message}; leave it out, or give it a default value")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_studio.config.io import Problem
 from rlhf_studio.handover.translation import InFolder, Translation
+from rlhf_studio.language import S_
 
 HEAD = """#!/usr/bin/env bash
 # {engine} with the settings of a run of RLHF Studio; README.md beside this file says what is different.
@@ -74,7 +75,7 @@ def unwritable(engine: str, to: Translation) -> Iterator[Problem]:
     for option, value in to.options.items() if engine == "verl" else ():
         interpolation = "${" in hydra_value(value)
         if interpolation or value == "???":
-            what = "an interpolation, which begins with ${" if interpolation else "a value that is not set"
+            what = S_("an interpolation, which begins with ${") if interpolation else S_("a value that is not set")
             yield Problem(option, f"verl would read {value!r} as {what}; give it another name or path")
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import text_of, walk_fields
+from rlhf_studio.language import N_, _
 
 UNLIMITED = 1_000_000.0
 """Stands for "no limit" where the other program knows only limits."""
@@ -23,20 +24,21 @@ OF_THIS_PROGRAM = (
 """Settings that say how this program executes and records. The other program does it its own way."""
 
 NOT_THERE = {
-    "model.quantization": "{engine} does not quantize the base so; its weights are whole.",
-    "model.reference": "{engine}'s reference is the policy as it starts.",
-    "model.value_head_init": "{engine} draws the value head's weights in its own way.",
+    "model.quantization": N_("{engine} does not quantize the base so; its weights are whole."),
+    "model.reference": N_("{engine}'s reference is the policy as it starts."),
+    "model.value_head_init": N_("{engine} draws the value head's weights in its own way."),
     **{
-        f"lora.{name}": "{engine}'s adapters do not have it." for name in ("dropout", "bias", "use_rslora", "use_dora", "init_lora_weights")
+        f"lora.{name}": N_("{engine}'s adapters do not have it.")
+        for name in ("dropout", "bias", "use_rslora", "use_dora", "init_lora_weights")
     },
-    "ppo.whiten_rewards": "{engine} does not scale rewards per token.",
-    "ppo.whiten_advantages": "{engine} always whitens the advantages of a critic.",
-    "ppo.target_kl": "{engine} always makes all passes over a batch.",
-    "ppo.ratio_threshold": "{engine} skips no mini-batch for its ratio.",
-    "ppo.reference_ema": "{engine}'s reference stays as it was.",
-    "ppo.schedule": "{engine} changes no setting at a step; stop, and start again with another value.",
-    "generation.response_length_min": "every response has the same limit.",
-    "generation.top_k": "{engine} samples from all tokens, or by top_p.",
+    "ppo.whiten_rewards": N_("{engine} does not scale rewards per token."),
+    "ppo.whiten_advantages": N_("{engine} always whitens the advantages of a critic."),
+    "ppo.target_kl": N_("{engine} always makes all passes over a batch."),
+    "ppo.ratio_threshold": N_("{engine} skips no mini-batch for its ratio."),
+    "ppo.reference_ema": N_("{engine}'s reference stays as it was."),
+    "ppo.schedule": N_("{engine} changes no setting at a step; stop, and start again with another value."),
+    "generation.response_length_min": N_("every response has the same limit."),
+    "generation.top_k": N_("{engine} samples from all tokens, or by top_p."),
 }
 """What is said of a setting that no option of the other program stands for."""
 
@@ -118,7 +120,12 @@ class Translation:
     def put_revision(self) -> None:
         """The policy's revision, which neither program takes."""
         if (revision := self.read("model.revision")) != "main":
-            self.change("model.revision", f"{self.engine} takes no revision: download {revision} to a folder, and name the folder.")
+            self.change(
+                "model.revision",
+                _("{engine} takes no revision: download {revision} to a folder, and name the folder.").format(
+                    engine=self.engine, revision=revision
+                ),
+            )
 
     def put_target_modules(self, option: str, every: Any) -> None:
         """The layers with adapters; ``every`` says all linear ones."""
@@ -133,16 +140,18 @@ class Translation:
         else:
             self.put(option, policy)
             if critic.kind == "shared" or critic.start == "reward_model":
-                about = "a value head on the policy" if critic.kind == "shared" else "a copy of the reward model"
-                sentence = f"{self.engine}'s critic is a model of its own that starts as the policy, where here it is {about}."
+                about = _("a value head on the policy") if critic.kind == "shared" else _("a copy of the reward model")
+                sentence = _("{engine}'s critic is a model of its own that starts as the policy, where here it is {about}.").format(
+                    engine=self.engine, about=about
+                )
                 self.change("critic.kind", sentence)
             self.read("critic.start")
-        undone = "A critic of its own has its own optimizer, which undoes any weight of the value loss"
-        self.change("ppo.vf_coef", f"{undone}; {self.engine} has no such weight.")
+        undone = _("A critic of its own has its own optimizer, which undoes any weight of the value loss; {engine} has no such weight.")
+        self.change("ppo.vf_coef", undone.format(engine=self.engine))
 
     def change_stop_token(self) -> None:
         """Say where vLLM finds the tokens that end a response."""
-        sentence = "vLLM stops at the tokens that the model's generation_config.json names; write them there."
+        sentence = _("vLLM stops at the tokens that the model's generation_config.json names; write them there.")
         self.change("generation.stop_token", sentence)
 
     def close(self) -> None:
@@ -153,8 +162,10 @@ class Translation:
                 continue
             off = 0.0 if setting == "ppo.ratio_threshold" else default  # its default does something that is not done there
             if (value := self.read(setting)) != off:
-                why = NOT_THERE.get(setting, "").format(engine=self.engine)
-                self.missing.append(Remark(setting, why or f"{text_of(value)} is not handed over: there is no such setting."))
+                why = _(NOT_THERE.get(setting, "")).format(engine=self.engine)
+                self.missing.append(
+                    Remark(setting, why or _("{value} is not handed over: there is no such setting.").format(value=text_of(value)))
+                )
 
 
 def defaults() -> dict[str, Any]:

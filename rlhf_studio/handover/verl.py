@@ -10,6 +10,7 @@ from math import gcd
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.handover.translation import UNLIMITED, Cluster, InFolder, Translation, tensor_parallel
+from rlhf_studio.language import S_, _, together
 
 ACTOR, ROLLOUT, CRITIC, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic", "actor_rollout_ref.model"
 AS_WRITTEN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -31,7 +32,7 @@ def translate(config: RunConfig, cluster: Cluster, parameters: int | None, polic
         ConfigError: the batch cannot be shared by the GPUs.
     """
     if config.ppo.batch_size % cluster.total:
-        message = f"{config.ppo.batch_size} responses cannot be shared equally by {cluster.total} GPUs"
+        message = S_(f"{config.ppo.batch_size} responses cannot be shared equally by {cluster.total} GPUs")
         raise ConfigError([Problem("ppo.batch_size", f"{message}; take a multiple, or other GPUs (--gpus, --nodes)")])
     to = Translation(config, "verl")
     _data(to)
@@ -73,7 +74,7 @@ def _model(to: Translation, policy: str) -> None:
         to.put_target_modules(f"{MODEL}.target_modules", "all-linear")
         to.put(f"{ROLLOUT}.load_format", "safetensors")
     if to.read("model.dtype") == "float32":
-        to.change("model.dtype", "verl computes in bfloat16, with weights and optimizer in float32; FSDP there knows no float32.")
+        to.change("model.dtype", _("verl computes in bfloat16, with weights and optimizer in float32; FSDP there knows no float32."))
 
 
 def _batches(to: Translation, cluster: Cluster) -> None:
@@ -84,7 +85,9 @@ def _batches(to: Translation, cluster: Cluster) -> None:
     prompts = _shared_by(max(1, mini // group), batch // group, cluster.total, group)
     to.put(f"{ACTOR}.ppo_mini_batch_size", prompts, "ppo.mini_batch_size")
     if prompts * group != mini:
-        sentence = f"An optimizer step learns from {prompts * group} responses instead of {mini}: whole prompts, the same for each GPU."
+        sentence = _("An optimizer step learns from {value} responses instead of {mini}: whole prompts, the same for each GPU.").format(
+            value=prompts * group, mini=mini
+        )
         to.change("ppo.mini_batch_size", sentence)
     micro = gcd(to.read("ppo.micro_batch_size") or mini, prompts * group // cluster.total)
     to.put(f"{ACTOR}.ppo_micro_batch_size_per_gpu", micro, "ppo.micro_batch_size")
@@ -114,7 +117,7 @@ def _loss(to: Translation) -> None:
     if to.read("ppo.advantage") == "dr_grpo":
         to.put("algorithm.norm_adv_by_std_in_grpo", False, "ppo.advantage")
     if to.read("ppo.advantage") == "reinforce":
-        sentence = "verl whitens these advantages over the batch; here the batch's mean reward is taken away, and nothing is divided."
+        sentence = _("verl whitens these advantages over the batch; here the batch's mean reward is taken away, and nothing is divided.")
         to.change("ppo.advantage", sentence)
     if to.config.ppo.has_critic:
         to.put("algorithm.gamma", to.read("ppo.gamma"), "ppo.gamma")
@@ -124,7 +127,7 @@ def _loss(to: Translation) -> None:
 def _kl(to: Translation) -> None:
     beta, estimator, placement = (to.read(f"ppo.{name}") for name in ("kl_coef", "kl_estimator", "kl_placement"))
     if estimator == "full":
-        to.change("ppo.kl_estimator", "verl has not built the exact sum over the vocabulary; k1 estimates it from the tokens drawn.")
+        to.change("ppo.kl_estimator", _("verl has not built the exact sum over the vocabulary; k1 estimates it from the tokens drawn."))
         estimator = "k1"
     in_loss = placement == "loss"
     to.put(f"{ACTOR}.use_kl_loss", in_loss and beta > 0, "ppo.kl_placement")
@@ -140,8 +143,10 @@ def _kl(to: Translation) -> None:
         target, length = to.read("ppo.kl_target"), to.read("generation.response_length")
         to.put("algorithm.kl_ctrl.target_kl", target / length, "ppo.kl_target")
         to.put("algorithm.kl_ctrl.horizon", to.read("ppo.kl_horizon"), "ppo.kl_horizon")
-        measured = "" if estimator == "k1" else f" verl steers by the {estimator} estimate, where here it is always k1."
-        to.change("ppo.kl_target", f"verl's target is a mean per token: {target:g} nats per response over {length} tokens.{measured}")
+        measured = _("verl steers by the {estimator} estimate, where here it is always k1.").format(estimator=estimator)
+        sentence = _("verl's target is a mean per token: {target:g} nats per response over {length} tokens.")
+        sentence = sentence.format(target=target, length=length)
+        to.change("ppo.kl_target", sentence if estimator == "k1" else together(sentence, measured))
 
 
 def _optimizer(to: Translation) -> None:
@@ -154,7 +159,9 @@ def _same_for_both(to: Translation, optim: str) -> None:
     schedule = to.read("ppo.lr_schedule")
     to.put(f"{optim}.lr_scheduler_type", "cosine" if schedule == "linear" else schedule, "ppo.lr_schedule")
     if schedule == "linear" and optim.startswith(ACTOR):
-        to.change("ppo.lr_schedule", "verl knows constant and cosine; both linear and cosine end at 0, cosine is higher in the first half.")
+        to.change(
+            "ppo.lr_schedule", _("verl knows constant and cosine; both linear and cosine end at 0, cosine is higher in the first half.")
+        )
     to.put(f"{optim}.lr_warmup_steps", to.read("ppo.warmup_steps"), "ppo.warmup_steps")
     to.put(f"{optim}.weight_decay", to.read("ppo.weight_decay"), "ppo.weight_decay")
     to.put(f"{optim}.clip_grad", to.read("ppo.max_grad_norm") or UNLIMITED, "ppo.max_grad_norm")

@@ -28,6 +28,7 @@ from rlhf_studio.inputs.models.facts import ModelFacts, check_causal_lm
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts import PromptsError
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import S_, _
 
 Made = TypeVar("Made")
 EngineName = Literal["verl", "openrlhf"]
@@ -159,7 +160,7 @@ def _rewards(to: Translation, engine: EngineName, policy: ModelFacts, start: str
     settings = to.config.reward
     if settings.scaling != "none":
         to.missing.append(
-            Remark("reward.scaling", "scores are not scaled by their running deviation: workers score apart from each other.")
+            Remark("reward.scaling", _("scores are not scaled by their running deviation: workers score apart from each other."))
         )
     if engine == "openrlhf":
         to.put("reward.clip_range", [-UNLIMITED, UNLIMITED])
@@ -170,7 +171,7 @@ def _rewards(to: Translation, engine: EngineName, policy: ModelFacts, start: str
         to.put("reward.custom_reward_function.path", InFolder("reward.py"), "reward.components")
         to.put("reward.custom_reward_function.name", "compute_score")
         if settings.missing_eos_penalty:
-            about = "verl does not tell a reward function whether a response ended by itself."
+            about = _("verl does not tell a reward function whether a response ended by itself.")
             to.missing.append(Remark("reward.missing_eos_penalty", about))
     else:
         to.put("reward.remote_url", InFolder("reward.py"), "reward.components")
@@ -192,18 +193,18 @@ def _reward_model(to: Translation, engine: EngineName) -> None:
         to.put("reward.reward_model.model_path", model, "reward.components")
         to.put("reward.reward_model.rollout.name", "vllm")
         to.put("reward.reward_model.rollout.tensor_model_parallel_size", 1)
-        about = "vLLM loads the reward model and takes the last of its outputs, as a logit; the model must be one that vLLM can serve."
+        about = _("vLLM loads the reward model and takes the last of its outputs, as a logit; the model must be one that vLLM can serve.")
     else:
         to.put("reward.model_name_or_path", model, "reward.components")
-        about = "OpenRLHF loads the reward model with a head that is called as --ds.value_head_prefix says (score)."
+        about = _("OpenRLHF loads the reward model with a head that is called as --ds.value_head_prefix says (score).")
     to.change("reward.components", about)
     theirs = {"weight": 1.0, "output": "logit", "reads": "both", "label": "", "append_eos": False}
     for name, value in theirs.items():
         if getattr(part, name) != value:
-            to.missing.append(Remark(f"reward.components.0.{name}", f"{getattr(part, name)} is not handed over."))
+            to.missing.append(Remark(f"reward.components.0.{name}", _("{part} is not handed over.").format(part=getattr(part, name))))
     for name in ("score_clip", "length_penalty", "missing_eos_penalty"):
         if getattr(to.config.reward, name):
-            to.missing.append(Remark(f"reward.{name}", "a reward model's score is taken as it is."))
+            to.missing.append(Remark(f"reward.{name}", _("a reward model's score is taken as it is.")))
 
 
 def component_names(config: RunConfig) -> list[str]:
@@ -225,17 +226,17 @@ def _write(folder: Path, engine: EngineName, to: Translation, handed: HandedProm
         prompts.write_parquet(prompts.verl_rows(held_out, source), folder / "held_out.parquet")
         if not handed.held_out:
             notes.append(
-                "No prompts are held out; verl asks for some, so the first prompts stand in held_out.parquet. It measures nothing."
+                _("No prompts are held out; verl asks for some, so the first prompts stand in held_out.parquet. It measures nothing.")
             )
     else:
         seed = to.config.engine.seed if to.config.data.shuffle else None
         prompts.write_lines(prompts.in_passes(handed.train, to.options["data.max_samples"], seed), folder / "train.jsonl", handed.start)
         if rewards.files:
-            notes.append("An error in reward.py does not stop OpenRLHF: it is in its log, and the response has no reward.")
+            notes.append(_("An error in reward.py does not stop OpenRLHF: it is in its log, and the response has no reward."))
         if handed.held_out:
             prompts.write_lines(handed.held_out, folder / "held_out.jsonl", handed.start)
     if rewards.counts_tokens and engine == "verl":
-        notes.append("The reward counts tokens: verl gives it texts, which are encoded anew and may come out some tokens shorter.")
+        notes.append(_("The reward counts tokens: verl gives it texts, which are encoded anew and may come out some tokens shorter."))
     for name, content in rewards.files.items():
         (folder / name).write_bytes(content)
     _try_functions(folder, engine, to.config, handed.train)
@@ -266,5 +267,5 @@ def _try_functions(folder: Path, engine: EngineName, config: RunConfig, train: l
     except subprocess.TimeoutExpired:
         raise ConfigError([Problem(fields, f"no score of a first prompt within {seconds:g} seconds")]) from None
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        why = (done.stderr.strip().splitlines() or [S_(f"exit code {done.returncode}")])[-1]
         raise ConfigError([Problem(fields, f"it could not score a first prompt: {why[:500]}")])

@@ -273,7 +273,7 @@ def _check_names(config: StageConfig, name: str, origin: Origin | None) -> None:
     problems = []
     for setting, text in named.items():
         try:
-            refuse_hidden(text, "a name")
+            refuse_hidden(text, S_("a name"))
         except ValueError as error:
             problems.append(Problem(setting, str(error)))
     if problems:

@@ -6,6 +6,7 @@ resumed, and holds nothing between calls.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -278,10 +279,10 @@ class RunReader:
         with self._reading() as connection:
             return rows.read_response_tokens(connection, step, limit)
 
-    def answers(self, after: int = 0) -> list[Answer]:
-        """What an evaluation run has recorded in the steps after ``after``; empty for runs of other stages."""
+    def answers(self, after: int = 0, until: float = math.inf) -> list[Answer]:
+        """What an evaluation run has recorded in the steps after ``after`` to ``until``; empty for runs of other stages."""
         with self._reading() as connection:
-            return rows.read_answers(connection, after)
+            return rows.read_answers(connection, after, until)
 
     def watched(self, *, ends: bool = False) -> list[tuple[int, WatchRecord]]:
         """(step, answer) of all watched prompts, by step and sample. Step 0 is the starting policy.

@@ -254,6 +254,7 @@ class Origin:
         followed: whether it is such a log.
         program: the name of somebody's own program that trains the run with our engine (``library``, ``trl.program``): its prompts and
             rewards are in that program alone, and its process is not ours to end. Empty for all others.
+        reward: of a log whose reward is a sum with weights that a person gave, that sum, such as ``2 × right + 0.5 × short``; else empty.
         words: whether its responses came as texts without tokens and are cut at words: its lengths count words then, see :attr:`unit`.
     """
 
@@ -268,6 +269,7 @@ class Origin:
     settings_given: list[str] = field(default_factory=list)
     controls: list[str] | None = None
     program: str = ""
+    reward: str = ""
     words: bool = False
 
     @property

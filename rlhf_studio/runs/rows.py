@@ -120,7 +120,7 @@ class RunRow:
 
 def _read_origin(stored: Any) -> Origin:
     origin = Origin(**members({} if stored is None else stored))
-    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program)
+    texts = (origin.parent, origin.sweep, origin.imported, origin.log_of, origin.program, origin.reward)
     known = (*texts, *origin.changes.keys(), *origin.settings_given, *(origin.controls or ()))
     if not all(isinstance(name, str) for name in known) or {
         type(flag) for flag in (origin.settings_known, origin.words, origin.followed)
@@ -261,11 +261,11 @@ def read_response_tokens(connection: sqlite3.Connection, step: int, limit: int) 
     ]
 
 
-def read_answers(connection: sqlite3.Connection, after: int = 0) -> list[Answer]:
-    """The answers that an evaluation run has recorded in the steps after ``after``, in the order of step and sample."""
-    which = f"WHERE step > ? AND {OF_NOW} ORDER BY step, sample"
-    own = dict(ANSWERS.select(connection, which, (after,), keys=("step", "sample")))
-    recorded = ROLLOUTS.select(connection, which, (after,), keys=("step", "sample")) if own else ()
+def read_answers(connection: sqlite3.Connection, after: int = 0, until: float = math.inf) -> list[Answer]:
+    """The answers that an evaluation run has recorded in the steps after ``after`` to ``until``, in the order of step and sample."""
+    which, steps = f"WHERE step > ? AND step <= ? AND {OF_NOW} ORDER BY step, sample", (after, until)
+    own = dict(ANSWERS.select(connection, which, steps, keys=("step", "sample")))
+    recorded = ROLLOUTS.select(connection, which, steps, keys=("step", "sample")) if own else ()
     return [Answer(**values, **own[key], tokens=None) for key, values in recorded if key in own]
 
 

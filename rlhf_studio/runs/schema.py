@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlhf_studio import __version__
-from rlhf_studio.runs.errors import StoreError, sqlite_reason, store_error
+from rlhf_studio.runs.errors import RunGone, StoreError, sqlite_reason, store_error
 
 APPLICATION_ID = 0x524C4846  # "RLHF": tells our databases from others
 BUSY_SECONDS = 10.0
@@ -106,6 +106,7 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
 
     Raises:
         StoreError: missing, damaged, not a database, or not to be opened.
+        RunGone: it was to be written, and was replaced while it was opened.
     """
     path = Path(path)
     if path.is_symlink():
@@ -116,9 +117,11 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
     if not create and not path.is_file():
         raise StoreError(f"There is no run at {path.parent}: {path.name} is missing.", "missing")
     try:
-        if not read_only:
-            return _open(path, "mode=rwc" if create else "mode=rw", busy_seconds)
-        return _open_to_read(path, busy_seconds)
+        if read_only:
+            return _open_to_read(path, busy_seconds)
+        if create:
+            return _open(path, "mode=rwc", busy_seconds)
+        return _open_to_write(path, busy_seconds)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except UnicodeDecodeError as error:  # sqlite3 fails like this when its own message quotes a damaged table name
@@ -138,6 +141,17 @@ def _open(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
     except (sqlite3.Error, UnicodeDecodeError):
         connection.close()
         raise
+    return connection
+
+
+def _open_to_write(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    """SQLite opens the write-ahead log after the database, by its path: a run that took the place between the two would get ours written
+    into its log, over what it had there."""
+    file = FileIdentity(path)
+    connection = _open(path, "mode=rw", busy_seconds)
+    if not file.is_ours():
+        connection.close()
+        raise RunGone(path.parent)
     return connection
 
 
@@ -233,14 +247,17 @@ class FileIdentity:
         return self._file is not None and self._look() == self._file
 
 
-def set_journal(connection: sqlite3.Connection, mode: str, seconds: float) -> str:
+def set_journal(connection: sqlite3.Connection, mode: str, seconds: float, only_of: FileIdentity | None = None) -> str:
     """Ask for a journal mode ("wal" or "delete") and return the one in force.
 
     SQLite refuses the change while any reader is inside a read, without waiting by itself; readers here are short, so
     asking again for a while is enough. On disks that cannot do WAL the old mode stays, which works as well, only slower.
+    It also stays where ``only_of`` does not lie at its path any more.
     """
     deadline = time.monotonic() + seconds
     while True:
+        if only_of is not None and not only_of.is_ours():
+            return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
         try:
             return str(connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()[0])
         except sqlite3.OperationalError:

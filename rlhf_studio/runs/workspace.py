@@ -311,7 +311,7 @@ class Workspace(RunFolders):
         self.own_dir(run_id)
         if note is not None and len(note) > MAX_NOTE:
             raise ValueError(f"a note has at most {MAX_NOTE:,} characters, not {len(note):,}")
-        refuse_hidden(note or "", "a note", lines=True)
+        refuse_hidden(note or "", S_("a note"), lines=True)
         for tag in tags or ():
             refuse_hidden(tag, "a tag")
         checked = None if tags is None else studio.checked_tags(tags)
@@ -388,7 +388,7 @@ class Workspace(RunFolders):
 
 def _check_name(name: str) -> None:
     if len(name) > MAX_NAME:
-        raise ValueError(f"a run's name has at most {MAX_NAME} characters, not {len(name)}")
+        raise ValueError(S_(f"a run's name has at most {MAX_NAME} characters, not {len(name)}"))
     refuse_hidden(name, "a run's name")
 
 

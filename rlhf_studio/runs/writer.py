@@ -329,9 +329,8 @@ class RunWriter:
         with self._lock:
             try:
                 # Giving up the write-ahead log removes it by its path, where another run's may lie by now; closing alone does not.
-                if self._database_file.is_ours():
-                    self._connection.execute("PRAGMA busy_timeout = 100")
-                    schema.set_journal(self._connection, "delete", 0.2)
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                schema.set_journal(self._connection, "delete", 0.2, only_of=self._database_file)
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
             finally:
@@ -393,13 +392,14 @@ class Heartbeat:
     """A thread of the engine that stores the time once per interval as a sign that the process runs, over a connection of its own.
 
     It does not raise: ``problem`` holds the last failure, or None. A disk that fails here fails in the writer too, and there
-    the engine gets the error. When the run folder is not where it was any more, it ends.
+    the engine gets the error. When the run folder is not where it was when this was made, it ends.
     """
 
     def __init__(self, run_dir: Path, interval: float = 1.0):
         self.path = Path(run_dir).resolve() / paths.DATABASE
         self.interval = interval
         self.problem: Exception | None = None
+        self._database_file = schema.FileIdentity(self.path)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -415,16 +415,14 @@ class Heartbeat:
 
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None
-        database_file: schema.FileIdentity | None = None
         while True:
-            if database_file is not None and not database_file.is_ours():
-                self.problem = RunGone(self.path.parent)
-                break
             try:
                 if connection is None:
                     connection = schema.connect(self.path)
-                    database_file = schema.FileIdentity(self.path)
                     connection.execute("PRAGMA synchronous = NORMAL")  # a lost beat is no loss: no need to wait for the disk
+                if not self._database_file.is_ours():
+                    self.problem = RunGone(self.path.parent)
+                    break
                 _beat(connection, self.path)
                 self.problem = None
             except (StoreError, sqlite3.Error) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlhf_studio.config.io import ConfigError, Problem, mapping_to_yaml, parse_config
+from rlhf_studio.language import S_, _, told
 from rlhf_studio.trl.arguments import Arguments
 from rlhf_studio.trl.draft import Draft
 from rlhf_studio.trl.from_classic import convert_classic
@@ -32,9 +33,12 @@ def convert(text: str, name: str, release: str = "", processes: int = 0) -> Conv
     (convert_classic if draft.release == "0.11" else convert_experimental)(draft)
     draft.finish()
     parse_config(draft.nested(with_empty=False))
-    lines = [f"decide: {line}" for line in draft.decide] + [f"differs: {line}" for line in draft.differs]
-    lines = [_one_line(line) for line in lines + [f"left out: {line}" for line in draft.left_out]]
-    head = [f"From TRL {draft.release}, its defaults written out. docs/from-trl.md has what is computed otherwise.", *lines]
+    lines = [_("decide: {line}").format(line=line) for line in draft.decide]
+    lines += [_("differs: {line}").format(line=told(line)) for line in draft.differs]
+    lines += [_("left out: {line}").format(line=line) for line in draft.left_out]
+    lines = [_one_line(line) for line in lines]
+    begin = _("From TRL {release}, its defaults written out. docs/from-trl.md has what is computed otherwise.")
+    head = [begin.format(release=draft.release), *lines]
     return Conversion("".join(f"# {line}\n" for line in head) + mapping_to_yaml(draft.nested(with_empty=True)), lines)
 
 
@@ -55,6 +59,7 @@ def release_of(arguments: Arguments) -> str:
     adapters = {name for name in new if name.startswith("lora_")} | {"use_peft", "dataset_name"}  # in scripts for either
     only_old, only_new = (sorted(names & set(arguments.values)) for names in ((old - new) | sizes, new - old - adapters))
     if bool(only_old) == bool(only_new):
-        why = f"{only_old[0]} is of TRL 0.11 and {only_new[0]} of 1.12" if only_old else "these options are the same in 0.11 and 1.12"
+        same = S_("these options are the same in 0.11 and 1.12")
+        why = S_(f"{only_old[0]} is of TRL 0.11 and {only_new[0]} of 1.12") if only_old else same
         raise ConfigError([Problem("", f"cannot tell which TRL this is for: {why}; say --trl 0.11 or --trl 1.12")])
     return "0.11" if only_old else "1.12"

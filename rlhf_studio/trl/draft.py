@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.language import _
 from rlhf_studio.trl.arguments import Arguments, NotLiteral
 from rlhf_studio.trl.table import SECTIONS, answer, groups, options
 
@@ -89,16 +90,20 @@ class Draft:
 
     def note(self, name: str) -> str:
         """What the table says about an argument, without the full stop; empty for one that is not in it."""
-        return self._notes.get(name, "").rstrip(".")
+        return _(self._notes.get(name, "")).rstrip(".。")
 
     def put(self, setting: str, value: Any) -> None:
         """Give one of our settings a value."""
         self.settings[setting] = value
 
+    def differ(self, text: str) -> None:
+        """Say of one of TRL's options what is otherwise here, in English, as a program's run keeps it."""
+        self.differs.append(text)
+
     def ask(self, setting: str, empty: Any, question: str) -> None:
         """Leave one of our settings to a person: an empty value is written, with which no run can start."""
         self.empty_settings[setting] = empty
-        self.decide.append(f"{setting}: {question}")
+        self.decide.append(_("{name}: {sentence}").format(name=setting, sentence=question))
 
     def same(self, *pairs: tuple[str, str]) -> None:
         """(TRL's name, ours): numbers that carry over as they are."""
@@ -111,7 +116,7 @@ class Draft:
         if value >= 1 or value == 0:
             return int(value)
         if steps is None:
-            self.decide.append(f"{name}: {value:g} of all batches, whose number is not known")
+            self.decide.append(_("{name}: {value:g} of all batches, whose number is not known").format(name=name, value=value))
             return None
         return max(1, math.ceil(value * steps))
 
@@ -119,10 +124,10 @@ class Draft:
         """Add a line for every argument that was not used, and for every value that is not a literal."""
         for name, value in self.arguments.values.items():
             if isinstance(value, NotLiteral) and name in self._used:
-                self.decide.append(f"{name}: {value.text!r} is not a literal; write its value")
+                self.decide.append(_("{name}: {text!r} is not a literal; write its value").format(name=name, text=value.text))
             elif name not in self._used:
-                unknown = f"TRL {self.release} has no such option for PPO"
-                self.left_out.append(f"{name}: {self._notes.get(name, unknown) or answer(name)}")
+                unknown = _("TRL {release} has no such option for PPO").format(release=self.release)
+                self.left_out.append(_("{name}: {sentence}").format(name=name, sentence=_(self._notes.get(name, unknown)) or answer(name)))
 
     def nested(self, *, with_empty: bool) -> dict[str, Any]:
         """Our settings as sections; ``with_empty``: also the empty ones, which a person must fill in."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from rlhf_studio.config.wording import shortened
+from rlhf_studio.language import _
 from rlhf_studio.trl.draft import Draft, wrong
 
 NAME = "generation_kwargs"
@@ -30,12 +31,13 @@ def put_generation(draft: Draft) -> None:
     for name in ("min_new_tokens", "min_length"):
         least = _number(draft, kwargs, name)
         if least is not None and least > 0:
-            draft.differs.append(f"{NAME}.{name}: {least:g} there; here a response may end at its first token")
+            draft.differ(f"{NAME}.{name}: {least:g} there; here a response may end at its first token")
     for name, value in kwargs.items():
         if name not in NO_EFFECT or value != NO_EFFECT[name]:
             written = shortened(value)
-            why = draft.note(name) or "only temperature, top_k and top_p shape what is sampled"
-            draft.left_out.append(f"{NAME}.{name}: {written}; {why}")
+            why = draft.note(name) or _("only temperature, top_k and top_p shape what is sampled")
+            about = _("{value}; {why}").format(value=written, why=why)
+            draft.left_out.append(_("{name}: {sentence}").format(name=f"{NAME}.{name}", sentence=about))
 
 
 def keywords(draft: Draft, name: str) -> dict[str, Any]:
@@ -59,25 +61,29 @@ def _put_length(draft: Draft, kwargs: dict[str, Any]) -> None:
     if longest is not None:
         draft.put("generation.response_length", round(longest))
         if whole_length is not None:
-            draft.left_out.append(f"{NAME}.max_length: {whole_length:g}; generate follows max_new_tokens")
+            draft.left_out.append(
+                _("{name}.max_length: {whole_length:g}; generate follows max_new_tokens").format(name=NAME, whole_length=whole_length)
+            )
     elif whole_length is not None:
         draft.decide.append(
-            f"generation.response_length: max_length {whole_length:g} counted the prompt too; write the most tokens of a response"
+            _("generation.response_length: max_length {whole_length:g} counted the prompt too; write the most tokens of a response").format(
+                whole_length=whole_length
+            )
         )
     else:
-        draft.decide.append("generation.response_length: how many tokens generate was allowed (max_new_tokens)")
+        draft.decide.append(_("generation.response_length: how many tokens generate was allowed (max_new_tokens)"))
 
 
 def _put_distribution(draft: Draft, kwargs: dict[str, Any], any_given: bool) -> None:
     temperature = _number(draft, kwargs, "temperature")
     draft.put("generation.temperature", 1.0 if temperature is None else temperature)
     if temperature not in (None, 1):
-        draft.differs.append("temperature: TRL 0.11 scores without it; here log-probabilities are those at the temperature")
+        draft.differ("temperature: TRL 0.11 scores without it; here log-probabilities are those at the temperature")
     if "top_k" in kwargs or "top_p" in kwargs:
         draft.put("generation.top_k", round(_number(draft, kwargs, "top_k") or 0))
         draft.put("generation.top_p", _number(draft, kwargs, "top_p") or 1.0)
     elif any_given:
-        draft.decide.append("generation.top_k: generate kept the 50 likeliest tokens where top_k was left out; here all are kept")
+        draft.decide.append(_("generation.top_k: generate kept the 50 likeliest tokens where top_k was left out; here all are kept"))
 
 
 def _put_stop(draft: Draft, value: Any) -> None:
@@ -89,4 +95,6 @@ def _put_stop(draft: Draft, value: Any) -> None:
     elif isinstance(value, int) and not isinstance(value, bool):
         draft.put("generation.stop_token", "none" if value < 0 else str(value))
     else:
-        draft.decide.append(f"generation.stop_token: eos_token_id was {shortened(value)}; write eos, none or the id of one token")
+        draft.decide.append(
+            _("generation.stop_token: eos_token_id was {value}; write eos, none or the id of one token").format(value=shortened(value))
+        )

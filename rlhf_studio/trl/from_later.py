@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil, gcd
 
+from rlhf_studio.language import S_, _
 from rlhf_studio.trl.draft import Draft
 from rlhf_studio.trl.shared import batches, is_file, put_adapters, put_core, put_seed, put_trackers
 
@@ -41,11 +42,13 @@ def _put_models(draft: Draft) -> None:
     if policy := _named(draft, "sft_model_path"):
         draft.put("model.policy", policy)
     else:
-        draft.ask("model.policy", "", f"which model was given to PPOTrainer; {_unsaid(draft, 'sft_model_path')}")
+        draft.ask("model.policy", "", _("which model was given to PPOTrainer; {why}").format(why=_unsaid(draft, "sft_model_path")))
     if _named(draft, "reward_model_path"):
         draft.components.append(component)
     else:
-        question = f"name the reward model that was given to PPOTrainer, or put other rewards; {_unsaid(draft, 'reward_model_path')}"
+        question = _("name the reward model that was given to PPOTrainer, or put other rewards; {why}").format(
+            why=_unsaid(draft, "reward_model_path")
+        )
         draft.ask("reward.components", [{**component, "model": ""}], question)
     draft.put("critic.kind", "separate")
     draft.put("critic.start", "reward_model")
@@ -55,7 +58,7 @@ def _put_models(draft: Draft) -> None:
     if attention in ATTENTION:
         draft.put("model.attention", attention)
     elif attention:
-        draft.decide.append(f"attn_implementation: {attention} is not offered; model.attention stays auto")
+        draft.decide.append(_("attn_implementation: {attention} is not offered; model.attention stays auto").format(attention=attention))
 
 
 def _named(draft: Draft, name: str) -> str:
@@ -65,7 +68,7 @@ def _named(draft: Draft, name: str) -> str:
 
 
 def _unsaid(draft: Draft, name: str) -> str:
-    return f"{name} is not given, and only TRL's own script would take {draft.text(name)} then"
+    return _("{name} is not given, and only TRL's own script would take {model} then").format(name=name, model=draft.text(name))
 
 
 def _dtype(draft: Draft) -> str:
@@ -73,7 +76,7 @@ def _dtype(draft: Draft) -> str:
     half, stored = draft.switch("fp16"), draft.text("dtype") if draft.given("dtype") else draft.text("torch_dtype")
     draft.value("dtype")
     if half or stored == "float16":
-        draft.decide.append("model.dtype: float16 is not offered; auto takes bfloat16 where the GPU has it, else float32")
+        draft.decide.append(_("model.dtype: float16 is not offered; auto takes bfloat16 where the GPU has it, else float32"))
         return "auto"
     bfloat16 = draft.value("bf16") is None or draft.switch("bf16") or stored == "bfloat16"
     return "bfloat16" if bfloat16 else "float32"
@@ -84,7 +87,7 @@ def _put_data(draft: Draft) -> None:
         draft.put("data.prompts", prompts)
         draft.put("data.column", "prompt")
     else:
-        draft.ask("data.prompts", "", "which prompts were given as train_dataset")
+        draft.ask("data.prompts", "", _("which prompts were given as train_dataset"))
     if subset := draft.text("dataset_config"):
         draft.put("data.subset", subset)
     draft.put("data.split", draft.text("dataset_train_split"))
@@ -92,8 +95,10 @@ def _put_data(draft: Draft) -> None:
         draft.put("data.eval_share", 0.0)
         draft.value("dataset_test_split")
         draft.left_out.append(
-            f"dataset_test_split: {prompts} is a file, which has no splits; name the file of the held-out prompts in data.eval, or set "
-            "data.eval_share to hold some of these prompts out"
+            _(
+                "dataset_test_split: {prompts} is a file, which has no splits; name the file of the held-out prompts in data.eval, or set "
+                "data.eval_share to hold some of these prompts out"
+            ).format(prompts=prompts)
         )
     elif prompts and draft.given("dataset_test_split"):
         draft.put("data.eval", prompts)
@@ -101,8 +106,10 @@ def _put_data(draft: Draft) -> None:
     else:
         draft.put("data.eval_share", 0.0)  # TRL sets nothing aside by itself
     draft.decide.append(
-        "data.max_prompt_tokens and reward.components.0.max_tokens: TRL cuts nothing (ppo_tldr.py left out prompts above 512 tokens); "
-        "here longer texts are cut"
+        _(
+            "data.max_prompt_tokens and reward.components.0.max_tokens: TRL cuts nothing (ppo_tldr.py left out prompts above 512 tokens); "
+            "here longer texts are cut"
+        )
     )
 
 
@@ -122,7 +129,11 @@ def _put_batches(draft: Draft) -> int | None:
     draft.put("ppo.ppo_epochs", draft.count("num_ppo_epochs"))
     if draft.value("total_episodes") is None:
         epochs = draft.number("num_train_epochs") or 0
-        draft.decide.append(f"ppo.steps: {epochs:g} × the number of prompts / {batch}, since total_episodes is not given")
+        draft.decide.append(
+            _("ppo.steps: {epochs:g} × the number of prompts / {batch}, since total_episodes is not given").format(
+                epochs=epochs, batch=batch
+            )
+        )
         return None
     draft.value("num_train_epochs")
     steps = batches(draft.count("total_episodes"), batch)
@@ -135,7 +146,11 @@ def _minibatches(draft: Draft, local_batch: int) -> int:
     parts = draft.count("num_mini_batches")
     if local_batch % parts == 0:
         return parts
-    draft.decide.append(f"num_mini_batches: {parts} does not divide the {local_batch} responses of one process, which TRL refuses")
+    draft.decide.append(
+        _("num_mini_batches: {parts} does not divide the {local_batch} responses of one process, which TRL refuses").format(
+            parts=parts, local_batch=local_batch
+        )
+    )
     return 1
 
 
@@ -145,13 +160,13 @@ def _say_steps(draft: Draft, steps_in_trl: Fraction, steps_here: int, parts: int
     per_batch = steps_in_trl * passes
     if steps_in_trl != steps_here:
         batches_together = per_batch.denominator  # so many batches until the count of accumulated micro-batches is at 0 again
-        where = "every batch" if batches_together == 1 else f"every {batches_together} batches"
-        draft.differs.append(
+        where = S_("every batch") if batches_together == 1 else S_(f"every {batches_together} batches")
+        draft.differ(
             f"num_mini_batches: with gradient accumulation TRL makes {per_batch.numerator} optimizer steps in {where}; the converted run "
             f"makes {steps_here * passes * batches_together}, since each pass has a whole number of equal minibatches here"
         )
     elif steps_here != parts:
-        draft.differs.append(
+        draft.differ(
             f"num_mini_batches: with gradient accumulation TRL makes {steps_here} optimizer step{'s' * (steps_here > 1)} per pass, not "
             f"{parts}, and so does the converted run; for {parts} set ppo.mini_batch_size to {batch // parts}"
         )
@@ -163,17 +178,19 @@ def _put_optimizer(draft: Draft, steps: int | None) -> None:
     if schedule in SCHEDULES:
         draft.put("ppo.lr_schedule", SCHEDULES[schedule])
     else:
-        draft.decide.append(f"lr_scheduler_type: {schedule} is not offered; choose ppo.lr_schedule: constant, linear or cosine")
+        draft.decide.append(
+            _("lr_scheduler_type: {schedule} is not offered; choose ppo.lr_schedule: constant, linear or cosine").format(schedule=schedule)
+        )
     warmup = draft.steps_of("warmup_ratio" if draft.given("warmup_ratio") and not draft.given("warmup_steps") else "warmup_steps", steps)
     if warmup is not None:
         draft.put("ppo.warmup_steps", warmup)
     if draft.given("max_grad_norm"):
-        draft.differs.append("max_grad_norm: TRL's PPO never clips, whatever it says; ppo.max_grad_norm 1.0 would")
+        draft.differ("max_grad_norm: TRL's PPO never clips, whatever it says; ppo.max_grad_norm 1.0 would")
     draft.value("max_grad_norm")
     draft.put("ppo.max_grad_norm", 0.0)
     draft.put("ppo.ratio_threshold", 0.0)
     if draft.given("optim") and not draft.text("optim").startswith("adamw_torch"):
-        draft.left_out.append(f"optim: {draft.text('optim')}; the optimizer is AdamW")
+        draft.left_out.append(_("optim: {text}; the optimizer is AdamW").format(text=draft.text("optim")))
     draft.value("optim")
 
 
@@ -185,7 +202,7 @@ def _put_generation(draft: Draft) -> None:
     penalty = draft.number("missing_eos_penalty")
     draft.put("reward.missing_eos_penalty", penalty or 0.0)
     if penalty and (number is not None or not word):
-        draft.differs.append(
+        draft.differ(
             "missing_eos_penalty: TRL looks for the end token anywhere in the response; here a response must end with "
             "generation.stop_token, and with none nothing counts as cut off"
         )
@@ -204,7 +221,7 @@ def _put_records(draft: Draft, steps: int | None) -> None:
     if when in ("no", "steps") and every is not None:
         draft.put("engine.checkpoint_every", every)
     elif when not in ("no", "steps"):
-        draft.decide.append(f"save_strategy: {when} is not offered; choose engine.checkpoint_every, in steps")
+        draft.decide.append(_("save_strategy: {when} is not offered; choose engine.checkpoint_every, in steps").format(when=when))
     if draft.value("save_total_limit") is not None:
         draft.put("engine.keep_checkpoints", draft.count("save_total_limit"))
     if draft.switch("use_cpu"):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
+from rlhf_studio.language import N_, _, language, together
 from rlhf_studio.trl.table import SECTIONS, groups, names, options
 
-_SPOKEN_OF = {"constructor": "Passed to PPOTrainer", "around": "In a script for TRL 0.11", "classic": "PPOConfig of TRL 0.11"}
+_SPOKEN_OF = {
+    "constructor": N_("Passed to PPOTrainer"),
+    "around": N_("In a script for TRL 0.11"),
+    "classic": N_("PPOConfig of TRL 0.11"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,16 +40,20 @@ class NameAnswer:
     family: tuple[str, ...] = ()
 
 
-@cache
 def answers() -> dict[str, NameAnswer]:
-    """The answer for each name of the table. A name that is an option too is answered by both rows."""
+    """The answer for each name of the table, in the language that is spoken now. A name that is an option too is answered by both rows."""
+    return _answers(language())
+
+
+@cache
+def _answers(_language: str) -> dict[str, NameAnswer]:
     by_name = _options()
     for row in names():
         for name in row.names:
             family = tuple(other for other in row.names if other != name)
             option = by_name.get(name, NameAnswer(name))
-            note = " ".join(part for part in (row.note, option.note) if part)
-            by_name[name] = replace(option, what=row.what, symbols=row.symbols, note=note, see=row.see, family=family)
+            note = together(_(row.note), option.note)
+            by_name[name] = replace(option, what=_(row.what), symbols=row.symbols, note=note, see=row.see, family=family)
     return by_name
 
 
@@ -53,21 +62,24 @@ def _options() -> dict[str, NameAnswer]:
     for section in SECTIONS:
         for option in options(section.name):
             for name in option.names:
-                rows.setdefault(name, []).append((section.release, _SPOKEN_OF.get(section.name, "TRL 1.12"), option.ours, option.note))
+                rows.setdefault(name, []).append(
+                    (section.release, _(_SPOKEN_OF.get(section.name, "TRL 1.12")), option.ours, _(option.note))
+                )
     for group in groups():
         for name in group.names:
-            rows.setdefault(name, []).append(("1.12", "TRL 1.12", (), group.sentence))
+            rows.setdefault(name, []).append(("1.12", "TRL 1.12", (), _(group.sentence)))
     return {name: _of_rows(name, of_name) for name, of_name in rows.items()}
 
 
 def _of_rows(name: str, rows: list[tuple[str, str, tuple[str, ...], str]]) -> NameAnswer:
     """The settings of all rows of an option, and the notes; where these differ, each says of which release it is true."""
     telling = [row for row in rows if row[2]] or rows
-    settings = tuple(dict.fromkeys(setting for _, _, ours, _ in telling for setting in ours))
+    settings = tuple(dict.fromkeys(setting for _release, _section, ours, _note in telling for setting in ours))
     by_note: dict[str, str] = {}
-    for _, spoken_of, _, note in telling:
+    for _release, spoken_of, _ours, note in telling:
         if note:
             by_note.setdefault(note, spoken_of)
     alike = len({note for *_, note in telling}) == 1
-    notes = " ".join(note if alike else f"{release}: {note}" for note, release in by_note.items())
+    said = _("{name}: {sentence}")
+    notes = together(*(note if alike else said.format(name=release, sentence=note) for note, release in by_note.items()))
     return NameAnswer(name, tuple(sorted({release for release, *_ in rows})), settings=settings, note=notes)

@@ -7,6 +7,7 @@ import os
 from pathlib import PurePath
 
 from rlhf_studio.config.execution import TRACKERS
+from rlhf_studio.language import _
 from rlhf_studio.trl.draft import Draft
 
 FILES = (".csv", ".tsv", ".jsonl", ".json", ".txt", ".parquet")
@@ -18,7 +19,7 @@ def put_core(draft: Draft) -> None:
     clip = draft.number("cliprange_value")
     draft.put("ppo.cliprange_value", clip)
     if clip == 0:
-        draft.differs.append("cliprange_value: 0 holds the values where they were in TRL; here 0 does not clip them")
+        draft.differ("cliprange_value: 0 holds the values where they were in TRL; here 0 does not clip them")
     draft.put("ppo.whiten_rewards", draft.switch("whiten_rewards"))
 
 
@@ -36,8 +37,10 @@ def put_adapters(draft: Draft) -> None:
         draft.put("lora.target_modules", "auto" if names == ["all-linear"] else ",".join(map(str, names)))
     else:
         draft.decide.append(
-            "lora_target_modules: peft chooses by the kind of model, often two layers of the attention; lora.target_modules auto is every "
-            "linear layer"
+            _(
+                "lora_target_modules: peft chooses by the kind of model, often two layers of the attention; lora.target_modules auto is "
+                "every linear layer"
+            )
         )
     for theirs, ours in (("use_rslora", "lora.use_rslora"), ("use_dora", "lora.use_dora")):
         if draft.switch(theirs):
@@ -46,7 +49,7 @@ def put_adapters(draft: Draft) -> None:
         if draft.switch(theirs):
             draft.put("model.quantization", ours)
     if draft.settings.get("model.quantization") == "4bit" and not draft.switch("use_bnb_nested_quant"):
-        draft.differs.append("use_bnb_nested_quant: false there; here the constants of 4-bit blocks are quantized as well")
+        draft.differ("use_bnb_nested_quant: false there; here the constants of 4-bit blocks are quantized as well")
 
 
 def put_trackers(draft: Draft, name: str) -> None:
@@ -57,7 +60,11 @@ def put_trackers(draft: Draft, name: str) -> None:
     draft.put("engine.report_to", ",".join(known))
     for tracker in trackers:
         if tracker not in known:
-            draft.left_out.append(f"{name}: {tracker} is no tracker here; there are {', '.join(TRACKERS)}")
+            draft.left_out.append(
+                _("{name}: {tracker} is no tracker here; there are {trackers}").format(
+                    name=name, tracker=tracker, trackers=", ".join(TRACKERS)
+                )
+            )
 
 
 def is_file(name: str) -> bool:

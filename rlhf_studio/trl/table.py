@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from rlhf_studio.config.io import OTHER_PROGRAMS, OtherProgram
+from rlhf_studio.language import _
 
 TABLE = Path(__file__).with_name("table.yaml")
 
@@ -150,13 +151,14 @@ def answer(name: str) -> str:
     answers = _answers().get(name)
     if not answers:
         return ""
-    ours = {settings: release for settings, (release, _) in answers.items() if settings}
+    ours = {settings: release for settings, (release, _note) in answers.items() if settings}
     if not ours:
-        _, note = next(iter(answers.values()))
-        return f"{name} is TRL's name; there is no such setting here ({note.rstrip('.')})"
-    if len({settings[0] for settings in ours}) == 1:
-        return f"{name} is TRL's name; here it is {next(iter(ours))[0]}"
-    return f"{name} is TRL's name; here it is " + ", or ".join(f"{settings[0]} (TRL {release})" for settings, release in ours.items())
+        _release, note = next(iter(answers.values()))
+        return _("{name} is TRL's name; there is no such setting here ({why})").format(name=name, why=_(note).rstrip(".。"))
+    by_release = len({settings[0] for settings in ours}) > 1
+    where = [_("{setting} (TRL {release})").format(setting=each[0], release=of) if by_release else each[0] for each, of in ours.items()]
+    names = where if by_release else where[:1]
+    return _("{name} is TRL's name; here it is {setting}").format(name=name, setting=_(", or ").join(names))
 
 
 TRL = OtherProgram("TRL", answer, "python -m rlhf_studio from-trl FILE")

@@ -93,7 +93,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
     desk.opening.opened = runs_page.forget
     train_page = TrainPage(workspace, access, runs_page.waiting, inspect, context.permissions)
     try_reward = TryReward(access, services.score)
-    talk_page = TalkPage(workspace, access, services.talk, StudentTalk(access, services.class_line))
+    talk_page = TalkPage(workspace, access, services.talk, StudentTalk(access, services.class_line), context.feed.insights)
     playground = RewardPlayground(workspace, access, services.score)
     opened = services.learn_page.expect
     with Pages(title="RLHF Studio", analytics_enabled=False, fill_width=True) as demo:

@@ -33,7 +33,8 @@ class News:
     @callable_by(Role.VIEWER, most_bytes=4_000)
     async def news(self, data: Any, request: gr.Request) -> Json:
         """The newest ``events``, the newest first: ``run`` and its ``name``, ``what`` (a state in which a run ends, or "alarm"), a
-        ``text``, the ``kind`` of an alarm, and ``at``, when it was. ``problem`` where the runs cannot be read."""
+        ``text``, the ``kind`` of an alarm, and ``at``, when it was; of an end also ``parent``, the run that it follows from. ``problem``
+        where the runs cannot be read."""
         try:
             events = await self._events.get()  # read for everybody, told to each
             return {"events": [{**event, "text": told(event["text"])} for event in events], "now": time.time()}
@@ -58,7 +59,8 @@ class News:
 
 def _end(run: RunStatus) -> Json:
     steps = S_(f"Step {run.step} of {run.total_steps}") if run.total_steps else S_(f"Step {run.step}")
-    return _event(run, run.state, run.cause if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
+    event = _event(run, run.state, run.cause if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
+    return {**event, "parent": run.origin.parent if run.step else ""}
 
 
 def _event(run: RunStatus, what: str, text: str, at: float, kind: str = "") -> Json:

@@ -14,6 +14,7 @@ from typing import Any
 
 import gradio as gr
 
+from rlhf_studio.analysis.compare.runs import in_words
 from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
@@ -27,6 +28,7 @@ from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.alike import Alike
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.varying import copied, may_copy
@@ -48,6 +50,7 @@ ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive"
 EVENTS = ["open_run", "act", "stop_run", "go_train"]
 _ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
 Json = dict[str, Any]
+NOTHING_BESIDE: Json = {"alike": "", "seed": None, "apart": [], "same": False}
 
 
 def allowed_actions(run: RunStatus) -> list[str]:
@@ -73,8 +76,11 @@ def allowed_actions(run: RunStatus) -> list[str]:
     return [*(own if ours else []), *follow, *marks, "delete"]
 
 
-def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
-    """A run as the table shows it. When a recording was made, and how long that took, is of no interest to anybody."""
+def row_of(run: RunStatus, summary: Json, verdict: Json | None = None, beside: Json = NOTHING_BESIDE) -> Json:
+    """A run as the table shows it, with what its settings say ``beside`` those of others (:class:`~rlhf_studio.ui.alike.Alike`).
+
+    When a recording was made, and how long that took, is of no interest to anybody.
+    """
     return {
         "id": run.run_id,
         "name": told(run.name) if run.recording else run.name or run.run_id,
@@ -96,7 +102,6 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "remark": run.marks.note,
         "archived": run.marks.archived,
         "parent": run.origin.parent,
-        "made": run.origin.made,
         "parent_step": run.origin.parent_step,
         "sweep": run.origin.sweep,
         "kind": run.origin.kind,
@@ -105,6 +110,7 @@ def row_of(run: RunStatus, summary: Json, verdict: Json | None = None) -> Json:
         "may_stop": run.origin.may_stop,
         "starter": " ".join(part for part in (run.starter.role, run.starter.name) if part),
         "recording": told(_ABOUT.get(run.run_id, "")) if run.recording else "",
+        **beside,
         "course": course_of(summary.get("scores") or ()),
         **{
             key: None if run.recording and key == "elapsed" else summary.get(key)
@@ -140,9 +146,10 @@ def headline_of(reader: RunReader, stage: str) -> Json | None:
 
 
 def _spoken(row: Json) -> Json:
-    """A row, which is the same for everybody, with the name of its number in the language that is spoken now."""
+    """A row, which is the same for everybody, in the language that is spoken now: its number and its settings."""
     headline = row["headline"]
-    return row if headline is None else {**row, "headline": {**headline, "label": _(headline["label"]).lower()}}
+    spoken = {**row, "apart": in_words(row["apart"])}
+    return spoken if headline is None else {**spoken, "headline": {**headline, "label": _(headline["label"]).lower()}}
 
 
 def loss_of(reader: RunReader, name: str) -> str:
@@ -233,6 +240,7 @@ class RunsPage:
         self._boot, self._changes = secrets.token_hex(4), 0
         self._sent: dict[str, dict[str, tuple[int, Json]]] = {name: {} for name in LANGUAGES}  # of each as in Table
         self._summaries = OfRuns(self._summary)
+        self._alike = Alike(workspace)
 
     # --- what the page asks; nothing here changes anything --------------------------------------------------------------
 
@@ -299,7 +307,8 @@ class RunsPage:
     def _read(self) -> Table:
         runs = [*self._workspace.runs(), *self._recordings()]
         verdicts = self._known_verdicts(runs)
-        rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id)) for run in runs]
+        beside = self._alike.of(runs)
+        rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id), beside.get(run.run_id, NOTHING_BESIDE)) for run in runs]
         return Table(self._note(rows), self._sent[language()], {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlhf_studio.analysis.doctor.judges import ScoreSeries, sureness
-from rlhf_studio.analysis.trend import LIKELY, SURE, _spread, trend, variance_of_mean
+from rlhf_studio.analysis.trend import LIKELY, SURE, _powers, _shape, _spread, trend, variance_of_mean
 
 SHAPES = {
     "steady": lambda n: np.linspace(0, 1, n),
@@ -43,7 +43,7 @@ def test_the_variance_is_that_of_the_whole_matrix_of_correlations() -> None:
     x, alike = np.log(np.arange(1.0, 31.0)), np.linspace(0.1, 0.6, 30)
     matrix = alike[-1] ** np.abs(np.subtract.outer(np.arange(30), np.arange(30)))
     centred = x - x.mean()
-    assert _spread(x, alike)[0][-1] == pytest.approx(centred @ matrix @ centred, rel=1e-4)
+    assert _spread(_shape(np.log, 30), _powers(alike))[-1] == pytest.approx(centred @ matrix @ centred, rel=1e-4)
     draw = np.random.default_rng(2)
     guessed = [variance_of_mean(wandering(draw, 30, 0.5), 6) for _ in range(200)]
     real = np.var([wandering(draw, 30, 0.5)[-6:].mean() for _ in range(4000)])

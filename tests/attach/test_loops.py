@@ -89,6 +89,8 @@ def test_lengths_of_texts_alone_count_words(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("sys.argv", ["/home/me/my_loop.py"])
     with Studio(workspace=tmp_path) as studio:
         studio.step(responses=["one two", "one two three four"], rewards=[0.0, 1.0])
+    with pytest.raises(RuntimeError, match="is over, and its run has ended: call studio.step inside the block"):
+        studio.step(responses=["one two"], rewards=[0.0])  # no second run begins in silence
     reader = only_run(tmp_path)
     assert reader.origin().unit == "words" and dict(reader.metrics_since(0))[1]["tokens/response_length"] == 3.0
     assert "lengths      in words" in show_text(show_values(reader.run_dir))

@@ -74,10 +74,10 @@ def test_a_person_sorts_searches_and_hides_columns_and_finds_it_so_again(open_pa
     assert rows(page) == sorted(NAMES)
     page.set_viewport_size({"width": 1440, "height": 900})
 
-    # runs of one name are told apart by when they started, until they have names of their own again
+    # runs of one name are told apart by the settings that differ, until they have names of their own again
     studio.workspace.rename(studio.runs["hostile"], NAMES[1])
     page.reload()  # a table in which nothing goes on asks again after a while
-    same = page.get_by_role("checkbox", name=f"Compare {NAMES[1]}, started ")
+    same = page.get_by_role("checkbox", name=f"Compare {NAMES[1]} (KL coefficient ")
     same.nth(1).wait_for()
     assert same.count() == 2 and page.get_by_role("checkbox", name=f"Compare {NAMES[0]}", exact=True).count() == 1
     studio.workspace.rename(studio.runs["hostile"], NAMES[2])
@@ -136,11 +136,11 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
         run.step(20)
         run.finish()
         go(page, f"?tab=runs&compare={studio.runs['second']},{run.run_id}&metric=objective/scores")
-        page.get_by_text("Mean of 2 seeds" if seed else "Mean of 2 runs of 1 seed").wait_for()
+        page.locator(".rs-compare-runs").get_by_text("Mean of 2 seeds" if seed else "Mean of 2 runs of 1 seed").wait_for()
     page.get_by_label("Compare with another run").select_option(label="seed 0")
-    page.get_by_text("Mean of 3 runs of 2 seeds").wait_for()
+    page.locator(".rs-compare-runs").get_by_text("Mean of 3 runs of 2 seeds").wait_for()
     page.go_back()
-    page.get_by_text("Mean of 2 seeds").wait_for()
+    page.locator(".rs-compare-runs").get_by_text("Mean of 2 seeds").wait_for()
     legend = page.locator(".rs-swatch").filter(visible=True)
     swatches = legend.evaluate_all("nodes => nodes.slice(0, 3).map((node) => getComputedStyle(node).getPropertyValue('--c'))")
     page.get_by_label("Single runs too").check()
@@ -148,6 +148,9 @@ def test_a_person_compares_runs_and_seeds_and_the_address_leads_back(open_page: 
     page.wait_for_function(f"{lines}?.length === 3")
     colours = page.evaluate(f"{lines}.map((line) => line.line.color)")
     assert len(set(swatches)) == 3 and len(set(colours)) == 3, (swatches, colours)
+    page.get_by_label("Single runs too").uncheck()  # the legend has the strokes that are drawn, and no others
+    page.wait_for_function(f"{lines}?.length === 1")
+    expect(page.locator(".rs-compare-runs .rs-swatch").filter(visible=True)).to_have_count(1)
 
 
 def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(open_page: Callable[..., Any], studio: Studio) -> None:
@@ -156,6 +159,11 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     page.locator("[data-action=menu]").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_function("document.activeElement.textContent === 'Open'")
+    page.evaluate("document.querySelector('.rs-run-table').style.marginTop = '120px'")  # rows move, as when others come above them
+    page.wait_for_function(
+        "document.querySelector('[aria-expanded=true]').getBoundingClientRect().bottom + 4 === "
+        "document.querySelector('.rs-row-menu').getBoundingClientRect().top"
+    )
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.action") == "menu"
     page.keyboard.press("Enter")
@@ -173,13 +181,25 @@ def test_a_person_without_a_mouse_varies_cancels_renames_exports_and_deletes(ope
     assert page.locator("dialog[open]").count() == 0
     page.route("**/component_server/", lambda route: route.abort() if '"loss"' in route.request.post_data else route.continue_())
     action(page, "Delete")
-    page.get_by_text("The app does not answer. Try again in a moment.").wait_for()
+    no_answer = page.get_by_text("The app does not answer. Try again in a moment.")
+    no_answer.wait_for()
+    with page.expect_response(lambda reply: '"runs"' in (reply.request.post_data or "")):
+        pass
+    expect(no_answer).to_be_visible()
     assert page.locator("dialog[open]").count() == 0
     page.unroute("**/component_server/")
 
     # one of their own: queued behind another one, cancelled, renamed, its settings taken over, deleted
     first = studio.submit("long one", steps=60)
     studio.wait_for(first, "running")
+    page.get_by_label("Search runs").fill("long one")
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(1)
+    action(page, "Another seed")
+    page.get_by_role("dialog").get_by_role("button", name="Start run").click()
+    page.get_by_role("link", name="Compare it with long one").click()
+    expect(page.locator(".rs-compare-runs")).to_contain_text("seed 1")
+    page.go_back()
+    expect(page.locator(".rs-run-table tbody tr")).to_have_count(2)
     second = studio.submit("waits its turn")
     page.get_by_label("Search runs").fill("waits its turn")
     row = page.locator(".rs-run-table tbody tr")

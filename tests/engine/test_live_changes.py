@@ -97,7 +97,7 @@ def test_in_force_from_the_next_step_on_and_on_record(changed: Path) -> None:
         assert metrics[step]["lr"] == pytest.approx((1e-3 if step < 4 else 3e-4) * share, rel=1e-6), "the same shape from another peak"
     texts = [(event.step, event.text) for event in reader.events_since(0) if event.kind == "setting"]
     assert [step for step, _ in texts] == [2, 4, 5]
-    assert texts[1][1] == "Learning rate from 0.001 to 0.0003, KL target from 0.5 to 0.9, from step 4 on."
+    assert texts[1][1] == "Learning rate from 0.001 to 0.0003, from step 4 on. KL target from 0.5 to 0.9, from step 4 on."
     assert reader.config().ppo.kl_coef == 0.1 and reader.config().generation.temperature == 1.0, "config.yaml is as it was at the start"
     assert answers_to_changes(changed) == ["done: from step 2 on", "done: from step 4 on", "done: from step 5 on"]
 

@@ -24,6 +24,7 @@ from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.rewards.episodes import Episodes
 from rlhf_studio.engine.rewards.scorer import build_scorer
+from rlhf_studio.handover import write
 from rlhf_studio.handover.handed import RolloutFile
 from rlhf_studio.handover.script import hydra_value
 from rlhf_studio.handover.translation import OF_THIS_PROGRAM, Cluster, Translation, defaults, tensor_parallel
@@ -67,6 +68,12 @@ def module_of(folder: Path) -> ModuleType:
     return module
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions of one's own are not tried in a process of their own first, which takes seconds."""
+    monkeypatch.setattr(write, "_try_functions", lambda *_: None)
+
+
 def test_the_reward_file_scores_as_the_run_does(tmp_path: Path) -> None:
     """Every rule in one file, with clip and penalties; OpenRLHF shows the end token, verl shows none."""
     shape = {"score_clip": 1.5, "length_penalty": 0.01, "missing_eos_penalty": 0.5}
@@ -104,7 +111,7 @@ def test_every_component_counts_whatever_it_is_called(tmp_path: Path) -> None:
     assert one and score == {"score": 7 * one, "length": 2 * one, "length 3": 4 * one}
 
 
-def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
+def test_a_function_of_your_own_goes_along(tmp_path: Path, untried: None) -> None:
     own = tmp_path / "own.py"
     lines = ["def score(prompts, responses, **extra):", ""]
     lines.append("    return [len(p) + 10 * len(r) + 100 * n for p, r, n in zip(prompts, responses, extra['lengths'])]")
@@ -120,30 +127,36 @@ def test_a_function_of_your_own_goes_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["verl", "openrlhf"])
-def test_a_function_is_called_with_what_it_names(engine: Any, tmp_path: Path) -> None:
-    """As in training: without further parameters it gets none. What an engine does not tell, or fails here, is not handed over."""
+def test_a_function_is_called_with_what_it_names(engine: Any, tmp_path: Path, untried: None) -> None:
+    """As in training: without further parameters it gets none. What an engine does not tell is not handed over."""
     own = tmp_path / "own.py"
     own.write_text(
         "def short(prompts, responses):\n    return [0.25 * len(text) for text in responses]\n"
         "def asks(prompts, responses, tokens):\n    return [1.0] * len(tokens)\n"
-        "def fails(prompts, responses):\n    return [missing for text in responses]\n"
     )
-
-    def out(function: str) -> Path:
-        config = sums(reward={"components": [{"kind": "python", "file": str(own), "function": function}]})
-        folder = tmp_path / function
-        hand_over(config, engine, folder, permissions=Permissions(files=(os.path.realpath(own),)))
-        return folder
-
-    given = module_of(out("short"))
+    given = module_of(handed_with(own, "short", engine))
     if engine == "verl":
         assert given.compute_score("", "abcd", "", {"prompt": "xy"})["score"] == 1.0
     else:
         assert given.reward_func(["xyabcd"], ["xy"], [""])["rewards"] == 1.0
-    for function, wrong in (("asks", f"asks asks for tokens, which {engine} does not give"), ("fails", "NameError: name 'missing'")):
-        with pytest.raises(ConfigError, match=wrong):
-            out(function)
-        assert not (tmp_path / function).exists()
+    with pytest.raises(ConfigError, match=f"asks asks for tokens, which {engine} does not give"):
+        handed_with(own, "asks", engine)
+    assert not (tmp_path / "asks").exists()
+
+
+def test_a_function_that_fails_on_a_first_prompt_is_not_handed_over(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def fails(prompts, responses):\n    return [missing for text in responses]\n")
+    with pytest.raises(ConfigError, match="NameError: name 'missing'"):
+        handed_with(own, "fails", "verl")
+    assert not (tmp_path / "fails").exists()
+
+
+def handed_with(own: Path, function: str, engine: Any) -> Path:
+    """The folder beside the file of one's own, with one of its functions as the reward."""
+    config = sums(reward={"components": [{"kind": "python", "file": str(own), "function": function}]})
+    hand_over(config, engine, own.with_name(function), permissions=Permissions(files=(os.path.realpath(own),)))
+    return own.with_name(function)
 
 
 def test_all_problems_are_told_at_once_and_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from rlhf_studio.analysis.compare import compare
 from rlhf_studio.analysis.logs import follow, sources
 from rlhf_studio.analysis.logs.cutting import Tokens
 from rlhf_studio.analysis.logs.follow import Follower, follow_log
@@ -125,6 +126,12 @@ def test_trl_with_one_column_and_with_several(tmp_path: Path) -> None:
     result, reader = opened(tmp_path / "two.parquet", tmp_path / "w", weights="2,0.5")
     scores = [reader.rollout(5, row).score for row in (0, 1)]
     assert scores == [2.0, 4.0] and any("2 × right + 0.5 × difficulty" in note for note in result.notes)
+    assert reader.origin().reward == "2 × right + 0.5 × difficulty"
+    _, other = opened(tmp_path / "two.parquet", tmp_path / "w", weights="1,0")
+    compared = compare([reader, other], ["doubled", "plain"])
+    assert compared.verdict.startswith("These runs were scored differently, so their scores cannot be compared.")
+    assert compared.verdict.endswith("reward as a sum (2 × right + 0.5 × difficulty against 1 × right + 0 × difficulty).")
+    assert next(row.values for row in compared.settings if row.setting == "reward.weights")[1] == "1 × right + 0 × difficulty"
     for weights, sentence in {"1": "for 2 columns of numbers \\(right, difficulty\\)", "1,x": "numbers with commas"}.items():
         with pytest.raises(ConfigError, match=sentence):
             open_log(tmp_path / "two.parquet", tmp_path / "w", weights=weights)
@@ -227,8 +234,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "two of ours renamed": (
         json.dumps({"question": "p", "answer": "r", "reward": 1.0, "step": 1}),
-        "line 1: it looks like RL Logging Board's, but has question where prompt is expected (rename it)"
-        "; has answer where response is expected (rename it)",
+        "line 1: it looks like RL Logging Board's, but has question where prompt is expected (rename it) "
+        "and has answer where response is expected (rename it)",
     ),
     "TRL without advantages": (
         json.dumps({"step": 1, "prompt": "p", "completion": "r", "accuracy": 1.0, "advantages": 0.0}),
@@ -236,7 +243,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "TRL's names without a step": (
         json.dumps({"prompt": "p", "completion": "r"}),
-        "line 1: it looks like TRL's completions, but has no step and no advantage (add them to every record)",
+        "line 1: it looks like TRL's completions, but lacks step, advantage (add them to every record)",
     ),
     "TRL with responses": (
         json.dumps({"step": 1, "prompt": "p", "response": "r", "accuracy": 1.0, "advantage": 0.0}),

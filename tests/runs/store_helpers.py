@@ -9,6 +9,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -134,7 +135,10 @@ def run_python(code: str, *arguments: object, **extra: str) -> str:
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """What ``work`` gives, or the words of its StoreError, in a forked child: another process, without the cost of a new Python."""
+    """What ``work`` gives, or the words of its StoreError, in a forked child: another process, without the cost of a new Python.
+
+    Anything else that goes wrong there comes back with its traceback.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -142,6 +146,8 @@ def in_child(work: Callable[[], object]) -> str:
             outcome = repr(work())
         except StoreError as error:
             outcome = str(error)
+        except BaseException:  # noqa: BLE001 - the child must end here, whatever it was
+            outcome = traceback.format_exc()
         finally:
             os.write(writing, outcome.encode())
             os._exit(0)

@@ -18,26 +18,8 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.feedback import tasks, turns
 from rlhf_studio.runs.feedback.records import NewItem, NewTask, NewVote, Turn
 from rlhf_studio.runs.feedback.store import Feedback, NotPossible
+from tests.runs.feedback_helpers import PAIRS, answer, task_with
 from tests.runs.store_helpers import NASTY_TEXTS, REPOSITORY, python_environment
-
-PAIRS = [NewItem(f"prompt {number}", (f"first of {number}", f"second of {number}")) for number in range(6)]
-
-
-@pytest.fixture
-def feedback(tmp_path: Path) -> Feedback:
-    return Feedback(tmp_path)
-
-
-def task_with(feedback: Feedback, items: list[NewItem] | None = None, **settings: Any) -> str:
-    task, added = feedback.create(NewTask("A task", **settings), PAIRS if items is None else items)
-    assert not added.problems
-    return task.id
-
-
-def answer(feedback: Feedback, task: str, name: str, turn: Turn, verdict: Any = "chosen", value: Any = 0, key: str = "") -> Turn:
-    assert turn.shown is not None
-    key = key or f"{name} {turn.shown.item.id} {turn.shown.attempt}"
-    return feedback.vote(task, name, NewVote(key, turn.shown.item.id, verdict, value))
 
 
 def answer_all(feedback: Feedback, task: str, name: str, value: Any = 0) -> list[int]:

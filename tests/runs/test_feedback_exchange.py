@@ -14,30 +14,12 @@ import pytest
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.feedback import exchange
 from rlhf_studio.runs.feedback.exchange import agreed_rows, export_rows, pairs_of_ranks, read_lines
-from rlhf_studio.runs.feedback.records import MOST_RESPONSES, Kind, NewItem, NewTask, NewVote, Turn
+from rlhf_studio.runs.feedback.records import MOST_RESPONSES, Kind, NewItem, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import Feedback
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.feedback.work import TaskWork
+from tests.runs.feedback_helpers import PAIRS, answer, task_with
 from tests.runs.test_answers import answer as evaluated
-
-PAIRS = [NewItem(f"prompt {number}", (f"first of {number}", f"second of {number}")) for number in range(6)]
-
-
-@pytest.fixture
-def feedback(tmp_path: Path) -> Feedback:
-    return Feedback(tmp_path)
-
-
-def task_with(feedback: Feedback, items: list[NewItem] | None = None, **settings: Any) -> str:
-    task, added = feedback.create(NewTask("A task", **settings), PAIRS if items is None else items)
-    assert not added.problems
-    return task.id
-
-
-def answer(feedback: Feedback, task: str, name: str, turn: Turn, verdict: Any = "chosen", value: Any = 0, key: str = "") -> Turn:
-    assert turn.shown is not None
-    key = key or f"{name} {turn.shown.item.id} {turn.shown.attempt}"
-    return feedback.vote(task, name, NewVote(key, turn.shown.item.id, verdict, value))
 
 
 def items_of(lines: list[str], kind: Any = "pair", **options: int) -> tuple[list[NewItem], list[str]]:

@@ -27,7 +27,16 @@ from tests.runs.store_helpers import config
 
 WORLD = load_recipe("world").config
 NOWHERE = Origin()
-VERDICTS = ("too early", "improving", "improved", "exploiting the reward", "collapsed", "nothing learned", "cannot tell yet")
+VERDICTS = (
+    "too early",
+    "improving",
+    "improved",
+    "exploiting the reward",
+    "collapsed",
+    "nothing learned",
+    "cannot tell yet",
+    "cannot be told",
+)
 
 
 @pytest.fixture

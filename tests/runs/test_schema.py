@@ -179,7 +179,7 @@ def test_half_a_transaction_in_a_rollback_journal_is_undone_for_readers(run: Pat
 
 
 def test_a_disk_without_wal_works_as_well(run: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(schema, "set_journal", lambda connection, mode, seconds: "delete")
+    monkeypatch.setattr(schema, "set_journal", lambda *_, **__: "delete")
     with RunWriter(run) as writer:
         writer.set_state("running")
         for step in range(1, 4):

@@ -320,7 +320,7 @@ def test_errors_of_a_broken_connection_are_sentences(run: Path, monkeypatch: pyt
     with pytest.raises(StoreError, match="damaged"):
         writer.pending_commands()
 
-    def broken(connection: sqlite3.Connection, mode: str, seconds: float) -> str:
+    def broken(*_: object, **__: object) -> str:
         raise sqlite3.DatabaseError("database disk image is malformed")
 
     monkeypatch.setattr(schema, "set_journal", broken)

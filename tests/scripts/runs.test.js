@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
-const { colourName, dashOf, figures } = await import("../../rlhf_studio/ui/assets/runs/values.js");
+const { colourName, dashOf, figures, givePlaces, isTwin, linesOf, partners } =
+  await import("../../rlhf_studio/ui/assets/runs/values.js");
 
 test("models whose folders are called alike are told apart by the folders around them", () => {
   const { value } = COLUMNS.find(({ key }) => key === "model");
@@ -31,4 +32,27 @@ test("a metric's figures have as many decimals as its runs need, all the same", 
   assert.deepEqual([0.0123, 0.064].map(figures("kl", runs)), ["0.012", "0.064"]);
   assert.deepEqual([-0.875, 0.03125].map(figures("score", runs)), ["\u22120.88", "0.03"]);
   assert.equal(figures("other", runs, [1234.5])(1234.5), "1,235");
+});
+
+test("a chart has a line for the mean of seeds, and for each of them where it is wanted or where there is no mean", () => {
+  const run = (seed, group) => ({ seed, group, label: `seed ${seed}`, unit: "tokens", last: {} });
+  const [runs, groups] = [
+    [run(0, 0), run(1, 0), run(0, 1)],
+    [{ runs: [0, 1] }, { runs: [2] }],
+  ];
+  givePlaces(runs, groups);
+  const lines = [0, 1, 2].map((number) => ({ run: number, steps: [1], values: [number] }));
+  const bands = [{ group: 0, steps: [1], mean: [0.5], low: [0], high: [1] }];
+  const places = (curve, single) => linesOf(curve, runs, groups, single).map(({ of }) => of.place);
+  assert.deepEqual(places({ lines, bands }, false), [2, 3]);
+  assert.deepEqual(places({ lines, bands }, true), [0, 1, 2, 3]);
+  assert.deepEqual(places({ lines, bands: [] }, false), [0, 1, 2]);
+});
+
+test("runs that differ in the seed alone are offered first", () => {
+  const row = (id, alike, seed, more = {}) => ({ id, alike, seed, stage: "ppo", recipe: "world", step: 1, ...more });
+  const rows = [row("own", "x", 0), row("newer", "y", 0, { started_at: 9 }), row("twin", "x", 1), row("again", "x", 0)];
+  const ids = partners(new Map(rows.map((one) => [one.id, one])), ["own"]).map(({ id }) => id);
+  assert.deepEqual(ids, ["twin", "newer", "again"]);
+  assert.ok(!isTwin(row("a", "", 0), row("b", "", 1))); // of settings that are not all known nobody can say so
 });

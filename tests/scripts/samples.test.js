@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { sharedEnds, shortPrompt } = await import("../../rlhf_studio/ui/assets/live/ends.js");
+const { readable } = await import("../../rlhf_studio/ui/assets/shared/format.js");
 const { partsOf, sorted } = await import("../../rlhf_studio/ui/assets/live/rows.js");
 
 test("of long prompts a row shows the end of what is their own, and short ones stay whole", () => {
@@ -29,4 +30,8 @@ test("several parts of a reward, or one without a score, can be read and sorted 
   const scored = (parts) => partsOf([...rows, row(3, 0.5, parts)]).map(({ label }) => label);
   assert.deepEqual(scored({ right: 1 }), []);
   assert.deepEqual(scored({ right: 1, short: 2 }), ["right", "short"]);
+});
+
+test("the fillers of Hangul, letters that are drawn as nothing, are written by their names", () => {
+  assert.equal(readable("a\u115f\u1160\u3164\uffa0\uac00"), "a⟨U+115F⟩⟨U+1160⟩⟨U+3164⟩⟨U+FFA0⟩\uac00");
 });

@@ -18,6 +18,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rlhf_studio.analysis.logs import apart
 from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.config.io import ConfigError, Problem, with_values
 from rlhf_studio.config.recipes import load_recipe
@@ -41,6 +42,7 @@ from rlhf_studio.ui.runs_page import RunsPage
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.units import duration
 from tests.browser.conftest import HOSTILE
+from tests.inputs.in_process import in_process
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, VIEWER, install_world
 from tests.waiting import wait_until
@@ -382,6 +384,13 @@ def test_the_real_check_finds_a_file_of_the_run_and_no_other(
 LINE = json.dumps({"step": 1, "prompt": "a", "response": "b", "length": 1, "reward": 0.5})
 
 
+@pytest.fixture
+def logs_opened_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is opened without a process of its own, which tests/logs are about."""
+    monkeypatch.setattr(apart, "ask_helper", in_process)
+
+
+@pytest.mark.usefixtures("logs_opened_here")
 def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Workspace, tmp_path: Path) -> None:
     data = {"text": f"{LINE}\n", "file_name": "../../theirs.jsonl"}
     opened = answer_of(desk.opening.open_log(data, OPERATOR))
@@ -399,6 +408,7 @@ def test_a_log_becomes_a_run_that_cannot_be_trained(desk: Desk, workspace: Works
     assert "no model to train" in answer_of(desk.experiments.experiment_start(start, OPERATOR))["problem"]
 
 
+@pytest.mark.usefixtures("logs_opened_here")
 def test_a_parquet_log_that_the_browser_sends_is_opened_and_stands_in_the_table_at_once(
     desk: Desk, workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -503,6 +513,7 @@ WRONG_LOGS: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("logs_opened_here")
 def test_what_is_wrong_with_a_log_is_said_with_its_line(desk: Desk, workspace: Workspace) -> None:
     for data, message in WRONG_LOGS:
         assert message in answer_of(desk.opening.open_log(data, OPERATOR))["problem"], data

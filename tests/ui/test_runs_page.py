@@ -393,3 +393,24 @@ def test_the_bell_tells_ends_and_the_first_alarm_of_each_kind_the_newest_first(w
     assert [(event["run"], event["what"]) for event in events] == [(going, "alarm"), (failed, "failed"), (first, "finished")]
     assert [event["text"].split(" with ")[0] for event in events] == ["one", "Out of memory", "Step 3 of 30"]
     assert "hf_abcdef" not in str(events) and events[0]["at"] >= events[1]["at"] >= events[2]["at"]
+
+
+def test_rows_say_what_differs_between_runs_of_one_name_and_which_differ_in_the_seed_alone(workspace: Workspace, page: RunsPage) -> None:
+    def run(seed: int, name: str = "same", **ppo: float) -> str:
+        changes = {"engine": CONFIG.engine.model_copy(update={"seed": seed}), "ppo": CONFIG.ppo.model_copy(update=ppo)}
+        return workspace.submit(CONFIG.model_copy(update=changes), name)
+
+    first, second, other, alone = run(0), run(1), run(1, kl_coef=0.5), run(2, name="alone")
+    of = {row["id"]: row for row in rows(page)}
+    coefficient = f"KL coefficient {CONFIG.ppo.kl_coef:g}"
+    assert (of[first]["apart"], of[second]["apart"]) == (f"seed 0, {coefficient}", f"seed 1, {coefficient}")
+    assert (of[other]["apart"], of[alone]["apart"]) == ("seed 1, KL coefficient 0.5", "")
+    assert of[first]["alike"] == of[second]["alike"] == of[alone]["alike"] != of[other]["alike"]
+    workspace.rename(other, "another name")
+    assert {row["id"]: row["apart"] for row in rows(page)}[second] == "seed 1"
+    workspace.rename(other, "same")
+    workspace.rename(first, "the first")
+    again = run(1, name="the first")
+    workspace.rename(second, "the first")
+    workspace.rename(first, "alone too")
+    assert [(row["apart"], row["same"]) for row in rows(page) if row["id"] in (second, again)] == [("", True)] * 2

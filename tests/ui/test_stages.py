@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ from rlhf_studio.config.io import apply_overrides, config_from_yaml, parse_confi
 from rlhf_studio.config.recipes import list_recipes, load_recipe
 from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.runs.reader import RunReader
+from rlhf_studio.runs.records import RunStatus, StepRecord
 from rlhf_studio.runs.workspace import Workspace
+from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui import outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.command import command_line, overrides
 from rlhf_studio.ui.form import describe_form, nested, values_of
 from rlhf_studio.ui.lab.next_stage import next_stages
 from rlhf_studio.ui.live import responses
-from rlhf_studio.ui.live.payloads import settings_payload
+from rlhf_studio.ui.live.payloads import listing_payload, settings_payload
 from rlhf_studio.ui.runs_page import headline_of
 from rlhf_studio.ui.train_page import TrainPage
 from tests.runs.stage_helpers import example, example_tokens, stage_config, write_stage_run
 from tests.ui.fake_stages import measurement, pairs_run, sft_run
+from tests.ui.test_evaluate import answers
 from tests.ui.train_helpers import OPERATOR, VIEWER
 
 LEARNING = ("sft", "reward_model", "dpo")
@@ -140,6 +144,26 @@ def test_examples_have_a_loss_and_pairs_are_told_as_pairs(tmp_path: Path) -> Non
     crossed = [example(number, " x", prompt=f"p{number}", score=0.0) for number in range(4)]
     assert not responses.sides(crossed) and not responses.sides(sides[:3]) and not responses.sides([])
     assert responses.sides(sides)
+
+
+def test_an_answer_of_an_evaluation_is_told_with_its_policy(tmp_path: Path) -> None:
+    steps = [[replace(one, sample=place) for place, one in enumerate([*answers("mine@start", 0.0), *answers(name, 1.0)])] for name in "ab"]
+    folder = write_stage_run(tmp_path, "evaluation", [{}], state="running", rollouts=steps[0]).run_dir
+    with RunWriter(folder) as writer:
+        writer.commit_step(StepRecord(2, {}, steps[1]))
+    for step, name in enumerate("ab", 1):
+        rows = json.loads(responses.samples(RunReader(folder), step, -1))["rows"]
+        assert [row["policy"] for row in rows] == ["mine@start"] * 12 + [name] * 12
+
+
+def test_live_opens_the_newest_run_that_trains_something() -> None:
+    evaluation, trained, going = (
+        RunStatus(run_id=stage + state, name="", state=state, created_at=0.0, stage=stage)
+        for stage, state in (("evaluation", "running"), ("sft", "finished"), ("ppo", "running"))
+    )
+    assert listing_payload([evaluation, trained, going], [])["newest"] == going.run_id
+    assert listing_payload([evaluation, trained], [])["newest"] == trained.run_id
+    assert listing_payload([evaluation], [])["newest"] == evaluation.run_id
 
 
 def test_what_ppo_samples_has_no_loss() -> None:

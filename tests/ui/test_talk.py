@@ -14,6 +14,7 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.services import runs_alive
 from rlhf_studio.ui.talk.page import TalkPage
 from rlhf_studio.ui.talk.sent import LONGEST_PROMPT
@@ -211,3 +212,21 @@ def test_whether_a_run_is_alive(tmp_path: Path) -> None:
     assert alive()
     run.finish()
     assert not alive()
+
+
+def test_the_page_chooses_the_newest_run_that_has_finished_and_not_collapsed(tmp_path: Path, service: Service) -> None:
+    whole, broken = run_with_checkpoints(tmp_path, name="whole"), run_with_checkpoints(tmp_path, name="broken")
+    workspace = Workspace(tmp_path)
+    going = FakeRun(tmp_path, steps=20, name="going")
+    going.run()
+    going.step(5)
+    (going.folder / "snapshots" / "step-000005").mkdir(parents=True)
+    verdicts = {"broken": {"kind": "collapsed"}, "whole": {"kind": "improved"}, "going": {"kind": "improving"}}
+    insights = Insights(workspace, find_analyses=lambda: {"diagnosis": lambda reader: lambda step: None})
+    insights.verdict_of = lambda run, progress, seconds=0.0: verdicts[workspace.status(run).name]  # type: ignore[method-assign]
+    runs = TalkPage(workspace, Access(), service, insights=insights).boot({}, VIEWER)["runs"]
+    assert [(run["id"], run["broken"], run["first"]) for run in runs] == [
+        (going.run_id, "", False), (broken, "collapsed", False), (whole, "", True)
+    ]  # fmt: skip
+    going.close()
+    insights.close()

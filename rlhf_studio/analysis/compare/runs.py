@@ -14,7 +14,7 @@ import numpy as np
 from rlhf_studio.analysis.compare.records import ComparedRun, Comparison, RunGroup, SettingRow, WatchedAnswer, WatchedPrompt
 from rlhf_studio.analysis.compare.scale import of_one_scale
 from rlhf_studio.analysis.compare.verdict import judge
-from rlhf_studio.analysis.compare.wording import SEED, fields_of, telling, title, value_text, what_teaches
+from rlhf_studio.analysis.compare.wording import SEED, SUM, fields_of, telling, title, value_text, what_teaches
 from rlhf_studio.analysis.ends import first_and_last, parts_without_score
 from rlhf_studio.analysis.series import rounded
 from rlhf_studio.config import STAGES, Stage
@@ -24,7 +24,7 @@ from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.language import _
 from rlhf_studio.runs.lab.fault import noted_fault
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import RunStatus, SettingChange, WatchRecord
+from rlhf_studio.runs.records import Origin, RunStatus, SettingChange, WatchRecord
 
 MOST_RUNS = 20
 MOST_PARTS = 8
@@ -59,7 +59,8 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     group_of_run = group_numbers(settings, [what_changed(reader) for reader in readers])
     statuses = [reader.status() for reader in readers]
     statuses = [replace(status, name=name) for status, name in zip(statuses, names, strict=True)] if names else statuses
-    rows = differing(settings, {name for reader in readers for name in reader.origin().settings_given})
+    origins = [reader.origin() for reader in readers]
+    rows = [*_sums(origins), *differing(settings, {name for origin in origins for name in origin.settings_given})]
     labels = _labels(statuses, rows)
     runs = [
         _compared(reader, status, label, group, plain, own, stage, summary)
@@ -73,6 +74,12 @@ def compare(readers: Sequence[RunReader], names: Sequence[str] = ()) -> Comparis
     notes = [*(broken.format(label=run.label, fault=run.fault) for run in runs if run.fault), *notes]
     metrics = _in_order(set.union(*recorded) if len(set(stages)) == 1 else set.intersection(*recorded))
     return Comparison(runs, groups, rows, metrics, _watched(readers), verdict, notes, of_one_scale(readers, recorded, metrics))
+
+
+def _sums(origins: Sequence[Origin]) -> list[SettingRow]:
+    """The weights that people gave to the rewards of logs, as a setting; none where nobody gave any, or all the same."""
+    row = SettingRow(SUM, [origin.reward or None for origin in origins], [bool(origin.reward) for origin in origins])
+    return [row] if any(row.known) and (row.differs() or not all(row.known)) else []
 
 
 def _summary(stages: Sequence[Stage]) -> list[str]:
@@ -118,13 +125,17 @@ def group_numbers(settings: Sequence[Mapping[str, Any]], changed: Sequence[Seque
     prompts, names of components), and the same changes while they ran. A run whose settings are not all known is a group of its own,
     because the unknown ones may differ.
     """
-    known: dict[str, int] = {}
+    known: dict[tuple[int | None, str], int] = {}
     group_of_run = []
     for run, (plain, own) in enumerate(zip(settings, changed, strict=True)):
         alone = None if all_known(plain) else run
-        key = json.dumps([alone, what_teaches(plain), [(change.step, change.setting, change.new) for change in own]], sort_keys=True)
-        group_of_run.append(known.setdefault(key, len(known)))
+        group_of_run.append(known.setdefault((alone, but_for_the_seed(plain, own)), len(known)))
     return group_of_run
+
+
+def but_for_the_seed(settings: Mapping[str, Any], changed: Sequence[SettingChange]) -> str:
+    """A text that is the same for runs whose known settings differ in the seed alone, as :func:`group_numbers` takes them."""
+    return json.dumps([what_teaches(settings), [(change.step, change.setting, change.new) for change in changed]], sort_keys=True)
 
 
 def _groups(labels: Sequence[str], names: Sequence[str], group_of_run: Sequence[int], rows: Sequence[SettingRow]) -> list[RunGroup]:
@@ -193,7 +204,7 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
     """The runs' names. Runs with the same name also get the settings that differ among them, or their ids."""
     names = [status.name for status in statuses]
     seeds = [row for row in rows if row.setting == SEED]
-    labels = [_distinct_label(run, names, [*telling(rows), *seeds]) for run in range(len(names))]
+    labels = [_distinct_label(run, names, [*seeds, *telling(rows)]) for run in range(len(names))]
     taken = Counter(labels)
     return [label if taken[label] == 1 else f"{label} {status.run_id}" for label, status in zip(labels, statuses, strict=True)]
 
@@ -201,10 +212,27 @@ def _labels(statuses: Sequence[RunStatus], rows: Sequence[SettingRow]) -> list[s
 def _distinct_label(run: int, names: Sequence[str], rows: Sequence[SettingRow]) -> str:
     """The run's name, with the settings in which it differs from other runs of that name; only the settings where it has no name."""
     same = [index for index, name in enumerate(names) if name == names[run] or not names[run]]
-    known = [row for row in rows if all(row.known[index] for index in same)]
-    apart = [row for row in known if len({value_text(row.values[index]) for index in same}) > 1][:MOST_IN_LABEL]
-    parts = ", ".join(f"{title(row.setting)} {value_text(row.values[run])}" for row in apart)
+    parts = in_words([(row.setting, row.values[run]) for row in _apart(rows, same)])
     return f"{names[run]} ({parts})" if names[run] and parts else names[run] or parts
+
+
+def _apart(rows: Sequence[SettingRow], runs: Sequence[int]) -> list[SettingRow]:
+    """The first of these settings that are known of these runs and tell them apart."""
+    known = [row for row in rows if all(row.known[run] for run in runs)]
+    return [row for row in known if len({value_text(row.values[run]) for run in runs}) > 1][:MOST_IN_LABEL]
+
+
+def told_apart(settings: Sequence[Mapping[str, Any]]) -> list[list[tuple[str, Any]]]:
+    """For each of several runs of one name the settings, with its values, that tell it from the others: the seed first."""
+    rows = differing(settings)
+    seeds = [row for row in rows if row.setting == SEED]
+    chosen = _apart([*seeds, *telling(rows)], range(len(settings)))
+    return [[(row.setting, row.values[run]) for row in chosen] for run in range(len(settings))]
+
+
+def in_words(settings: Sequence[tuple[str, Any]]) -> str:
+    """Settings with their values, as they stand behind the name of a run: ``seed 1, KL coefficient 0.2``."""
+    return ", ".join(f"{title(setting)} {value_text(value)}" for setting, value in settings)
 
 
 def _compared(

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from rlhf_studio.analysis.compare.records import ComparedRun, SettingRow
 from rlhf_studio.config import STAGES, StageConfig, short_name
-from rlhf_studio.language import ENGLISH, _, language, ngettext
+from rlhf_studio.language import ENGLISH, N_, _, language, ngettext
 
 SEED = "engine.seed"
 ONLY_STORED = frozenset(
@@ -23,6 +23,8 @@ ONLY_STORED = frozenset(
     )
 )
 """Settings that say what is stored and reported of a run, and on which machine it ran. They do not change what it learns."""
+SUM = "reward.weights"
+"""Not a setting of ours: what the reward of a log is the sum of, see ``Origin.reward``. It is compared as if it were one."""
 COMPONENTS = "reward.components"
 OF_COMPONENT = frozenset({"name", "member_curves"})
 """The same of a reward component."""
@@ -73,7 +75,7 @@ def _titles() -> dict[str, str]:
 
 def title(setting: str) -> str:
     """A setting's title inside a sentence: "KL coefficient", "learning rate"; of a part of a component "weight of component 1"."""
-    known = _titles().get(setting)
+    known = N_("Reward as a sum") if setting == SUM else _titles().get(setting)
     if known is not None and language() != ENGLISH:
         return _(known)
     if known is not None:

@@ -154,6 +154,8 @@ def _sentence(kind: VerdictKind, found: Poor, gold: bool, phrase: str) -> str:
         return _("Nothing was learned: {poor}, which may be chance.").format(poor=poor)
     if kind == "cannot tell yet" and found.change == 0:
         return _("Cannot tell yet: {poor}, which may be chance.").format(poor=poor)
+    if kind == "cannot be told" and found.change == 0:
+        return _("Cannot be told: {poor}, which may be chance.").format(poor=poor)
     if kind == "rising" and found.change < 0:
         return _("It seems to work, but is not certain yet: {poor}.").format(poor=poor)
     return _("The model collapsed: {poor}.").format(poor=poor) if kind == "collapsed" and found.change > 0 else ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.stability import early_step, last_early_step, unstable
-from rlhf_studio.language import _
+from rlhf_studio.language import _, told
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, Origin, StoredEvent
 
@@ -164,5 +164,5 @@ def why_unstable(run: RecordedRun, config: StageConfig) -> list[str]:
     reasons = [""] * len(run.steps)
     for place, step in enumerate(run.steps[run.steps <= last_early_step(config)].tolist()):
         metrics = {name: float(column[place]) for name, column in columns.items()}
-        reasons[place] = unstable(config, early_step(config, step, metrics, left_out[step], first_loss))
+        reasons[place] = told(unstable(config, early_step(config, step, metrics, left_out[step], first_loss)))
     return reasons

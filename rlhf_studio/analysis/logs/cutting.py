@@ -21,12 +21,17 @@ class Words:
     """Cuts at words, each with the blanks before it; of ids it knows nothing."""
 
     words = True
-    note = S_(
-        "The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words. For tokens, "
-        "name the policy's tokenizer when you open it."
+    note = " ".join(
+        (
+            S_("The log does not say what its tokens are, so texts are cut at words, and where it gives no lengths they count words."),
+            S_("For tokens, name the policy's tokenizer when you open it."),
+        )
     )
-    note_of_ids = S_(
-        "The log has the ids of tokens and no texts, so the ids stand for them. For texts, name the policy's tokenizer when you open it."
+    note_of_ids = " ".join(
+        (
+            S_("The log has the ids of tokens and no texts, so the ids stand for them."),
+            S_("For texts, name the policy's tokenizer when you open it."),
+        )
     )
 
     def cut(self, text: str) -> LogFields:

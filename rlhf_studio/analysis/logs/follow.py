@@ -95,7 +95,7 @@ class Follower:
             return False
         commands = self._writer.pending_commands()
         for command in commands:
-            outcome = "done" if command.kind in STOPS else S_("refused: a log that is followed can only be stopped")
+            outcome = "done" if command.kind in STOPS else "refused: a log that is followed can only be stopped"
             self._writer.acknowledge(command.id, outcome)
         return any(command.kind in STOPS for command in commands)
 
@@ -161,7 +161,7 @@ class Follower:
     def _begin_anew(self, file: GrowingFile, places: Places) -> None:
         """A file was written anew: what it held before is replaced, as far as it is not stored."""
         self._restarts[id(file)] = file.restarts
-        self._say(S_(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings."), "warning")
+        self._say(f"{file.name or 'The file'} was written anew while it was followed; the run may mix two trainings.", "warning")
         self._waiting.leave_out(lambda line: places.file_of(line.number) is file)
 
     def _keep(self, step: int, line: LogLine, size: int, now: float, again: bool) -> None:
@@ -170,7 +170,7 @@ class Follower:
             if step < self._last[0] or again:
                 self._late += 1
                 anew = S_(": a file was written anew") if again else ""
-                self._say(S_(f"Some lines came after their step had been stored{anew}. The diary counts them at the end."), "warning")
+                self._say(f"Some lines came after their step had been stored{anew}. The diary counts them at the end.", "warning")
                 return
             self._waiting.put(step, self._last[1])
         if line.kind not in TRAINED and self._waiting.untrained_weight > MOST_WAITING_BYTES:
@@ -220,7 +220,7 @@ class Follower:
         self._computed |= lines.complete(self._index.is_ours, not lines.metrics)
         record = lines.record(step + shift, self._index.pieces)
         if len({rollout.sample for rollout in record.rollouts}) < len(record.rollouts):
-            self._warn(S_(f"step {step} has two responses of one number; they are numbered anew"))
+            self._warn(f"step {step} has two responses of one number; they are numbered anew")
             record = replace(record, rollouts=[replace(rollout, sample=number) for number, rollout in enumerate(lines.rollouts)])
         if self._last is not None and step == self._last[0]:
             self._writer.go_back(step + shift - 1)
@@ -236,7 +236,8 @@ class Follower:
         label = visible(self._path.resolve().name, lines=False)
         words = self._translation.reading.words
         config, origin = settings_of(self._index, self._title, label, first + self._index.shift, words)
-        self._origin = replace(origin, controls=["stop"], followed=True, log_of=self._places.log_of if self._places else "")
+        reward, log_of = self._translation.reading.reward, self._places.log_of if self._places else ""
+        self._origin = replace(origin, controls=["stop"], followed=True, log_of=log_of, reward=reward)
         run_dir = paths.run_dir(self._workspace, paths.new_run_id())
         create_run(run_dir, config, name=self._title, origin=self._origin)
         self._writer = self._opened.enter_context(write_run(run_dir, wait_for_disk=False))
@@ -262,14 +263,14 @@ class Follower:
         unread = next(iter(self._translation.unread.values()), "")
         if not unread:
             if self._told_of_unread:
-                self._say(S_("What could not be read can be read again."))
+                self._say("What could not be read can be read again.")
             self._unread_since, self._told_of_unread = None, False
             return
         self._unread_since = now if self._unread_since is None else self._unread_since
         if last:
-            self._say(S_(f"{unread}. What it had at the end is missing here."), "warning")
+            self._say(f"{unread}. What it had at the end is missing here.", "warning")
         elif now - self._unread_since >= SETTLED_SECONDS:
-            self._say(S_(f"{unread}. It is tried again until following ends."), "warning")
+            self._say(f"{unread}. It is tried again until following ends.", "warning")
             self._told_of_unread = True
 
     def _say(self, text: str, level: Level = "info") -> None:
@@ -282,7 +283,7 @@ class Follower:
     def _warn(self, text: str) -> None:
         self._warnings += 1
         if self._warnings <= MOST_WARNINGS:
-            self._say(f"Left out: {text}.".replace("..", "."), "warning")
+            self._say(S_(f"Left out: {text}.").replace("..", "."), "warning")
 
 
 def follow_log(
@@ -320,19 +321,20 @@ def follow_log(
                 said = why
                 waiting(why)
             if time.monotonic() >= deadline:
-                minutes = f"{patience / 60:g} minutes"
+                minutes = S_(f"{patience / 60:g} minutes")
                 if follower.run_dir is None:
-                    raise ConfigError([Problem("", S_(f"{path} had no response in {minutes}; it is no longer followed. {why}").strip())])
+                    nothing = S_(f"{path} had no response in {minutes}; it is no longer followed.")
+                    raise ConfigError([Problem("", f"{nothing} {why}".strip())])
                 ending = S_(f"Nothing came for {minutes}.")
                 break
             stop.wait(POLL_SECONDS)
         _tell(follower, follower.poll(time.monotonic(), last=True), heard, begun, stored)
     except (ConfigError, StoreError) as error:
         if not isinstance(error, RunGone):
-            follower.close(f"The log could not be followed any further: {error}")
+            follower.close(S_(f"The log could not be followed any further: {error}"))
         raise
     except MemoryError as error:
-        message = "The log could not be followed any further: it needed too much memory."
+        message = S_("The log could not be followed any further: it needed too much memory.")
         follower.close(message)
         raise StoreError(message) from error
     follower.close(why=ending)

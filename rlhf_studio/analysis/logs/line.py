@@ -20,9 +20,6 @@ MOST_MEMBERS = 1000
 _CONTAINERS = {list, dict}
 MOST_DIGITS = 1000  # of a whole number: no float64 has as many
 
-_FAILS = (S_("line {number}, {field}: {message}"), S_("line {number}: {message}"))
-"""How the error of a line reads, for :func:`rlhf_studio.language.told`."""
-
 
 class LogLine:
     """The fields of one line. Each method raises :class:`ConfigError` that names the line and the field.
@@ -37,7 +34,7 @@ class LogLine:
         self.fields = self._object(data)
         self.kind: str = self.fields.get("kind", "rollout")
         if self.kind not in KINDS:
-            self.fail("kind", S_(f"{_short(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout"))
+            self.fail("kind", f"{_short(self.kind)} is none of {', '.join(KINDS)}; leave it out for a rollout")
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
@@ -47,7 +44,8 @@ class LogLine:
 
     def fail(self, field: str, message: str) -> NoReturn:
         """Raise the error for a field of this line, or for the whole line."""
-        raise ConfigError([Problem(f"line {self.number}" + (f", {plain_name(field)}" if field else ""), message)])
+        place = f"line {self.number}"  # as LINE of sources.py has it
+        raise ConfigError([Problem(f"{place}, {plain_name(field)}" if field else place, message)])
 
     def has(self, name: str) -> bool:
         """Whether the line says anything about a field: ``null`` says that it is not known."""
@@ -56,7 +54,7 @@ class LogLine:
     def missing(self, name: str, advice: str) -> NoReturn:
         """Raise the error for a missing field, with ``advice``. It also names a field of the line whose name looks like the missing one."""
         other = next((given for given in self.fields if given != name and meant(given, [name])), "")
-        self.fail(name, f"{S_('it is missing')}; {advice}" + (S_(f"; if that is {_short(other)}, call it {name}") if other else ""))
+        self.fail(name, "; ".join([S_("it is missing"), advice] + ([S_(f"if that is {_short(other)}, call it {name}")] if other else [])))
 
     def whole_number(self, name: str, most: int, least: int = 0) -> int | None:
         """A whole number; None when it is not given."""
@@ -66,7 +64,7 @@ class LogLine:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if type(value) is not int or not least <= value <= most:
-            self.fail(name, S_(f"{_short(value)} is not a whole number from {least} to {most}"))
+            self.fail(name, f"{_short(value)} is not a whole number from {least} to {most}")
         return value
 
     def number_of(self, name: str) -> float | None:
@@ -78,24 +76,24 @@ class LogLine:
         if isinstance(value, str) and value in SPECIAL:
             return SPECIAL[value]
         if type(value) not in (int, float):
-            self.fail(field, S_(f"{_short(value)} is not a number"))
+            self.fail(field, f"{_short(value)} is not a number")
         try:
             return float(value)
         except OverflowError:
-            self.fail(field, S_("the number is too large"))
+            self.fail(field, "the number is too large")
 
     def flag(self, name: str) -> bool | None:
         """True or false; None when it is not given."""
         value = self.fields.get(name)
         if value is not None and type(value) is not bool:
-            self.fail(name, S_(f"{_short(value)} is neither true nor false"))
+            self.fail(name, f"{_short(value)} is neither true nor false")
         return value
 
     def text(self, name: str) -> str | None:
         """A text; None when it is not given."""
         value = self.fields.get(name)
         if value is not None and not (isinstance(value, str) and len(value) <= MOST_TEXT):
-            self.fail(name, S_(f"it must be a text of at most {MOST_TEXT:,} characters"))
+            self.fail(name, f"it must be a text of at most {MOST_TEXT:,} characters")
         return value
 
     def texts(self, name: str, most: int) -> list[str] | None:
@@ -104,12 +102,12 @@ class LogLine:
         if value is None:
             return None
         if not isinstance(value, list) or len(value) > most:
-            self.fail(name, S_(f"it must be a list of at most {most:,} texts"))
+            self.fail(name, f"it must be a list of at most {most:,} texts")
         if not set(map(type, value)) <= {str}:
             index = next(index for index, item in enumerate(value) if type(item) is not str)
-            self.fail(f"{name}[{index}]", S_(f"{_short(value[index])} is not a text"))
+            self.fail(f"{name}[{index}]", f"{_short(value[index])} is not a text")
         if sum(map(len, value)) > MOST_TEXT:
-            self.fail(name, S_(f"it holds more than {MOST_TEXT:,} characters"))
+            self.fail(name, f"it holds more than {MOST_TEXT:,} characters")
         return value
 
     def members(self, name: str) -> dict[str, Any]:
@@ -118,14 +116,14 @@ class LogLine:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.fail(name, S_(f"it is {_type(value)} and must be an object with names and values"))
+            self.fail(name, f"it is {_type(value)} and must be an object with names and values")
         return value
 
     def numbers(self, name: str) -> dict[str, float]:
         """An object of numbers; an empty one when it is not given. A member that is ``null`` is left out."""
         members = self.members(name)
         if len(members) > MOST_MEMBERS:
-            self.fail(name, S_(f"it has more than {MOST_MEMBERS} members"))
+            self.fail(name, f"it has more than {MOST_MEMBERS} members")
         return {key: self._number(f"{name}.{key[:60]}", value) for key, value in members.items() if value is not None}
 
     def pieces(self, name: str) -> dict[int, str]:
@@ -133,7 +131,7 @@ class LogLine:
         texts: dict[int, str] = {}
         for key, piece in self.members(name).items():
             if not (key.isascii() and key.isdecimal() and len(key) < 10) or not isinstance(piece, str):
-                self.fail(name, S_(f"{_short(key)}: {_short(piece)} is not a token id and its text"))
+                self.fail(name, f"{_short(key)}: {_short(piece)} is not a token id and its text")
             texts[int(key)] = piece
         return texts
 
@@ -156,7 +154,7 @@ class LogLine:
             return None
         numbers = self._array(name, value, np.float64, shape)
         if np.any(np.abs(numbers[np.isfinite(numbers)]) > LARGEST_FLOAT32):
-            self.fail(name, S_(f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32"))
+            self.fail(name, f"a number is beyond {LARGEST_FLOAT32:.3g}, the largest of float32")
         return numbers.astype(np.float32)
 
     def ids(self, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray | None:
@@ -166,24 +164,24 @@ class LogLine:
             return None
         numbers = self._array(name, value, np.int64, shape)
         if np.any(numbers < 0) or np.any(numbers > 2**31 - 1):
-            self.fail(name, S_("a number is below 0 or too large for a token id"))
+            self.fail(name, "a number is below 0 or too large for a token id")
         return numbers.astype(np.int32)
 
     def _array(self, name: str, value: Any, kind: type[np.generic], shape: tuple[int, ...] | None) -> np.ndarray:
         dimensions = 1 if shape is None else len(shape)
         rows = [value] if dimensions == 1 else value
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-            self.fail(name, S_("it must be a list of numbers") if dimensions == 1 else S_("it must be a list of lists of numbers"))
+            self.fail(name, "it must be a list of numbers" if dimensions == 1 else "it must be a list of lists of numbers")
         if len({len(row) for row in rows}) > 1:
-            self.fail(name, S_("its rows are not all of the same length"))
+            self.fail(name, "its rows are not all of the same length")
         try:
             table = [np.array(self._plain(name, row, kind), dtype=kind) for row in rows]
         except OverflowError:
-            self.fail(name, S_("a number is too large"))
+            self.fail(name, "a number is too large")
         numbers = table[0] if dimensions == 1 else np.array(table, dtype=kind).reshape(len(rows), -1 if rows and rows[0] else 0)
         if shape is not None and any(want not in (-1, have) for want, have in zip(shape, numbers.shape, strict=True)):
             expected = " × ".join(S_("any number") if want < 0 else str(want) for want in shape)
-            self.fail(name, S_(f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}"))
+            self.fail(name, f"it has {' × '.join(map(str, numbers.shape))} numbers, and this line needs {expected}")
         return numbers
 
     def _plain(self, name: str, row: list[Any], kind: type[np.generic]) -> list[Any]:
@@ -192,7 +190,7 @@ class LogLine:
             return row
         if kind is np.int64:
             index = next(index for index, item in enumerate(row) if type(item) is not int)
-            self.fail(f"{name}[{index}]", S_(f"{_short(row[index])} is not a whole number"))
+            self.fail(f"{name}[{index}]", f"{_short(row[index])} is not a whole number")
         return [math.nan if item is None else self._number(f"{name}[{index}]", item) for index, item in enumerate(row)]
 
 
@@ -207,7 +205,8 @@ def read_object(data: bytes, most_depth: int = MOST_DEPTH) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError(S_(f"its lists and objects lie more than {most_depth} deep inside each other")) from error
     except ValueError as error:
-        raise ValueError(S_(f"it is not JSON ({str(error)[:120]}); each line must be one object such as {{'step': 1, ...}}")) from error
+        why = str(error)[:120]
+        raise ValueError(S_(f"it is not JSON ({why}); each line must be one object such as {{'step': 1, ...}}")) from error
     if not isinstance(value, dict):
         raise ValueError(S_(f"it is {_type(value)}; each line must be one object such as {{'step': 1, ...}}"))
     if _depth(value, most_depth) > most_depth:
@@ -250,7 +249,8 @@ def _depth(value: Any, most_depth: int) -> int:
 
 
 def _type(value: Any) -> str:
-    names = {list: "a list", str: "a text", bool: S_("true or false"), int: "a number", float: "a number", dict: S_("an object")}
+    number = S_("a number")
+    names = {list: S_("a list"), str: S_("a text"), bool: S_("true or false"), int: number, float: number, dict: S_("an object")}
     return names.get(type(value), "null")
 
 

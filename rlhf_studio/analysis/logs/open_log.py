@@ -19,7 +19,7 @@ from rlhf_studio.analysis.logs.forms.form import Reading
 from rlhf_studio.analysis.logs.index import OF_STEPS, LogIndex, given_settings, index_of, wrong
 from rlhf_studio.analysis.logs.line import LogLine, plain_name, read_object
 from rlhf_studio.analysis.logs.shape import MARK, MOST_FILE_BYTES, MOST_LINE_BYTES, MOST_STEPS
-from rlhf_studio.analysis.logs.sources import cannot_be_read, open_file
+from rlhf_studio.analysis.logs.sources import GrowingFile, cannot_be_read, open_file
 from rlhf_studio.analysis.logs.translate import Places, Translation, spool
 from rlhf_studio.config import SECTIONS, RunConfig
 from rlhf_studio.config.io import ConfigError, parse_ppo
@@ -95,7 +95,7 @@ def title_of(file: Path, name: str) -> str:
     if len(title) > MAX_NAME:
         raise wrong(f"a run's name has at most {MAX_NAME} characters, not {len(title)}")
     try:
-        refuse_hidden(title, "a run's name")
+        refuse_hidden(title, S_("a run's name"))
     except ValueError as error:
         raise wrong(str(error)) from error
     return title
@@ -116,12 +116,12 @@ def _stored(
     index.passed_over |= dict.fromkeys(reading.passed_over, "") if reading else {}
     _refuse_without_room(workspace, size)
     config, origin = settings_of(index, title, label, index.steps[-1] + index.shift, words=reading is not None and reading.words)
-    origin = replace(origin, log_of=places.log_of if places else "")
+    origin = replace(origin, log_of=places.log_of if places else "", reward=reading.reward if reading else "")
     run_id = paths.new_run_id()
     with new_folder(paths.run_dir(workspace, run_id)) as building:
         create_run(building, config, name=title, origin=origin)
         said = list(reading.notes) if reading else []
-        where = (lambda number: f"line {number}") if places is None else places.of
+        where = (lambda number: GrowingFile(Path()).place(number)) if places is None else places.of
         notes = _second_pass(source, index, building, origin, lambda done: progress(0.5 + 0.5 * done), said, where)
     return Opened(run_id, len(index.steps), index.rollouts, notes)
 
@@ -295,7 +295,7 @@ def _read_step(source: BinaryIO, index: LogIndex, step: int) -> StepLines:
 
 
 def _changed(line: LogLine) -> NoReturn:
-    line.fail("", S_("the file changed while it was read; try again when nothing writes to it"))
+    line.fail("", "the file changed while it was read; try again when nothing writes to it")
 
 
 def _store_beginning(source: BinaryIO, index: LogIndex, writer: RunWriter) -> None:
@@ -332,17 +332,14 @@ def notes_of(index: LogIndex, origin: Origin, computed: set[str], where: Callabl
     if computed:
         notes.append(S_(f"Metrics that the log does not give are computed from the responses in it: {', '.join(sorted(computed))}."))
     if index.too_likely:
-        what = S_("1 response has") if index.too_likely == 1 else S_(f"{index.too_likely:,} responses have")
-        notes.append(
-            S_(
-                f"{what} log-probabilities above 0, the first in {where(index.first_too_likely)}: no probability is above 1. They may "
-                "be filling behind the end of a response; then their lengths and KLs are wrong too."
-            )
-        )
+        what, first = S_(f"{index.too_likely:,} responses have"), where(index.first_too_likely)
+        what = S_("1 response has") if index.too_likely == 1 else what
+        notes.append(S_(f"{what} log-probabilities above 0, the first in {first}: no probability is above 1."))
+        notes.append(S_("They may be filling behind the end of a response; then their lengths and KLs are wrong too."))
     if not origin.settings_known:
         notes.append(S_("The log does not give all settings; those that it does not give are not known."))
     if index.passed_over:
-        hints = {name: S_(f" (if that is the {other}, call it {other})") if other else "" for name, other in index.passed_over.items()}
-        names = [plain_name(name) + hint for name, hint in hints.items()]
-        notes.append(S_(f"Fields that are not read: {', '.join(sorted(names))}."))
+        notes.append(S_(f"Fields that are not read: {', '.join(sorted(map(plain_name, index.passed_over)))}."))
+        meant = {plain_name(name): other for name, other in sorted(index.passed_over.items()) if other}
+        notes += [S_(f"If {name} is the {other}, call it {other}.") for name, other in meant.items()]
     return notes

@@ -37,7 +37,7 @@ def what_is_wrong(record: Record) -> str:
     form = max(FORMS, key=lambda form: _nearness(form, record))
     if _nearness(form, record) >= len(form.needs) / 2:
         return what_is_missing(form, record)
-    names = ", ".join(form.what.partition("'s ")[0].removesuffix("'s") for form in FORMS)
+    names = ", ".join(form.name.partition(",")[0] for form in FORMS)
     return S_(f"its fields ({_listed(record)}) are of no form that is read ({names}); give each response {NEEDED}")
 
 
@@ -45,9 +45,13 @@ def what_is_missing(form: Form, record: Record) -> str:
     """What keeps a record from being of a form, and how to change that."""
     renamed = {need: other for need in form.missing(record) if (other := _other_name(form, need, record))}
     absent = [need for need in form.missing(record) if need not in renamed]
-    what = [S_(f"has {plain_name(other)} where {need} is expected (rename it)") for need, other in renamed.items()]
-    what += [S_(f"has no {' and no '.join(absent)} (add {'it' if len(absent) == 1 else 'them'} to every record)")] if absent else []
-    return S_(f"it looks like {form.what}, but {'; '.join(what)}")
+    what = S_(f"lacks {', '.join(absent)} (add them to every record)") if len(absent) > 1 else ""
+    what = S_(f"has no {absent[0]} (add it to every record)") if len(absent) == 1 else what
+    for need, other in reversed(renamed.items()):
+        here = plain_name(other)
+        rename = S_(f"has {here} where {need} is expected (rename it)")
+        what = S_(f"has {here} where {need} is expected (rename it) and {what}") if what else rename
+    return S_(f"it looks like {form.what}, but {what}")
 
 
 def unreadable(start: bytes, problem: str) -> str:

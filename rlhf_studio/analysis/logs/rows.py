@@ -63,7 +63,7 @@ def rows_of(batch: pyarrow.RecordBatch, first: int) -> list[Row]:
     for name, column in zip(names, batch.columns, strict=True):
         for index, value in enumerate(_values(column)):
             if isinstance(value, _Unreadable):
-                problems.setdefault(index, f"its column {_short(name)} cannot be read ({value.why})")
+                problems.setdefault(index, S_(f"its column {_short(name)} cannot be read ({value.why})"))
             else:
                 rows[index][name] = value
     return [Row(first + index, None if index in problems else row, problems.get(index, "")) for index, row in enumerate(rows)]

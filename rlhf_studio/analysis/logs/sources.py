@@ -31,6 +31,20 @@ WINDOW = 16_384  # bytes before the place where reading goes on, by which a file
 MOST_FILES, MOST_FOLDERS_DEEP = 200_000, 8
 MOST_DEPTH = 200  # of lists and objects inside each other in others' records
 
+LINE = {
+    (False, False): S_("line {number}"),
+    (False, True): S_("line {number}, {field}"),
+    (True, False): S_("{file}, line {number}"),
+    (True, True): S_("{file}, line {number}, {field}"),
+}
+"""Places by whether a file and a field are named."""
+ROW = {
+    (False, False): S_("row {number}"),
+    (False, True): S_("row {number}, {field}"),
+    (True, False): S_("{file}, row {number}"),
+    (True, True): S_("{file}, row {number}, {field}"),
+}
+
 
 @dataclass
 class GrowingFile:
@@ -57,9 +71,10 @@ class GrowingFile:
     mark: bytes = b""
     unit: str = "line"
 
-    def place(self, number: int) -> str:
-        """Where a record stands, for people."""
-        return f"{self.name}, {self.unit} {number}" if self.name else f"{self.unit} {number}"
+    def place(self, number: int, field: str = "") -> str:
+        """Where a record or one of its fields stands, for people."""
+        forms = ROW if self.unit == "row" else LINE
+        return forms[bool(self.name), bool(field)].format(file=self.name, number=number, field=field)
 
     def look(self) -> bool:
         """Whether the file has changed since it was read last. A file that was written anew is read from its beginning."""
@@ -104,9 +119,8 @@ class GrowingFile:
         given = (self.offset, self.count, self.unended)
         while data := self._next_line(file, given):
             if len(data) > MOST_LINE_BYTES or self.count >= MOST_LINES:
-                limit = (
-                    S_(f"a line of at most {MOST_LINE_BYTES:,} bytes") if self.count < MOST_LINES else S_(f"at most {MOST_LINES:,} lines")
-                )
+                lines = S_(f"at most {MOST_LINES:,} lines")
+                limit = S_(f"a line of at most {MOST_LINE_BYTES:,} bytes") if self.count < MOST_LINES else lines
                 raise ConfigError([Problem(self.place(self.count + 1), f"the file is too long here: {limit} is read")])
             row, ends = self._row(data), data.endswith(b"\n")
             if not ends and row is not None and row.problem and (not last or data.lstrip().startswith(b"{")):

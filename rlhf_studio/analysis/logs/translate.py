@@ -156,11 +156,11 @@ class Translation:
             self._refuse()
         for file in self._all.values():
             if file.half and file.name not in self._passed:
-                self.reading.note(S_(f"The end of {file.name or 'the file'} is only half written and was left out."))
+                self.reading.note(f"The end of {file.name or 'the file'} is only half written and was left out.")
         if self._passed:
             names = [plain_name(name) for name in list(self._passed)[:MOST_SHOWN]]
-            more = "" if len(self._passed) <= MOST_SHOWN else f" and {len(self._passed) - MOST_SHOWN} more"
-            self.reading.note(S_(f"Files of another form were passed over: {', '.join(names)}{more}."))
+            more = "" if len(self._passed) <= MOST_SHOWN else S_(f" and {len(self._passed) - MOST_SHOWN} more")
+            self.reading.note(f"Files of another form were passed over: {', '.join(names)}{more}.")
 
     def _refuse(self) -> NoReturn:
         if self.unread:
@@ -169,15 +169,11 @@ class Translation:
             raise ConfigError([Problem("", f"{self._path} is not there")])
         if self._passed:
             name, why = next(iter(self._passed.items()))
-            raise ConfigError([Problem(f"{name}, {self._all[name].unit} 1", why)])
+            raise ConfigError([Problem(self._all[name].place(1), why)])
         if not self._path.is_dir():
             halves = any(file.half for file in self._all.values())
-            why = (
-                "has only a half-written line; open it when there is more"
-                if halves
-                else "holds no training step: no response and no metrics"
-            )
-            raise ConfigError([Problem("", f"{self._path} {why}")])
+            half = S_(f"{self._path} has only a half-written line; open it when there is more")
+            raise ConfigError([Problem("", half if halves else f"{self._path} holds no training step: no response and no metrics")])
         endings = ", ".join([*LINES, PARQUET])
         raise ConfigError([Problem("", f"{self._path} has no rollouts: there is no file with a line in it that ends in {endings}")])
 
@@ -219,9 +215,9 @@ class Places:
         """The program that wrote the log; empty where several write this form."""
         return "" if self._form is board.FORM else self._form.name
 
-    def of(self, number: int) -> str:
-        """The place of a line, numbers from 1."""
-        return self.file_of(number).place(self._numbers[number - 1])
+    def of(self, number: int, field: str = "") -> str:
+        """The place of a line, or of its ``field``, numbers from 1."""
+        return self.file_of(number).place(self._numbers[number - 1], field)
 
     def file_of(self, number: int) -> GrowingFile:
         """The file of a line, numbers from 1."""
@@ -235,8 +231,7 @@ class Places:
         match = re.fullmatch(r"line (\d+)(?:, ([A-Za-z_]+)(.*))?", field, re.DOTALL)
         if match is None:
             return field
-        name = match[2] and self._form.names.get(match[2], match[2]) + match[3]
-        return self.of(int(match[1])) + (f", {name}" if name else "")
+        return self.of(int(match[1]), self._form.names.get(match[2], match[2]) + match[3] if match[2] else "")
 
 
 def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None]) -> Places:
@@ -260,8 +255,8 @@ def spool(translation: Translation, file: BinaryIO, done: Callable[[int], None])
         for most, value, what in (
             (MOST_LINE_BYTES, len(written), S_("bytes in one record")),
             (MOST_STEP_BYTES, of_steps[step], S_(f"bytes in step {step}")),
-            (MOST_FILE_BYTES, size, "bytes"),
-            (MOST_LINES, number, "records"),
+            (MOST_FILE_BYTES, size, S_("bytes in all")),
+            (MOST_LINES, number, S_("records in all")),
         ):
             if value > most:
                 raise ConfigError(

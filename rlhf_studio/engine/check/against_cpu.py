@@ -20,13 +20,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import bundled_path
 from rlhf_studio.engine.parity.tolerance import Tolerance, with_rounding_noise
+from rlhf_studio.language import S_
 from rlhf_studio.runs.paths import snapshot_dir
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 
 FLOAT32_ALLOWED = 1e-3
 """Of a log-probability, in nats. Correct float32 passes differ by some 1e-6 of the largest logit; wrong ones by 1e-2 and more."""
-QUANTITIES = {"logprobs": "the policy", "ref_logprobs": "the reference"}
+QUANTITIES = {"logprobs": S_("the policy"), "ref_logprobs": S_("the reference")}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rlhf_studio.language import S_
+
 Numbers = dict[str, float | str]
 State = Literal["right", "wrong", "not tried"]
 
@@ -20,24 +22,26 @@ class Check:
 
 
 CHECKS = (
-    Check("device", "the device, its driver, the packages", 120),
+    Check("device", S_("the device, its driver, the packages"), 120),
     # before all other runs: on a CPU the peak is that of the whole process
-    Check("memory", "the planner's estimate against the measured peak", 120),
-    Check("kernels", "single operations against float64 on the CPU", 60),
-    Check("rates", "operations and bytes per second", 60),
-    Check("sft", "fine-tuning: two steps with the CPU's losses", 120),
-    Check("reward-model", "a reward model: two steps with the CPU's losses", 120),
-    Check("dpo", "DPO: two steps with the CPU's losses", 120),
-    Check("ppo", "PPO: what the device drew, read again by the CPU", 150),
-    Check("ppo-lora", "PPO with LoRA, and a critic with a trunk of its own", 150),
-    Check("ppo-rloo", "RLOO, with recomputed layers", 150),
-    Check("model", "PPO with LoRA on the model that --model names", 300),
-    Check("resume", "a run that went on from a checkpoint is the run that was not stopped", 150),
-    Check("quantized", "8-bit and 4-bit bases under LoRA", 150),
-    Check("processes", "two processes (NCCL on GPUs)", 180),
-    Check("fsdp", "two processes with split weights", 180),
-    Check("speed", "seconds per step, and the share of the device's floor", 300),
+    Check("memory", S_("the planner's estimate against the measured peak"), 120),
+    Check("kernels", S_("single operations against float64 on the CPU"), 60),
+    Check("rates", S_("operations and bytes per second"), 60),
+    Check("sft", S_("fine-tuning: two steps with the CPU's losses"), 120),
+    Check("reward-model", S_("a reward model: two steps with the CPU's losses"), 120),
+    Check("dpo", S_("DPO: two steps with the CPU's losses"), 120),
+    Check("ppo", S_("PPO: what the device drew, read again by the CPU"), 150),
+    Check("ppo-lora", S_("PPO with LoRA, and a critic with a trunk of its own"), 150),
+    Check("ppo-rloo", S_("RLOO, with recomputed layers"), 150),
+    Check("model", S_("PPO with LoRA on the model that --model names"), 300),
+    Check("resume", S_("a run that went on from a checkpoint is the run that was not stopped"), 150),
+    Check("quantized", S_("8-bit and 4-bit bases under LoRA"), 150),
+    Check("processes", S_("two processes (NCCL on GPUs)"), 180),
+    Check("fsdp", S_("two processes with split weights"), 180),
+    Check("speed", S_("seconds per step, and the share of the device's floor"), 300),
 )
+CRASHED = S_("crashed")
+"""Begins what is said of a check that did not come to its end by itself."""
 NAMES = tuple(check.name for check in CHECKS)
 
 

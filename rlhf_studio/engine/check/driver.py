@@ -15,7 +15,8 @@ from typing import Any
 
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
-from rlhf_studio.engine.check.checks import CHECKS, Check, NoDevice, Outcome, Task
+from rlhf_studio.engine.check.checks import CHECKS, CRASHED, Check, NoDevice, Outcome, Task
+from rlhf_studio.language import S_
 
 LOG = "check.log"
 MOST_BYTES = 1_000_000
@@ -37,7 +38,7 @@ def outcomes(task: Task, names: Sequence[str], seconds: float, command: Sequence
         try:
             for check in (check for check in CHECKS if check.name in names):
                 left = ends - time.monotonic()
-                yield child.outcome(check, left) if left > 0 else Outcome(check.name, "wrong", "not done: the time was up (--minutes)")
+                yield child.outcome(check, left) if left > 0 else Outcome(check.name, "wrong", S_("not done: the time was up (--minutes)"))
         finally:
             child.end()
 
@@ -61,9 +62,9 @@ class _Child:
         try:
             outcome = self._ask(check.name, limit)
         except LineTimeout:
-            outcome = Outcome(check.name, "wrong", f"not at its end after {limit:.0f} s")
+            outcome = Outcome(check.name, "wrong", S_(f"not at its end after {limit:.0f} s"))
         except (LineEnded, LineInvalid) as error:
-            outcome = Outcome(check.name, "wrong", f"crashed: its process failed, {error}")
+            outcome = Outcome(check.name, "wrong", f"{CRASHED}: {S_(f'its process failed, {error}')}")
         if outcome.state == "wrong":
             self.end()
         if outcome.state == "wrong" and not outcome.seconds:  # the child had no time to say more
@@ -81,12 +82,12 @@ class _Child:
             if event["event"] == "no device":
                 raise NoDevice(event["error"])
             outcome = _outcome(event, name)
-        return outcome or Outcome(name, "wrong", "crashed: it gave no answer")
+        return outcome or Outcome(name, "wrong", f"{CRASHED}: {S_('it gave no answer')}")
 
 
 def _outcome(event: dict[str, Any], name: str) -> Outcome:
     if event["event"] != "outcome":
-        return Outcome(name, "wrong", f"crashed: {event.get('error', event['event'])}")
+        return Outcome(name, "wrong", f"{CRASHED}: {event.get('error', event['event'])}")
     return Outcome(**{field: event[field] for field in Outcome.__dataclass_fields__})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rlhf_studio.engine.check.checks import CheckFailed, Numbers, Task
 from rlhf_studio.engine.check.runs import Changes, formats, metric, settings, train
+from rlhf_studio.language import S_
 
 STEPS = 2
 ALLOWED = {"float32": 1e-4, "bfloat16": 1e-2}
@@ -40,10 +41,10 @@ def _same_losses(task: Task, stage: str, own: Changes) -> tuple[str, Numbers]:
         apart = [abs(one - other) for one, other in zip(losses, expected, strict=True)]
         for step, difference in enumerate(apart, 1):
             if not difference <= allowed:
-                text = f"step {step}, {dtype}: the loss is {losses[step - 1]:.5g}, and {expected[step - 1]:.5g} on the CPU"
-                raise CheckFailed(f"{text}; they may differ by {allowed:.0e}", numbers)
-        sentences.append(f"{dtype} to {max(apart):.1g} (allowed {allowed:.0e})")
-    return f"losses of {STEPS} steps are the CPU's: {', '.join(sentences)}", numbers
+                text = S_(f"step {step}, {dtype}: the loss is {losses[step - 1]:.5g}, and {expected[step - 1]:.5g} on the CPU")
+                raise CheckFailed(f"{text}; {S_(f'they may differ by {allowed:.0e}')}", numbers)
+        sentences.append(S_(f"{dtype} to {max(apart):.1g} (allowed {allowed:.0e})"))
+    return S_(f"losses of {STEPS} steps are the CPU's: {'; '.join(sentences)}"), numbers
 
 
 def _losses(task: Task, stage: str, own: Changes, dtype: str, *, on_cpu: bool = False) -> list[float]:

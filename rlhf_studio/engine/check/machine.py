@@ -19,6 +19,7 @@ from rlhf_studio.engine.check.runs import formats, settings
 from rlhf_studio.engine.compute.device import choose_compute
 from rlhf_studio.engine.compute.measure import multiply_rate
 from rlhf_studio.inputs.estimate.device import processor
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_bytes
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
@@ -46,12 +47,12 @@ def check_device(task: Task) -> tuple[str, Numbers]:
 
 def _gpu(task: Task) -> Numbers:
     if not torch.cuda.is_available():
-        built = "" if torch.version.cuda or torch.version.hip else f"; torch {torch.__version__} was built without CUDA"
-        raise NoDevice(f"torch finds no CUDA GPU here{built}")
+        built = "" if torch.version.cuda or torch.version.hip else S_(f"; torch {torch.__version__} was built without CUDA")
+        raise NoDevice(S_(f"torch finds no CUDA GPU here{built}"))
     count = torch.cuda.device_count()
     index = int(task.device.partition(":")[2] or 0)
     if index >= count:
-        raise NoDevice(f"there is no GPU {task.device}; torch finds {count}, from cuda:0 on")
+        raise NoDevice(S_(f"there is no GPU {task.device}; torch finds {count}, from cuda:0 on"))
     free, total = torch.cuda.mem_get_info(index)
     about: Numbers = {"name": torch.cuda.get_device_name(index), "gpus": count, "memory": float(total), "free": float(free)}
     return {
@@ -94,11 +95,11 @@ def check_kernels(task: Task) -> tuple[str, Numbers]:
             error = _relative(compute(*(x.to(device, dtype) for x in drawn)).cpu().double(), expected)
             numbers[f"{operation}, {name}"] = error
             if not error <= allowed:
-                wrong.append(f"{operation} in {name} errs by {error:.2g} of its result, and rounding explains {allowed:.2g} at most")
+                wrong.append(S_(f"{operation} in {name} errs by {error:.2g} of its result, and rounding explains {allowed:.2g} at most"))
     if wrong:
         raise CheckFailed("; ".join(wrong), numbers)
     largest = max(float(error) for name, error in numbers.items() if name.endswith("float32"))
-    return f"{', '.join(OPERATIONS)}: as in float64 on the CPU (float32 errs by {largest:.1g})", numbers
+    return S_(f"{', '.join(OPERATIONS)}: as in float64 on the CPU (float32 errs by {largest:.1g})"), numbers
 
 
 def _drawn() -> tuple[Tensor, Tensor, Tensor]:
@@ -127,10 +128,11 @@ def check_rates(task: Task) -> tuple[str, Numbers]:
     compute = choose_compute(settings(task, "world"))
     rate, memory = multiply_rate(compute.device, 0.3 if task.quick else 1.0), copy_rate(compute.device)
     if compute.device.type == "cpu":
-        where = f" with {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+        threads = torch.get_num_threads()
+        where = S_(f" with {threads} threads") if threads > 1 else S_(" with 1 thread")
     else:
         where = f" in {formats(task)[-1]}"
-    sentence = f"products {rate / 1e12:,.3g} TFLOP/s{where}, memory {memory / 1e9:,.3g} GB/s read and written"
+    sentence = S_(f"products {rate / 1e12:,.3g} TFLOP/s{where}, memory {memory / 1e9:,.3g} GB/s read and written")
     return sentence, {"operations per second": rate, "bytes per second": memory}
 
 

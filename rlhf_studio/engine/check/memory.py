@@ -8,6 +8,7 @@ from rlhf_studio.engine.check.rollouts import sizes
 from rlhf_studio.engine.check.runs import metric, settings, train
 from rlhf_studio.engine.check.workloads import W3, room_for, workload_settings
 from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_byte_range, format_bytes
 
 MARGIN = 1.25
@@ -28,9 +29,9 @@ def check_memory(task: Task) -> tuple[str, Numbers]:
 def judged(low: float, high: float, peak: float) -> tuple[str, Numbers]:
     """Compare the peak with the two ends of the estimate, in bytes. Raises :class:`CheckFailed`."""
     numbers: Numbers = {"estimate, least": low, "estimate, most": high, "peak": peak, "margin": MARGIN}
-    text = f"peak {format_bytes(peak)}, estimated {format_byte_range(low, high)}"
+    text = S_(f"peak {format_bytes(peak)}, estimated {format_byte_range(low, high)}")
     if not low / MARGIN <= peak <= high * MARGIN:
-        raise CheckFailed(f"{text}; it may lie outside by a factor of {MARGIN:g}", numbers)
+        raise CheckFailed(f"{text}; {S_(f'it may lie outside by a factor of {MARGIN:g}')}", numbers)
     return text, numbers
 
 
@@ -38,7 +39,7 @@ def expected_peak(task: Task, config: StageConfig) -> tuple[int, int]:
     """The planner's two ends, in bytes. Raises :class:`CheckFailed` where it refuses the settings or cannot tell."""
     preflight = inspect_run(config, task.folder)
     if preflight.problems:
-        raise CheckFailed(f"the check before a start refuses the settings: {preflight.problems[0]}")
+        raise CheckFailed(S_(f"the check before a start refuses the settings: {preflight.problems[0]}"))
     if preflight.expected_peak is None:
-        raise CheckFailed("the planner gives no estimate")
+        raise CheckFailed(S_("the planner gives no estimate"))
     return preflight.expected_peak

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlhf_studio import __version__
 from rlhf_studio.engine.check.checks import Outcome, Task
+from rlhf_studio.language import _, told
 
 FORMAT = 1
 """Of the JSON file; grows when a reader of older files would read a newer one wrongly."""
@@ -15,8 +16,8 @@ FORMAT = 1
 
 def line(outcome: Outcome) -> str:
     """``right      sft           losses of 2 steps as the CPU's ...   1.2 s``."""
-    mark = {"right": "right", "wrong": "WRONG", "not tried": "–"}[outcome.state]
-    text = outcome.sentence if outcome.state != "not tried" else f"not tried: {outcome.sentence}"
+    mark, text = {"right": _("right"), "wrong": _("WRONG"), "not tried": "–"}[outcome.state], told(outcome.sentence)
+    text = text if outcome.state != "not tried" else _("not tried: {why}").format(why=text)
     return f"{mark:6} {outcome.name:13} {text}" + (f" ({outcome.seconds:.1f} s)" if outcome.seconds >= 0.05 else "")
 
 
@@ -25,8 +26,9 @@ def last_line(outcomes: Sequence[Outcome]) -> str:
     count = {state: sum(outcome.state == state for outcome in outcomes) for state in ("right", "not tried")}
     wrong = [outcome.name for outcome in outcomes if outcome.state == "wrong"]
     seconds = sum(outcome.seconds for outcome in outcomes)
-    found = f"WRONG: {', '.join(wrong)}" if wrong else "nothing is wrong"
-    return f"{count['right']} right, {count['not tried']} not tried, {found} ({seconds:.0f} s)"
+    found = _("WRONG: {names}").format(names=", ".join(wrong)) if wrong else _("nothing is wrong")
+    counted = _("{right} right, {not_tried} not tried, {found} ({seconds:.0f} s)")
+    return counted.format(right=count["right"], not_tried=count["not tried"], found=found, seconds=seconds)
 
 
 def is_right(outcomes: Sequence[Outcome]) -> bool:

@@ -13,6 +13,7 @@ from rlhf_studio.engine.check.checks import CheckFailed, NotTried, Numbers, Task
 from rlhf_studio.engine.check.rollouts import judged, sizes
 from rlhf_studio.engine.check.runs import Changes, settings
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 
@@ -43,9 +44,9 @@ def check_fsdp(task: Task) -> tuple[str, Numbers]:
 def _two(task: Task, name: str, engine: dict[str, Any]) -> tuple[str, Numbers]:
     """Train, and read what the processes drew again on the CPU: in the second step with the weights that they made together."""
     if task.kind == "cuda" and torch.cuda.device_count() < 2:
-        raise NotTried("there is one GPU")
+        raise NotTried(S_("there is one GPU"))
     if task.kind == "cpu" and task.quick:
-        raise NotTried("--quick leaves it out on a CPU")
+        raise NotTried(S_("--quick leaves it out on a CPU"))
     threads = {"threads": 1} if task.kind == "cpu" else {}
     changes: Changes = {"engine": {**engine, **threads}, "model": {"dtype": "float32"}}
     folder = task.folder / name
@@ -54,6 +55,6 @@ def _two(task: Task, name: str, engine: dict[str, Any]) -> tuple[str, Numbers]:
     ended = subprocess.run([sys.executable, "-m", "rlhf_studio", "train", str(folder)], stdout=sys.stderr, check=False)
     reader = RunReader(folder)
     if ended.returncode != DONE:
-        raise CheckFailed(f"the run {name} ended early: {reader.status().cause or 'no cause is on record'}")
+        raise CheckFailed(S_(f"the run {name} ended early: {reader.status().cause or 'no cause is on record'}"))
     numbers: Numbers = {"device": reader.status().device}
     return judged(reader, "float32", numbers), numbers

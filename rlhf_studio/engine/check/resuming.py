@@ -10,6 +10,7 @@ from rlhf_studio.config import StageConfig
 from rlhf_studio.engine.check.checks import CheckFailed, Numbers, Task
 from rlhf_studio.engine.check.rollouts import sizes
 from rlhf_studio.engine.check.runs import Changes, settings, train
+from rlhf_studio.language import S_
 from rlhf_studio.runs.paths import checkpoint_dir
 from rlhf_studio.runs.reader import RunReader
 
@@ -43,22 +44,24 @@ def stopped_and_resumed(task: Task, config: StageConfig) -> tuple[RunReader, Run
 def compared(whole: RunReader, resumed: RunReader, allowed: float) -> tuple[str, Numbers]:
     """The steps after the resume, token by token and metric by metric. Raises :class:`CheckFailed`."""
     if not any(event.kind == "resume" for event in resumed.events_since(0)):
-        raise CheckFailed("the run did not go on from its checkpoint")
+        raise CheckFailed(S_("the run did not go on from its checkpoint"))
     steps = range(STOPPED_AFTER + 1, STEPS + 1)
     largest, which = 0.0, ""
     for step in steps:
         one, other = (reader.episodes(step)[step] for reader in (whole, resumed))
         if not np.array_equal(one.response_ids, other.response_ids):
             share = np.mean(one.response_ids == other.response_ids) if one.response_ids.shape == other.response_ids.shape else 0.0
-            raise CheckFailed(f"step {step} drew other tokens after the resume: {share:.0%} are the same", {"same tokens": float(share)})
+            raise CheckFailed(
+                S_(f"step {step} drew other tokens after the resume: {share:.0%} are the same"), {"same tokens": float(share)}
+            )
         metrics = [dict(reader.metrics_since(0))[step] for reader in (whole, resumed)]
         for name in metrics[0]:
             if not name.startswith(OF_THIS_PROCESS) and (apart := _apart(metrics[0][name], metrics[1].get(name))) > largest:
                 largest, which = apart, name
     numbers: Numbers = {"largest difference": largest, "of": which, "allowed": allowed}
     if not largest <= allowed:
-        raise CheckFailed(f"after the resume {which} differs by {largest:.2g}, and {allowed:.0e} is allowed", numbers)
-    return f"the step after it draws the same tokens, all metrics to {largest:.1g} (allowed {allowed:.0e})", numbers
+        raise CheckFailed(S_(f"after the resume {which} differs by {largest:.2g}, and {allowed:.0e} is allowed"), numbers)
+    return S_(f"the step after it draws the same tokens, all metrics to {largest:.1g} (allowed {allowed:.0e})"), numbers
 
 
 def _apart(one: float | None, other: float | None) -> float:

@@ -8,6 +8,7 @@ from rlhf_studio.engine.check.runs import Changes, formats, metric, settings, tr
 from rlhf_studio.inputs.estimate.counts import parameters
 from rlhf_studio.inputs.estimate.device import processor
 from rlhf_studio.inputs.models.facts import check_causal_lm
+from rlhf_studio.language import S_
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.units import format_bytes
 
@@ -50,10 +51,10 @@ def check_rloo(task: Task) -> tuple[str, Numbers]:
 def check_own_model(task: Task) -> tuple[str, Numbers]:
     """The model that ``--model`` names, with LoRA, few episodes, and the length of the answer as the reward."""
     if not task.model:
-        raise NotTried("--model PATH or a hub id names one")
+        raise NotTried(S_("--model PATH or a hub id names one"))
     needed, free = COPIES_BYTES * (parameters(check_causal_lm(task.model)) or 0), processor().free or 0
     if needed > free:
-        raise NotTried(f"the CPU's passes need {format_bytes(needed)} of memory, and {format_bytes(free)} are free")
+        raise NotTried(S_(f"the CPU's passes need {format_bytes(needed)} of memory, and {format_bytes(free)} are free"))
     return _in_all_formats(task, "model", own_model(task.model))
 
 
@@ -91,16 +92,18 @@ def judged(reader: RunReader, dtype: str, numbers: Numbers) -> str:
         for one in found:
             if not one.holds:
                 raise CheckFailed(f"step {step}, {dtype}: {_wrong(one)}", numbers)
-    for what, number in (("the KL begins at", kl), ("the first ratio's logarithm is", ratio)):
+    for what, number in ((S_("the KL begins at"), kl), (S_("the first ratio's logarithm is"), ratio)):
         if not abs(number) <= allowed:
-            raise CheckFailed(f"{dtype}: {what} {number:.2g} nats; it should be 0 to within {allowed:.2g}", numbers)
+            raise CheckFailed(S_(f"{dtype}: {what} {number:.2g} nats; it should be 0 to within {allowed:.2g}"), numbers)
     worst = max((one for found in agreements.values() for one in found), key=lambda one: one.size / one.allowed)
     tokens = sum(found[0].tokens for found in agreements.values())
-    how = "rows" if dtype == "bfloat16" else "tokens"
-    text = f"{dtype}: {tokens:,} drawn tokens have the CPU's log-probabilities ({how} to {worst.size:.1g}, allowed {worst.allowed:.1g})"
-    return f"{text}, first KL {abs(kl):.1g}, first log-ratio {ratio:.1g}"
+    size, most, kl = f"{worst.size:.1g}", f"{worst.allowed:.1g}", abs(kl)
+    text = S_(f"{tokens:,} drawn tokens have the CPU's log-probabilities (tokens to {size}, allowed {most})")
+    if dtype == "bfloat16":
+        text = S_(f"{tokens:,} drawn tokens have the CPU's log-probabilities (rows to {size}, allowed {most})")
+    return S_(f"{dtype}: {text}, first KL {kl:.1g}, first log-ratio {ratio:.1g}")
 
 
 def _wrong(one: Agreement) -> str:
     who = QUANTITIES[one.of]
-    return f"log-probabilities of {who} differ by {one.size:.2g} from the CPU's with the same weights, and {one.allowed:.2g} is allowed"
+    return S_(f"log-probabilities of {who} differ by {one.size:.2g} from the CPU's with the same weights, and {one.allowed:.2g} is allowed")

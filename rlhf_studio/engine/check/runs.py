@@ -17,6 +17,7 @@ from rlhf_studio.engine.check.checks import CheckFailed, Task
 from rlhf_studio.engine.process.screen import output_in_log
 from rlhf_studio.engine.process.worker import run_engine
 from rlhf_studio.exit_codes import DONE
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import StartMode
@@ -55,7 +56,7 @@ def train(task: Task, name: str, config: StageConfig, *, mode: StartMode = "trai
         code = run_engine(folder, mode)
     reader = RunReader(folder)
     if code != DONE:
-        raise CheckFailed(f"the run {name} ended early: {reader.status().cause or 'no cause is on record'}")
+        raise CheckFailed(S_(f"the run {name} ended early: {reader.status().cause or 'no cause is on record'}"))
     return reader
 
 
@@ -72,5 +73,5 @@ def metric(reader: RunReader, name: str) -> list[float]:
     steps = [metrics.get(name) for _, metrics in reader.metrics_since(0)]
     numbers = [float(number) for number in steps if number is not None]
     if not steps or len(numbers) != len(steps):
-        raise CheckFailed(f"{reader.run_dir.name}: not every step has a finite {name}: {json.dumps(steps)}")
+        raise CheckFailed(S_(f"{reader.run_dir.name}: not every step has a finite {name}: {json.dumps(steps)}"))
     return numbers

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
 from rlhf_studio.engine.check import examples, machine, memory, processes, quantized, resuming, rollouts, speed
-from rlhf_studio.engine.check.checks import CheckFailed, NoDevice, NotTried, Numbers, Outcome, Task
+from rlhf_studio.engine.check.checks import CRASHED, CheckFailed, NoDevice, NotTried, Numbers, Outcome, Task
 from rlhf_studio.engine.compute.allocator import let_gpu_memory_grow
 
 MESSAGES: tuple[type[Exception], ...] = ()
@@ -65,7 +65,7 @@ def outcome_of(name: str, task: Task) -> Outcome:
         return Outcome(name, "not tried", str(error), {}, took())
     except Exception as error:  # noqa: BLE001 - a check that crashes is reported, and the next is done
         cause = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
-        return Outcome(name, "wrong", f"crashed: {cause}", {}, took(), traceback.format_exc()[-8000:])
+        return Outcome(name, "wrong", f"{CRASHED}: {cause}", {}, took(), traceback.format_exc()[-8000:])
     return Outcome(name, "right", sentence, as_stored(numbers), took())
 
 

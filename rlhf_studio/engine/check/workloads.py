@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import parse_config
 from rlhf_studio.engine.check.checks import Task
+from rlhf_studio.language import S_
 from rlhf_studio.units import format_bytes
 
 END, PAD, FIRST_WORD = 0, 1, 2
@@ -51,8 +52,8 @@ class Workload:
     disk: float
 
 
-W3 = Workload("w3", "GPT-2 of 124 M weights", False, 12, 768, 12, 50257, 128, (16, 32), 128, 128, memory=20e9, disk=2e9)
-W4 = Workload("w4", "Pythia-1B's shape", True, 16, 2048, 8, 50304, 64, (256, 512), 53, 16, memory=38e9, disk=10e9)
+W3 = Workload("w3", S_("GPT-2 of 124 M weights"), False, 12, 768, 12, 50257, 128, (16, 32), 128, 128, memory=20e9, disk=2e9)
+W4 = Workload("w4", S_("Pythia-1B's shape"), True, 16, 2048, 8, 50304, 64, (256, 512), 53, 16, memory=38e9, disk=10e9)
 
 
 def operations(workload: Workload) -> float:
@@ -70,12 +71,12 @@ def operations(workload: Workload) -> float:
 def room_for(task: Task, workload: Workload) -> str:
     """Why the workload is not tried; empty where there is room for it."""
     if task.kind != "cuda":
-        return f"{workload.name} needs a CUDA GPU"
+        return S_(f"{workload.name} needs a CUDA GPU")
     free, disk = torch.cuda.mem_get_info(torch.device(task.device))[0], shutil.disk_usage(task.folder).free
     if free < workload.memory:
-        return f"{workload.name} needs {format_bytes(workload.memory)} of GPU memory, and {format_bytes(free)} are free"
+        return S_(f"{workload.name} needs {format_bytes(workload.memory)} of GPU memory, and {format_bytes(free)} are free")
     if disk < workload.disk:
-        return f"{workload.name} needs {format_bytes(workload.disk)} of disk, and {format_bytes(disk)} are free in {task.folder}"
+        return S_(f"{workload.name} needs {format_bytes(workload.disk)} of disk, and {format_bytes(disk)} are free in {task.folder}")
     return ""
 
 

@@ -59,7 +59,9 @@ class Compute:
         name = name if self.dtype is torch.float32 else f"{name}, {str(self.dtype).removeprefix('torch.')}"
         if self.ranks.size == 1:
             return name
-        return S_(f"{self.ranks.size} processes, each {name}") + (S_(", weights split by FSDP") if self.ranks.sharded else "")
+        count = self.ranks.size
+        whole = S_(f"{count} processes, each {name}")
+        return S_(f"{count} processes, each {name}, weights split by FSDP") if self.ranks.sharded else whole
 
     @property
     def load_device(self) -> torch.device:

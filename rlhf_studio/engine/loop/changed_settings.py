@@ -32,13 +32,22 @@ def change_event(before: Mapping[str, Any] | None, config: StageConfig, step: in
     return EventRecord("info", "setting", text, {"changes": [vars(change) for change in changes]})
 
 
+_CHANGED = {
+    "ppo.kl_coef": S_("KL coefficient from {old:.6g} to {new:.6g}, from step {step} on."),
+    "ppo.kl_target": S_("KL target from {old:.6g} to {new:.6g}, from step {step} on."),
+    "ppo.learning_rate": S_("Learning rate from {old:.6g} to {new:.6g}, from step {step} on."),
+    "generation.temperature": S_("Temperature from {old:.6g} to {new:.6g}, from step {step} on."),
+}
+"""What is said of a change of one of :data:`LIVE_SETTINGS`."""
+
+
 def change_events(changes: Sequence[SettingChange]) -> list[EventRecord]:
     """The changes of one step, for people: one event, or none."""
     if not changes:
         return []
-    parts = ", ".join(f"{LIVE_SETTINGS[change.setting]} from {change.old:.6g} to {change.new:.6g}" for change in changes)
+    text = " ".join(_CHANGED[change.setting].format(old=change.old, new=change.new, step=change.step) for change in changes)
     data = {"changes": [{"setting": change.setting, "old": change.old, "new": change.new} for change in changes]}
-    return [EventRecord("info", "setting", f"{parts[0].upper()}{parts[1:]}, from step {changes[0].step} on.", data)]
+    return [EventRecord("info", "setting", text, data)]
 
 
 def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]) -> str:
@@ -51,7 +60,7 @@ def forgotten(changes: Sequence[SettingChange], planned: Sequence[PlannedChange]
     again = {(change.step, change.setting, change.value) for change in planned}
     lost = [change for change in changes if (change.step, change.setting, change.new) not in again]
     parts = [S_(f"{LIVE_SETTINGS.get(change.setting, change.setting)} to {change.new:.6g} in step {change.step}") for change in lost]
-    more = [f"and {len(parts) - MOST_NAMED} more"] if len(parts) > MOST_NAMED else []
+    more = [S_(f"and {len(parts) - MOST_NAMED} more")] if len(parts) > MOST_NAMED else []
     return S_(f" Changes of settings that are not made again: {', '.join([*parts[:MOST_NAMED], *more])}.") if parts else ""
 
 

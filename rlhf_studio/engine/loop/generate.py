@@ -14,6 +14,7 @@ from rlhf_studio.engine.compute.lanes import LEAST_ROWS
 from rlhf_studio.engine.loop.models import Models
 from rlhf_studio.engine.sampling.decode import Sampled, sample_responses
 from rlhf_studio.engine.types import ForwardOutput, PromptBatch, TokenBatch
+from rlhf_studio.language import S_
 
 LOOK_EVERY = 8  # tokens between two looks at which responses have ended; on a GPU each look waits until all work is done
 
@@ -58,8 +59,12 @@ def generate(
                 ranks=models.compute.ranks,
                 later_step=later_step,
                 look_every=LOOK_EVERY if device.type == "cuda" else 1,
-                after_token=lambda drawn: models.compute.pulse(f"Sampling: {part_of_batch}{drawn}/{longest} tokens"),
+                after_token=lambda drawn: models.compute.pulse(doing(drawn)),
             )
+
+    def doing(drawn: int) -> str:
+        whole = S_(f"Sampling: {drawn}/{longest} tokens")
+        return S_(f"Sampling: part {part_of_batch}, {drawn}/{longest} tokens") if part_of_batch else whole
 
     first, stop, _ = part.indices(count)
     lanes, batches = models.compute.lanes, []
@@ -68,7 +73,7 @@ def generate(
         later_step = models.traced_step.ready(settings, lanes) if models.traced_step else None
         parts = _cut(slice(first, stop), settings.batch_size or stop - first)
         for number, together in enumerate(parts, 1):
-            part_of_batch = f"part {number}/{len(parts)}, " if len(parts) > 1 else ""
+            part_of_batch = f"{number}/{len(parts)}" if len(parts) > 1 else ""
             rows = together.stop - together.start
             batches += lanes.map(in_one_lane, _cut(together, lanes.rows_per_part(rows, rows, least)))
         if later_step:

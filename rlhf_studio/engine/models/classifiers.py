@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from rlhf_studio.engine.compute.sharding import as_forward
 from rlhf_studio.engine.models.heads import HiddenHead
 from rlhf_studio.engine.padding import pad_right
+from rlhf_studio.language import S_
 
 
 def unused_id(model: Any, rows: Sequence[Sequence[int]], preferred: int | None) -> int | None:
@@ -121,7 +122,7 @@ def score_head(model: Any) -> nn.Linear:
     trunk = set(model.base_model.modules())
     heads = [module for module in model.modules() if module not in trunk and isinstance(module, nn.Linear) and module.out_features == 1]
     if len(heads) != 1:
-        raise ValueError(f"{type(model).__name__} has no linear layer with one output behind its trunk")
+        raise ValueError(S_(f"{type(model).__name__} has no linear layer with one output behind its trunk"))
     return heads[0]
 
 
@@ -133,7 +134,7 @@ def sum_of_outputs(model: Any, weights: Sequence[float]) -> None:
     """
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Linear) or head.out_features != len(weights):
-        raise ValueError(f"{type(model).__name__} has no linear layer named score with {len(weights)} outputs")
+        raise ValueError(S_(f"{type(model).__name__} has no linear layer named score with {len(weights)} outputs"))
     row = torch.tensor(weights, dtype=head.weight.dtype, device=head.weight.device)[None]
     single = nn.Linear(head.in_features, 1, bias=head.bias is not None, dtype=head.weight.dtype, device=head.weight.device)
     single.weight.copy_(row @ head.weight)
@@ -175,7 +176,7 @@ def normalise_scores(model: Any, scores: torch.Tensor) -> tuple[float, float]:
     """
     mean, std = float(scores.mean()), float(scores.std())
     if not std > 1e-6 * max(1.0, abs(mean)):  # less is rounding
-        raise ValueError("the scores do not vary, so they cannot be scaled to variance 1")
+        raise ValueError(S_("the scores do not vary, so they cannot be scaled to variance 1"))
     rescale_scores(model, 1 / std, -mean / std)
     return mean, std
 

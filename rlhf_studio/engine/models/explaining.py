@@ -25,8 +25,9 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.inputs.models.files import MOST_ADAPTERS, ModelError, ModelFiles, folder_files, read_json
 from rlhf_studio.inputs.models.weights import read_tensors, weight_files
 from rlhf_studio.inputs.trained import resolve
+from rlhf_studio.language import N_, _
 
-CAUSAL, CLASSIFIER, POLICY = "AutoModelForCausalLM", "AutoModelForSequenceClassification", "the policy with its value head"
+CAUSAL, CLASSIFIER, POLICY = "AutoModelForCausalLM", "AutoModelForSequenceClassification", N_("the policy with its value head")
 AUTO: dict[str, Any] = {CAUSAL: AutoModelForCausalLM, CLASSIFIER: AutoModelForSequenceClassification}
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _LOADING = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True, "output_loading_info": True}
@@ -126,7 +127,7 @@ def _loaded(way: str, folder: Path) -> tuple[Any, dict[str, Any]] | str:
         model, info = AUTO[way].from_pretrained(folder, device_map="meta", **_LOADING)
     except UNUSABLE as error:
         said = " ".join(str(error).split())
-        return "transformers has no such class for this kind of model" if "Unrecognized configuration class" in said else said[:300]
+        return _("transformers has no such class for this kind of model") if "Unrecognized configuration class" in said else said[:300]
     return model.eval(), info
 
 
@@ -176,7 +177,7 @@ def _policy(loaded: tuple[Any, dict[str, Any]] | str) -> Loaded:
         head_numbers=sum(weight.numel() for weight in head.parameters()),
         parameters=sum(weight.numel() for weight in policy.parameters()),
         drawn=tuple(shapes),
-        dtype=f"{str(model.dtype).removeprefix('torch.')}, the head {str(head.weight.dtype).removeprefix('torch.')}",
+        dtype=_("{dtype}, the head {head}").format(dtype=_name_of(model.dtype), head=_name_of(head.weight.dtype)),
     )
 
 
@@ -192,37 +193,51 @@ def scored_token(model: Any) -> str:
     pad, ends = text_config.pad_token_id, text_config.eos_token_id
     if "last_non_pad_token" in inspect.getsource(forward):
         if pad is None:
-            rule = "the last place of a row. config.json has no pad_token_id, so transformers refuses more than one row at a time"
+            rule = _("the last place of a row. config.json has no pad_token_id, so transformers refuses more than one row at a time")
+        elif pad in (ends if isinstance(ends, list) else [ends]):
+            rule = _(
+                "the last token whose id is not {pad} (pad_token_id of config.json), on whichever side the padding stands. That is the end "
+                "token too, so a real end token is passed over"
+            ).format(pad=pad)
         else:
-            rule = f"the last token whose id is not {pad} (pad_token_id of config.json), on whichever side the padding stands"
-            if pad in (ends if isinstance(ends, list) else [ends]):
-                rule += ". That is the end token too, so a real end token is passed over"
+            rule = _("the last token whose id is not {pad} (pad_token_id of config.json), on whichever side the padding stands").format(
+                pad=pad
+            )
     else:
-        rule = f"what {forward.__qualname__} takes, mostly the first token; it is no rule about padding"
-    own = "the last token of each text, known from its length, whatever fills the padding"
-    return f"{rule}. In PPO here: {own if reads_its_last_token(model) else 'the same'}."
+        rule = _("what {name} takes, mostly the first token; it is no rule about padding").format(name=forward.__qualname__)
+    own = _("the last token of each text, known from its length, whatever fills the padding")
+    return _("{rule}. In PPO here: {here}.").format(rule=rule, here=own if reads_its_last_token(model) else _("the same"))
+
+
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def lines_of(explained: Explained) -> Iterator[str]:
     """What was found, for a terminal."""
-    yield f"{explained.name}: config.json names {explained.named}"
+    yield _("{name}: config.json names {classes}").format(name=explained.name, classes=explained.named)
     for adapter in explained.adapters:
-        yield f"adapter {adapter}"
+        yield _("adapter {adapter}").format(adapter=adapter)
     for way in explained.ways:
-        yield from ("", way.way)
+        yield from ("", _(way.way))
         if way.problem:
-            yield f"  not loaded    {way.problem}"
+            yield _("  not loaded    {problem}").format(problem=way.problem)
             continue
         shapes = ", ".join(f"{name} {' x '.join(f'{size:,}' for size in shape)}" for name, shape in way.head_shapes.items())
         inside = "policy" if way.way == POLICY else "model"
-        yield f"  class         {way.class_name}, of {way.module}"
-        yield f"  file          {way.file}"
-        yield f"  trunk         {inside}.{way.trunk}, a {way.trunk_class}"
-        yield f"  head          {inside}.{way.head}: {shapes}; {way.head_numbers:,} numbers"
-        yield f"  parameters    {way.parameters:,}, {way.dtype}"
-        yield f"  newly drawn   {', '.join(way.drawn) or 'nothing'}"
-        yield from (f"  tied          {one} is the same matrix as {other}" for one, other in way.tied.items())
+        yield _("  class         {name}, of {module}").format(name=way.class_name, module=way.module)
+        yield _("  file          {file}").format(file=way.file)
+        yield _("  trunk         {place}, a {kind}").format(place=f"{inside}.{way.trunk}", kind=way.trunk_class)
+        yield _("  head          {place}: {shapes}; {numbers:,} numbers").format(
+            place=f"{inside}.{way.head}", shapes=shapes, numbers=way.head_numbers
+        )
+        yield _("  parameters    {parameters:,}, {dtype}").format(parameters=way.parameters, dtype=way.dtype)
+        yield _("  newly drawn   {names}").format(names=", ".join(way.drawn) or _("nothing"))
+        yield from (
+            _("  tied          {one} is the same matrix as {other}").format(one=one, other=other) for one, other in way.tied.items()
+        )
         if way.left_out:
-            yield f"  left out      {', '.join(way.left_out[:5])}{f' and {len(way.left_out) - 5} more' if len(way.left_out) > 5 else ''}"
+            more = _(" and {more} more").format(more=len(way.left_out) - 5) if len(way.left_out) > 5 else ""
+            yield _("  left out      {names}").format(names=", ".join(way.left_out[:5]) + more)
         if way.scored:
-            yield f"  scored        {way.scored}"
+            yield _("  scored        {scored}").format(scored=way.scored)

@@ -18,6 +18,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu
 
+from rlhf_studio.language import S_
+
 HEAD_DROPOUT = "head_dropout"
 """The attribute of a head that says how much is dropped before it in training mode."""
 HIDDEN_PARTS = ("weight", "bias", "output.weight", "output.bias")
@@ -69,7 +71,7 @@ def set_head_dropout(model: Any, share: float) -> None:
         return
     head = getattr(model, "score", None)
     if not isinstance(head, nn.Module):
-        raise ValueError(f"{type(model).__name__} has no layer named score, before which dropout could stand")
+        raise ValueError(S_(f"{type(model).__name__} has no layer named score, before which dropout could stand"))
     setattr(head, HEAD_DROPOUT, share)
     head.register_forward_pre_hook(lambda module, inputs: (dropout(inputs[0], share, module.training), *inputs[1:]))
 
@@ -89,7 +91,7 @@ def hidden_head(width: int, activation: str, tensors: dict[str, Tensor], dtype: 
     expected = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     saved = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if expected != saved:
-        raise ValueError(f"its score head has the weights {saved}, and a hidden layer as wide as the model needs {expected}")
+        raise ValueError(S_(f"its score head has the weights {saved}, and a hidden layer as wide as the model needs {expected}"))
     head.load_state_dict(tensors)
     return head.eval()
 

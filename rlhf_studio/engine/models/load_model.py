@@ -294,8 +294,9 @@ def check_same_tokens(
     known = theirs.tokenizer.get_vocab()
     other = next((token for token, number in policy.tokenizer.get_vocab().items() if known.get(token) != number), None)
     if other is not None:
-        difference = "no token" if other not in known else "another id for"
-        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({difference} {other[:40]!r}), {why}")])
+        token = repr(other[:40])
+        difference = S_(f"no token {token}") if other not in known else S_(f"another id for {token}")
+        raise ConfigError([Problem(field, f"{name} has another vocabulary than the policy ({difference}), {why}")])
     layer = "get_output_embeddings" if outputs else "get_input_embeddings"
     ours, rows = (len(getattr(loaded.model, layer)().weight) for loaded in (policy, theirs))
     if rows < ours or (outputs and rows != ours):

@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from rlhf_studio.language import S_
+
 FACTORS = {
     Linear: ("lora_A.{}.weight", "lora_B.{}.weight"),
     Embedding: ("lora_embedding_A.{}", "lora_embedding_B.{}"),
@@ -84,9 +86,9 @@ def merged_for_good(model: PeftModel) -> PreTrainedModel:
             config.tie_word_embeddings = False
         plain.all_tied_weights_keys = plain.get_expanded_tied_weights_keys(all_submodels=True)
         if _shared_weights(plain):
-            raise ValueError("other layers of this model share weights as well, and a model folder cannot say that only those do")
+            raise ValueError(S_("other layers of this model share weights as well, and a model folder cannot say that only those do"))
     if before is not None:
-        require_same(logits_at_sight(plain), before, "the merged model")
+        require_same(logits_at_sight(plain), before, S_("the merged model"))
     return plain
 
 
@@ -124,7 +126,7 @@ def require_same(now: Tensor, before: Tensor, what: str) -> None:
     """Raises ValueError when logits differ by more than rounding explains in float32."""
     difference, most = float((now - before).abs().max()), SAME * max(1.0, float(before.abs().max()))
     if not difference <= most:  # NaN is no agreement either
-        raise ValueError(f"{what} gives logits that are {difference:.2g} off those of the adapter, and rounding explains {most:.2g}")
+        raise ValueError(S_(f"{what} gives logits that are {difference:.2g} off those of the adapter, and rounding explains {most:.2g}"))
 
 
 def _shared_weights(model: nn.Module) -> set[int]:

@@ -133,11 +133,8 @@ class _ParityCheck:
         """Some rotary embeddings use other frequencies for texts above a length: all texts of the run must be on one side of it."""
         policy, copy, model = self._models.policy, self._models.reference.frozen_copy, self._config.model
         critic = policy.critic and policy.critic.model
-        for name, network in (
-            (model.policy, plain_model(policy.model)),
-            (model.reference or model.policy, copy),
-            (S_("the critic"), critic),
-        ):
+        critic_name = S_("the critic")
+        for name, network in ((model.policy, plain_model(policy.model)), (model.reference or model.policy, copy), (critic_name, critic)):
             settings: Any = None if network is None else network.config
             boundary = None if settings is None else rotation_boundary(settings.get_text_config().to_dict())
             if problem := boundary_problem(name, boundary, stream.lengths, self._config.generation.response_length):
@@ -151,18 +148,26 @@ class _ParityCheck:
             logprobs, values = _plain_pass(models, policy, tokens, policy if policy.has_critic else None)
             if policy.critic is not None:  # sampling computes no values then: nothing to compare
                 sampled = replace(sampled, values=values.numbers)
-            passes = {
-                S_("while sampling"): sampled,
-                S_("in the forward pass over the responses"): models.forward_pass.run(policy, tokens, 0, critic=policy),
-                S_("in the forward pass of the update"): _update_pass(models, policy, tokens),
-            }
+            passes = (
+                (S_("log-probabilities while sampling"), S_("values while sampling"), sampled),
+                (
+                    S_("log-probabilities in the forward pass over the responses"),
+                    S_("values in the forward pass over the responses"),
+                    models.forward_pass.run(policy, tokens, 0, critic=policy),
+                ),
+                (
+                    S_("log-probabilities in the forward pass of the update"),
+                    S_("values in the forward pass of the update"),
+                    _update_pass(models, policy, tokens),
+                ),
+            )
             with models.reference.active() as reference:
                 reference_output = models.forward_pass.run(reference, tokens, 0)
         critic_setting, critic_name = ("critic.start", S_("the critic")) if policy.critic else ("model.policy", names.policy)
-        for where, output in passes.items():
-            self._compare(_Subject("model.policy", names.policy, f"log-probabilities {where}"), output.logprobs, logprobs, tokens)
+        for of_logprobs, of_values, output in passes:
+            self._compare(_Subject("model.policy", names.policy, of_logprobs), output.logprobs, logprobs, tokens)
             if output.values is not None:
-                self._compare(_Subject(critic_setting, critic_name, f"values {where}"), output.values, values, tokens)
+                self._compare(_Subject(critic_setting, critic_name, of_values), output.values, values, tokens)
         with models.reference.active() as reference:  # computed without the random adapters, on which the reference must not depend
             expected, _ = _plain_pass(models, reference, tokens)
         subject = _Subject("model.reference", names.reference or names.policy, S_("log-probabilities of the reference"))

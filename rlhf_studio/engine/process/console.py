@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tqdm.auto import tqdm
 
 from rlhf_studio.engine.process.screen import Screen
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import StepRecord
 from rlhf_studio.visible import say, visible
 
@@ -82,7 +83,8 @@ class Console:
                 self._bar.set_description("training")
                 self._bar.set_postfix_str(numbers)
                 self._bar.update(record.step - self._bar.n)
-        self._line(f"step {record.step}/{self._total}  {numbers}  {record.metrics['time/total']:.2f} s")
+        seconds = record.metrics["time/total"]
+        self._line(S_(f"step {record.step}/{self._total}  {numbers}  {seconds:.2f} s"))
         for event in record.events:
             if event.kind == "skip":
                 self.say(event.text)
@@ -107,4 +109,4 @@ HEADLINES = (
 def headline(metrics: Mapping[str, float]) -> str:
     """A step's headline numbers; of an update that was left out there are none, and its event says why."""
     numbers = "  ".join(f"{word} {metrics[name]:.{digits}f}" for word, name, digits in HEADLINES if name in metrics)
-    return numbers or ("answered" if any(name.startswith("evaluation/") for name in metrics) else "not scored")
+    return numbers or (S_("answered") if any(name.startswith("evaluation/") for name in metrics) else S_("not scored"))

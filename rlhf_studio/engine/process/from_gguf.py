@@ -128,7 +128,7 @@ def _require_all_was_read(model: PreTrainedModel, reader: Any, known: int) -> No
     tied = stored.get("output.weight", 0) if model.config.get_text_config().tie_word_embeddings else 0  # written twice by some writers
     left = sum(stored.values()) - known - places
     if left not in (0, beyond, tied):  # beyond: layers that guess more than one token ahead, which transformers has not
-        more = f"{left:,} numbers more" if left > 0 else f"{-left:,} numbers less"
+        more = S_(f"{left:,} numbers more") if left > 0 else S_(f"{-left:,} numbers less")
         raise NotConvertible(f"has {more} than transformers {transformers.__version__} has places for; use the original model")
 
 

@@ -39,7 +39,7 @@ def main() -> None:
 def merge(adapter: Path, name: str, base: str, revision: str, target: Path, dtype: str) -> None:
     """Write ``base`` with the adapter in the folder ``adapter`` merged in. Raises :class:`ConfigError` where they do not fit."""
     loaded = load_causal_lm(base, revision, torch.float32, lambda text, share: answer({"progress": text}), "model")
-    answer({"progress": f"merging {name}"})
+    answer({"progress": S_(f"merging {name}")})
     embedding: Any = loaded.model.get_input_embeddings()
     rows, known = embedding_rows(read_header(adapter / "adapter_model.safetensors")), len(embedding.weight)
     if rows > known:  # tokens that were added for the adapter's training: it brings all their vectors

@@ -23,6 +23,7 @@ import httpx
 from rlhf_studio.config import DESKTOP, Permissions, StageConfig
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside.http_client import JsonClient
+from rlhf_studio.language import S_, _, language, speaking, told
 from rlhf_studio.runs.records import EventRecord, is_alarm
 
 SECONDS = 10.0  # for one message
@@ -53,7 +54,7 @@ def show(title: str, text: str) -> None:
     else:
         command = ["notify-send", "--app-name=RLHF Studio", "--", title, html.escape(text, quote=False)]
     if shutil.which(command[0]) is None:
-        raise OSError(f"there is no {command[0]} on this machine")
+        raise OSError(S_(f"there is no {command[0]} on this machine"))
     subprocess.run(command, check=True, timeout=SECONDS, stdin=subprocess.DEVNULL, capture_output=True)
 
 
@@ -77,7 +78,7 @@ class Notifier:
         post: Post = post,
         show: Callable[[str, str], None] = show,
     ) -> None:
-        self._run, self._name = run_dir.resolve().name, name
+        self._run, self._name, self._language = run_dir.resolve().name, name, language()
         self._urls = permissions.notify
         self._names = [name for name in config.engine.notified if name == DESKTOP or name in self._urls]  # others: the run does not begin
         self._event, self._post, self._show = event, post, show
@@ -97,7 +98,9 @@ class Notifier:
 
     def ended(self, state: str, cause: str, step: int, facts: Mapping[str, Any]) -> None:
         """Tell that the run has ended, and wait until that is sent, for some seconds at most."""
-        self._tell("end", f"{state} after step {step}{f': {cause}' if cause else ''}", {"state": state, "step": step, **facts})
+        with speaking(self._language):
+            end = _("{state} after step {step}").format(state=_(state), step=step)
+        self._tell("end", end + (f": {cause}" if cause else ""), {"state": state, "step": step, **facts})
         self.close()
 
     def close(self) -> None:
@@ -110,7 +113,8 @@ class Notifier:
     def _tell(self, what: str, sentence: str, more: Json) -> None:
         if not self._names:
             return
-        text = f"{self._name}: {sentence}"
+        with speaking(self._language):
+            text = f"{self._name}: {told(sentence)}"
         # ``text`` and ``content`` are what the addresses of chat programs show
         message = {"event": what, "run": self._run, "name": self._name, "time": time.time(), **more, "text": text, "content": text}
         with contextlib.suppress(queue.Full):  # whoever cannot be reached for so long is told no more

@@ -113,7 +113,7 @@ class Signals:
         signal_main_thread(signal.SIGTERM)
 
     def _handle(self, number: int, _frame: Any) -> None:
-        again, self.received = self.received, self.received or self._requested or f"signal {signal.Signals(number).name}"
+        again, self.received = self.received, self.received or self._requested or S_(f"signal {signal.Signals(number).name}")
         if self._at_once and not again:
             self._raised = True
             raise StopRequested(self.received)
@@ -172,7 +172,7 @@ class StopWatcher:
     def _read_signals(self, numbers: bytes) -> None:
         stops = [signal.Signals(number).name for number in numbers if number in STOPS]
         if stops and self._deadline is None:
-            self._reason = self._reason or f"signal {stops[0]}"
+            self._reason = self._reason or S_(f"signal {stops[0]}")
             self._deadline = time.monotonic() + self._grace_seconds
 
     def _read_commands(self) -> None:

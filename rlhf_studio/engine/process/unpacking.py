@@ -33,7 +33,7 @@ def main() -> None:
         if problem := lack_of_room(task["weights"] * getattr(torch, task["dtype"]).itemsize, Path(task["target"]), task["dtype"]):
             answer({"problem": f"{name} {problem}"})
             return
-        answer({"progress": f"unpacking {name}"})
+        answer({"progress": S_(f"unpacking {name}")})
         unpack(folder, Path(task["target"]), task["method"], getattr(torch, task["dtype"]))
     except ConfigError as error:
         answer({"problem": "; ".join(problem.message for problem in error.problems)})

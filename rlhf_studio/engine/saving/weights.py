@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from rlhf_studio.engine.compute.sharding import local_part, shard_like, unsharded_class
 from rlhf_studio.engine.models.adapters import adapter_weights
+from rlhf_studio.language import S_
 
 
 def restore_weights(model: PreTrainedModel | PeftModel, folder: Path) -> None:
@@ -25,7 +26,7 @@ def restore_weights(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     else:
         saved, target = _saved(folder, model), model.state_dict()
     if set(saved) != set(target) or any(saved[name].shape != target[name].shape for name in saved):
-        raise ValueError("its weights do not fit this model; was the model or LoRA setting changed?")
+        raise ValueError(S_("its weights do not fit this model; was the model or LoRA setting changed?"))
     with torch.no_grad():
         for name, tensor in saved.items():
             local_part(target[name]).copy_(local_part(shard_like(tensor, target[name])))

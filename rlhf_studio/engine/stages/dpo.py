@@ -32,6 +32,7 @@ from rlhf_studio.engine.stages.supervised.stage import Measured, WritingStage, h
 from rlhf_studio.engine.stages.supervised.trainer import StepNumbers
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.examples.encoded import EncodedPair
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 
@@ -103,7 +104,7 @@ class DPOObjective(PairObjective):
         if not new:
             return
         if self._reference is None and not isinstance(model, PeftModel):
-            raise ValueError("the model has no LoRA adapters to switch off, so DPO needs a reference model")
+            raise ValueError(S_("the model has no LoRA adapters to switch off, so DPO needs a reference model"))
         if self._reference is not None and takes_packed_rows(model):
             enable_packing(self._reference)
 

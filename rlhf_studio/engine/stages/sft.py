@@ -25,6 +25,7 @@ from rlhf_studio.engine.stages.supervised.trainer import StepNumbers
 from rlhf_studio.engine.stages.supervised.training_loop import OnStep, run_training
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.examples.encoded import IGNORED, EncodedExample
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 MOST_NATS = 20.0  # of a mean loss whose perplexity is still shown: e^20 is half a billion
@@ -158,7 +159,7 @@ def train_sft(
     encoded = [encode_example(tokenizer, example, config.loss_on, max_tokens) for example in examples]
     usable = [example for example in encoded if example.counted]
     if not usable:
-        raise ValueError("there is no example with a token to learn; check the prompts, the responses and max_tokens")
+        raise ValueError(S_("there is no example with a token to learn; check the prompts, the responses and max_tokens"))
     trainer, steps = run_training(model, usable, LanguageModelObjective(), config, seed, on_step)
     held_out = [encode_example(tokenizer, item, config.loss_on, max_tokens) for item in eval_examples]
     return SFTResult(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.inputs.models.facts import ENCODER_TYPES, ModelFacts, check_reward_model
-from rlhf_studio.inputs.models.files import Hub, ModelError, ModelFiles, find_model, read_json
+from rlhf_studio.inputs.models.files import ModelError, ModelFiles, find_model, read_json
 from rlhf_studio.inputs.trained_text import TrainedText, read_trained_text
 from rlhf_studio.language import S_
 
@@ -192,13 +192,13 @@ class RewardModelDescription:
     notes: list[str] = field(default_factory=list)
 
 
-def describe_reward_model(name: str, revision: str = "main", label: str = "", hub: Hub | None = None) -> RewardModelDescription:
+def describe_reward_model(name: str, label: str = "") -> RewardModelDescription:
     """What the files of the reward model ``name`` (a folder, a hub id or bundled/world-reward) tell. torch is not loaded.
 
     Raises :class:`ModelError` when the engine could not use it, or when it is an ensemble.
     """
-    files = find_model(name, revision, hub)
-    facts = check_reward_model(name, revision, label, hub)
+    files = find_model(name, "main")
+    facts = check_reward_model(name, label=label)
     config = read_json(files, "config.json")
     text_config = {**config, **(config.get("text_config") or {})}
     tokens = _special_tokens(facts)

@@ -266,7 +266,7 @@ def _token(piece: str, difference: float, scale: float) -> Html:
     if np.isfinite(difference) and abs(difference) > _SHADES_FROM and scale:
         shade = min(SHADES, int(np.ceil(SHADES * abs(difference) / scale)))
     name = f"{'a' if difference > 0 else 'b'}{shade}" if shade else None
-    return tag("span", piece, class_=name, title=f"{number(difference)} nats")
+    return tag("span", piece, class_=name, title=_("{value} nats").format(value=number(difference)))
 
 
 def _settings(story: Story) -> Html:

@@ -20,6 +20,7 @@ KINDS = {
     "improving": N_("PPO raised the score"),
     "rising": N_("The score rose, not by more than chance yet"),
     "cannot tell yet": N_("The score shows no sure change yet"),
+    "cannot be told": N_("The score shows no sure change"),
     "too early": N_("There are too few steps to judge the score"),
     "not known": N_("Nothing tells whether the score rose"),
     "nothing learned": N_("PPO did not raise the score"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class GenerateRequest:
     as_json: bool
 
 
-def generate_texts(request: GenerateRequest, permissions: Permissions, write: Callable[[str], Any] = say) -> int:
+def generate_texts(request: GenerateRequest, permissions: Permissions) -> int:
     """Write the answers; returns the exit code."""
     transformers.utils.logging.disable_progress_bar()
     policies = LoadedPolicies(permissions, lambda text, fraction: say(text, sys.stderr))
@@ -49,7 +49,7 @@ def generate_texts(request: GenerateRequest, permissions: Permissions, write: Ca
         for index, prompt in enumerate(request.prompts):
             events = answer(talker, TypedPrompt(prompt, request.as_read, request.settings, request.seed + index))
             row = _row(prompt, list(events))
-            write(json.dumps(row, allow_nan=False) if request.as_json else as_text(row))
+            say(json.dumps(row, allow_nan=False) if request.as_json else as_text(row))
     except MESSAGES as error:
         say(f"rlhf-studio: {error}", sys.stderr)
         return FAILED

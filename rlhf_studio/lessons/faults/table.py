@@ -8,14 +8,7 @@ NORMAL = Side("as the recipe has it")
 COOL = {"generation.temperature": 0.7}
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "no_kl",
-        NORMAL,
-        Side("no KL penalty", {"ppo.kl_coef": 0.0}),
-        metric="gold",
-        margin=0.2,
-        token="rewards",
-    ),
+    Experiment("no_kl", NORMAL, Side("no KL penalty", {"ppo.kl_coef": 0.0}), metric="gold", margin=0.2, token="rewards"),
     Experiment(
         "no_whitening",
         NORMAL,
@@ -32,14 +25,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         margin=1.0,
         token="kl",
     ),
-    Experiment(
-        "dropout",
-        NORMAL,
-        Side("dropout left on (broken on purpose)", {}, "dropout"),
-        metric="gold",
-        margin=0.2,
-        token="ratio",
-    ),
+    Experiment("dropout", NORMAL, Side("dropout left on (broken on purpose)", {}, "dropout"), metric="gold", margin=0.2, token="ratio"),
     Experiment(
         "pad_is_end",
         NORMAL,
@@ -49,12 +35,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         token="rewards",
     ),
     Experiment(
-        "learning_rate",
-        NORMAL,
-        Side("learning rate times fifty", {"ppo.learning_rate": 0.01}),
-        metric="gold",
-        margin=0.2,
-        token="ratio",
+        "learning_rate", NORMAL, Side("learning rate times fifty", {"ppo.learning_rate": 0.01}), metric="gold", margin=0.2, token="ratio"
     ),
     Experiment(
         "epochs",
@@ -65,12 +46,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         token="ratio",
     ),
     Experiment(
-        "critic",
-        NORMAL,
-        Side("a critic that never learns (broken on purpose)", {}, "critic"),
-        metric="gold",
-        margin=0.2,
-        token="values",
+        "critic", NORMAL, Side("a critic that never learns (broken on purpose)", {}, "critic"), metric="gold", margin=0.2, token="values"
     ),
     Experiment(
         "reward_token",

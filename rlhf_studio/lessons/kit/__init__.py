@@ -7,22 +7,7 @@ controls say (``tests/lessons/claims``).
 
 from rlhf_studio.lessons.kit.controls import Choice, Control, FromRun, Listed, Slider, Toggle, Typed, around, numbers_of
 from rlhf_studio.lessons.kit.options import options
-from rlhf_studio.lessons.kit.pictures import (
-    Arrow,
-    Bar,
-    Box,
-    Picture,
-    Series,
-    Token,
-    Zone,
-    bars,
-    flow,
-    heat,
-    ledger,
-    line,
-    plane,
-    tokens,
-)
+from rlhf_studio.lessons.kit.pictures import Arrow, Bar, Box, Picture, Series, Token, Zone, bars, flow, heat, ledger, line, plane, tokens
 from rlhf_studio.lessons.kit.scene import CannotAsk, Numbers, Scene, Word
 
 __all__ = [

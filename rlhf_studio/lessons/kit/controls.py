@@ -171,10 +171,7 @@ def numbers_of(text: str) -> list[float]:
 def around(name: str, low: float, high: float, step: float, own: float, *, most_digits: int = 4) -> Listed:
     """Numbers from ``low`` to ``high`` by ``step``, and the run's own number ``own``, shown with up to ``most_digits``: it is the start."""
     grid = Slider(name, low, high, step, start=low)
-    digits = next(
-        (count for count in range(grid.digits, most_digits) if math.isclose(own, round(own, count), abs_tol=1e-9)),
-        most_digits,
-    )
+    digits = next((count for count in range(grid.digits, most_digits) if math.isclose(own, round(own, count), abs_tol=1e-9)), most_digits)
     return Listed(name, sorted({*(x for x in grid.values() if not math.isclose(x, own, abs_tol=1e-9)), own}), own, digits)
 
 

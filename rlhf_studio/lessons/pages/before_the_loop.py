@@ -321,12 +321,7 @@ SCENES = (
     Scene(
         "one_batch",
         one_batch,
-        controls=(
-            BATCHES,
-            PARTS,
-            Choice("micro", ["2", "4"], start="2"),
-            Slider("epochs", 1, 6, 1, start=4),
-        ),
+        controls=(BATCHES, PARTS, Choice("micro", ["2", "4"], start="2"), Slider("epochs", 1, 6, 1, start=4)),
         pictures={"cut": draw_cut, "steps": draw_steps},
     ),
     Scene(
@@ -341,10 +336,7 @@ SCENES = (
         pictures={"rates": draw_rates},
     ),
     Scene(
-        "doubled",
-        doubled,
-        controls=(Choice("setting", list(START), start="batch_size"),),
-        pictures={"one": draw_one, "table": draw_table},
+        "doubled", doubled, controls=(Choice("setting", list(START), start="batch_size"),), pictures={"one": draw_one, "table": draw_table}
     ),
     Scene(
         "check_yourself",

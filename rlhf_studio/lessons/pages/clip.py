@@ -89,10 +89,7 @@ def dead_zones(ratio: float, advantage: float, eps: float) -> Numbers:
 
 
 def draw_plane(n: Numbers) -> Picture:
-    zones = [
-        Zone(Word("silent_zone"), (n["high"], 1.6), (0, 2)),
-        Zone(Word("silent_zone"), (0.4, n["low"]), (-2, 0)),
-    ]
+    zones = [Zone(Word("silent_zone"), (n["high"], 1.6), (0, 2)), Zone(Word("silent_zone"), (0.4, n["low"]), (-2, 0))]
     point = Series(Word("token"), [n["ratio"]], [n["advantage"]], tone="policy" if n["pushes"] else "coef", dots=True)
     arrows = [Arrow(n["ratio"], n["advantage"], 0.12 * n["direction"], 0.0)] if n["pushes"] else []
     return plane([point], x=Word("ratio"), y=Word("advantage"), x_range=(0.4, 1.6), y_range=(-2, 2), zones=zones, arrows=arrows)
@@ -146,11 +143,7 @@ SCENES = (
     Scene(
         "ratio",
         ratio,
-        controls=(
-            Slider("push", -2, 2, 0.1, start=0),
-            Slider("shift", -3, 3, 0.5, start=2),
-            Slider("advantage", -1.5, 1.5, 0.1, start=1),
-        ),
+        controls=(Slider("push", -2, 2, 0.1, start=0), Slider("shift", -3, 3, 0.5, start=2), Slider("advantage", -1.5, 1.5, 0.1, start=1)),
         pictures={"steps": draw_steps},
     ),
     Scene(

@@ -105,11 +105,7 @@ def _with_gaps(rows: Tensor, mask: Tensor) -> list[float | None]:
 
 
 def draw_rewards(n: Numbers) -> Picture:
-    rows: dict[str, list[float | None]] = {
-        "objective/kl": n["kl_row"],
-        Word("reward_here"): n["rewards"],
-        Word("reward_there"): n["there"],
-    }
+    rows: dict[str, list[float | None]] = {"objective/kl": n["kl_row"], Word("reward_here"): n["rewards"], Word("reward_there"): n["there"]}
     return ledger(n["words"], rows, result=Word("reward_here"))
 
 
@@ -300,9 +296,5 @@ SCENES = (
         ),
         pictures={"counter": draw_around},
     ),
-    Scene(
-        "check_yourself",
-        check_yourself,
-        controls=(Choice("option", ASKED, start="kl_coef"),),
-    ),
+    Scene("check_yourself", check_yourself, controls=(Choice("option", ASKED, start="kl_coef"),)),
 )

@@ -231,11 +231,7 @@ SCENES = (
     Scene(
         "credit",
         credit,
-        controls=(
-            Slider("gamma", 0.8, 1, 0.01, start=1),
-            Slider("lam", 0, 1, 0.05, start=0.9),
-            Slider("score", 0.05, 2, 0.05, start=0.85),
-        ),
+        controls=(Slider("gamma", 0.8, 1, 0.01, start=1), Slider("lam", 0, 1, 0.05, start=0.9), Slider("score", 0.05, 2, 0.05, start=0.85)),
         pictures={"credit": draw_credit, "returns": draw_returns},
     ),
     Scene(
@@ -254,11 +250,7 @@ SCENES = (
     Scene(
         "check_yourself",
         check_yourself,
-        controls=(
-            Slider("example", 1, 60, 1, start=4),
-            Slider("gamma", 0.8, 1, 0.1, start=1),
-            Slider("lam", 0, 1, 0.25, start=0.5),
-        ),
+        controls=(Slider("example", 1, 60, 1, start=4), Slider("gamma", 0.8, 1, 0.1, start=1), Slider("lam", 0, 1, 0.25, start=0.5)),
         pictures={"two": draw_two, "found": draw_two_found},
     ),
 )

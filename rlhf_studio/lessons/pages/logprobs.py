@@ -275,13 +275,7 @@ def draw_check(n: Numbers) -> Picture:
 
 
 SCENES = (
-    Scene(
-        "shift",
-        shift,
-        needs=("world",),
-        controls=(TEXT, Slider("place", 1, 8, 1, start=1)),
-        pictures={"row": draw_shift},
-    ),
+    Scene("shift", shift, needs=("world",), controls=(TEXT, Slider("place", 1, 8, 1, start=1)), pictures={"row": draw_shift}),
     Scene(
         "left_padding",
         left_padding,

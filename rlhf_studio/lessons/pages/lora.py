@@ -281,39 +281,15 @@ def check_yourself(model: str, targets: str, rank: int, order: int) -> Numbers:
 
 
 SCENES = (
-    Scene(
-        "count",
-        count,
-        controls=(MODELS, TARGETS, RANK),
-        pictures={"counts": draw_counts, "layers": draw_layers},
-    ),
+    Scene("count", count, controls=(MODELS, TARGETS, RANK), pictures={"counts": draw_counts, "layers": draw_layers}),
     Scene(
         "change",
         change,
         controls=(Slider("rank", 1, WIDTH, 1, start=2), Slider("alpha", 1, 16, 1, start=4), Slider("moved", 0, 1, 0.1, start=0.5)),
         pictures={"delta": draw_change},
     ),
-    Scene(
-        "doubled",
-        doubled,
-        controls=(Slider("steps", 0, MOST_STEPS, 1, start=6),),
-        pictures={"sizes": draw_doubled},
-    ),
-    Scene(
-        "start_and_merge",
-        start_and_merge,
-        controls=(MOVED, Slider("alpha", 1, 8, 1, start=4)),
-        pictures={"distance": draw_distance},
-    ),
-    Scene(
-        "memory",
-        memory,
-        controls=(MODELS, TARGETS, RANK),
-        pictures={"bytes": draw_memory},
-    ),
-    Scene(
-        "check_yourself",
-        check_yourself,
-        controls=(MODELS, TARGETS, RANK, Slider("order", 0, 2, 1, start=1)),
-    ),
+    Scene("doubled", doubled, controls=(Slider("steps", 0, MOST_STEPS, 1, start=6),), pictures={"sizes": draw_doubled}),
+    Scene("start_and_merge", start_and_merge, controls=(MOVED, Slider("alpha", 1, 8, 1, start=4)), pictures={"distance": draw_distance}),
+    Scene("memory", memory, controls=(MODELS, TARGETS, RANK), pictures={"bytes": draw_memory}),
+    Scene("check_yourself", check_yourself, controls=(MODELS, TARGETS, RANK, Slider("order", 0, 2, 1, start=1))),
 )

@@ -250,13 +250,7 @@ SCENES = (
         pictures={"tokens": lambda n: on.coloured(n["pieces"], n["rewards"], "reward", n["size"], before=n["recorded"], digits=3)},
         needs=NEEDS,
     ),
-    Scene(
-        "valued",
-        valued,
-        controls=(on.STEP, on.RESPONSE),
-        pictures={"values": draw_values},
-        needs=NEEDS,
-    ),
+    Scene("valued", valued, controls=(on.STEP, on.RESPONSE), pictures={"values": draw_values}, needs=NEEDS),
     Scene(
         "credited",
         credited,

@@ -218,10 +218,7 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
         LlamaForCausalLM,
         LlamaConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, intermediate_size=64, **SMALL),
     ),
-    "neox": (
-        GPTNeoXForCausalLM,
-        GPTNeoXConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, **SMALL),
-    ),
+    "neox": (GPTNeoXForCausalLM, GPTNeoXConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, **SMALL)),
     "bloom": (BloomForCausalLM, BloomConfig(hidden_size=40, n_layer=2, n_head=2, **SMALL)),
 }
 

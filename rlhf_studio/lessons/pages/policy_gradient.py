@@ -352,10 +352,7 @@ SCENES = (
     Scene("baseline", baseline, controls=(*WEATHER, Slider("baseline", -2, 2, 0.1, start=0.6)), pictures={"baseline": draw_baseline}),
     Scene("surrogate", surrogate, controls=(*WEATHER, MOVED), pictures={"surrogate": draw_surrogate}),
     Scene(
-        "clipping",
-        clipping,
-        controls=(*WEATHER, MOVED, Slider("eps", 0.05, 0.5, 0.05, start=0.2)),
-        pictures={"clipping": draw_clipping},
+        "clipping", clipping, controls=(*WEATHER, MOVED, Slider("eps", 0.05, 0.5, 0.05, start=0.2)), pictures={"clipping": draw_clipping}
     ),
     Scene(
         "check_yourself",

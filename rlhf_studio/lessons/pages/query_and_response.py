@@ -234,9 +234,5 @@ SCENES = (
         pictures={"padding": draw_padding},
         needs=("run",),
     ),
-    Scene(
-        "check_yourself",
-        check_yourself,
-        controls=(Slider("length", 1, 10, 1, start=6), Slider("place", 1, 10, 1, start=6)),
-    ),
+    Scene("check_yourself", check_yourself, controls=(Slider("length", 1, 10, 1, start=6), Slider("place", 1, 10, 1, start=6))),
 )

@@ -264,12 +264,7 @@ SCENES = (
         controls=(Slider("moved", 0, 1, 0.1, start=0.5), Choice("word", ["superb", "fine", "dull"], start="superb")),
         pictures={"logits": draw_logits},
     ),
-    Scene(
-        "switch",
-        switch,
-        controls=(Choice("adapters", ["one", "two"], start="one"), Toggle("own")),
-        pictures={"switch": draw_switch},
-    ),
+    Scene("switch", switch, controls=(Choice("adapters", ["one", "two"], start="one"), Toggle("own")), pictures={"switch": draw_switch}),
     Scene(
         "after_sft",
         after_sft,

@@ -71,10 +71,7 @@ def bradley_terry(first: float, second: float, shift: float) -> Numbers:
 
 def draw_bradley_terry(n: Numbers) -> Picture:
     curve = [math.exp(-loss_of(gap, 0.0)) for gap in GAPS]
-    series = [
-        Series(Word("chance_first"), GAPS, curve),
-        Series(Word("this_pair"), [n["gap"]], [n["chance"]], tone="policy", dots=True),
-    ]
+    series = [Series(Word("chance_first"), GAPS, curve), Series(Word("this_pair"), [n["gap"]], [n["chance"]], tone="policy", dots=True)]
     return line(series, x=Word("gap"), y=Word("chance_first"), x_range=(-4, 4), y_range=(0, 1), levels={Word("coin"): 0.5})
 
 
@@ -335,17 +332,9 @@ SCENES = (
         controls=(Slider("first", -2, 2, 0.1, start=2), Slider("second", -2, 2, 0.1, start=1), Slider("shift", -3, 3, 0.25, start=1)),
         pictures={"scores": draw_scores, "curve": draw_bradley_terry},
     ),
+    Scene("new_head", new_head, needs=("world",), controls=(Slider("seed", 0, SEEDS, 1, start=6),), pictures={"accuracies": draw_new_head}),
     Scene(
-        "new_head",
-        new_head,
-        needs=("world",),
-        controls=(Slider("seed", 0, SEEDS, 1, start=6),),
-        pictures={"accuracies": draw_new_head},
-    ),
-    Scene(
-        "loaded_as",
-        loaded_as,
-        controls=(Choice("folder", tuple(FOLDERS), start="language_model"), Choice("way", WAYS, start="classifier")),
+        "loaded_as", loaded_as, controls=(Choice("folder", tuple(FOLDERS), start="language_model"), Choice("way", WAYS, start="classifier"))
     ),
     Scene(
         "where_read",

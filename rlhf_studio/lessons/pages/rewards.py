@@ -80,10 +80,7 @@ def draw_known(n: Numbers) -> Picture:
 
 def draw_ledger(n: Numbers) -> Picture:
     gap = [None] * (len(COLUMNS) - REAL)
-    rows: dict[str, list[Any]] = {
-        Word("kl"): [*n["kl"], *gap],
-        Word("reward"): n["rewards"],
-    }
+    rows: dict[str, list[Any]] = {Word("kl"): [*n["kl"], *gap], Word("reward"): n["rewards"]}
     return ledger(COLUMNS, rows, result=Word("reward"))
 
 

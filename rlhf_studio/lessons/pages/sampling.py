@@ -17,11 +17,7 @@ from rlhf_studio.ppo.logprobs import log_distribution, token_logprobs, token_log
 
 NUMBER = 3
 
-PROMPTS = {
-    "acting": "In this spy film the acting",
-    "feels": "In this spy film the acting feels",
-    "script": "The script of this romance is",
-}
+PROMPTS = {"acting": "In this spy film the acting", "feels": "In this spy film the acting feels", "script": "The script of this romance is"}
 SHOWN = 7
 DRAWS = 500
 MOST_KEPT = 20

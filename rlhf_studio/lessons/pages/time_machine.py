@@ -186,11 +186,5 @@ SCENES = (
         pictures={"map": draw_map, "sentence": draw_sentence},
         needs=NEEDS,
     ),
-    Scene(
-        "overtaken",
-        overtaken,
-        controls=(SENTENCE, FromRun("place", _place)),
-        pictures={"duel": draw_duel},
-        needs=NEEDS,
-    ),
+    Scene("overtaken", overtaken, controls=(SENTENCE, FromRun("place", _place)), pictures={"duel": draw_duel}, needs=NEEDS),
 )

@@ -249,11 +249,7 @@ SCENES = (
         "more_passes",
         more_passes,
         needs=("run",),
-        controls=(
-            Slider("passes", 4, 40, 4, start=32),
-            Slider("eps", 0.1, 0.9, 0.1, start=0.2),
-            Slider("luck", 1, 20, 1, start=1),
-        ),
+        controls=(Slider("passes", 4, 40, 4, start=32), Slider("eps", 0.1, 0.9, 0.1, start=0.2), Slider("luck", 1, 20, 1, start=1)),
         pictures={"passes": draw_passes},
     ),
     useless_critic.SCENE,

@@ -98,17 +98,10 @@ SCENES = (
     Scene(
         "whitening",
         whitening,
-        controls=(
-            Slider("level", -2, 2, 0.1, start=1.5),
-            Slider("spread", 0.02, 1.5, 0.02, start=0.5),
-            Toggle("padding"),
-        ),
+        controls=(Slider("level", -2, 2, 0.1, start=1.5), Slider("spread", 0.02, 1.5, 0.02, start=0.5), Toggle("padding")),
         pictures={"whitening": draw_whitening},
     ),
     Scene(
-        "constants",
-        constants,
-        controls=(Slider("lam", 0, 1, 0.05, start=0.95), Toggle("detach")),
-        pictures={"gradients": draw_gradients},
+        "constants", constants, controls=(Slider("lam", 0, 1, 0.05, start=0.95), Toggle("detach")), pictures={"gradients": draw_gradients}
     ),
 )

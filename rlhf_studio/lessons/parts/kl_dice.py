@@ -131,11 +131,7 @@ SCENES = (
     Scene(
         "cut",
         cut,
-        controls=(
-            Slider("top_k", 1, len(WORDS), 1, start=3),
-            Slider("tail", 0.2, 2, 0.1, start=1),
-            Slider("throw", 1, 40, 1, start=3),
-        ),
+        controls=(Slider("top_k", 1, len(WORDS), 1, start=3), Slider("tail", 0.2, 2, 0.1, start=1), Slider("throw", 1, 40, 1, start=3)),
         pictures={"shares": draw_shares, "cut": draw_cut},
     ),
 )

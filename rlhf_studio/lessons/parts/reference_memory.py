@@ -16,16 +16,7 @@ from rlhf_studio.inputs.estimate.memory import lasting, parts
 from rlhf_studio.inputs.models.facts import ModelFacts
 from rlhf_studio.inputs.models.shape import read_shape
 from rlhf_studio.lessons.kit import Bar, Choice, Numbers, Picture, Scene, Toggle, Word, bars
-from rlhf_studio.lessons.small_models import (
-    ARCHITECTURES,
-    WIDTH,
-    WORDS,
-    adapt,
-    response_logits,
-    sentence,
-    tiny_model,
-    without_weights,
-)
+from rlhf_studio.lessons.small_models import ARCHITECTURES, WIDTH, WORDS, adapt, response_logits, sentence, tiny_model, without_weights
 
 TEXT = sentence([WORDS.index(word) for word in ("the", "film", "is")], [WORDS.index("superb"), WORDS.index(".")])
 RANK, ALPHA, MEBIBYTE = 2, 4.0, 1 << 20
@@ -104,10 +95,6 @@ def draw_memory(n: Numbers) -> Picture:
 SCENE = Scene(
     "memory",
     memory,
-    controls=(
-        Choice("model", list(SHAPES), start="gpt2"),
-        Choice("start", ["default", "pissa"], start="default"),
-        Toggle("half"),
-    ),
+    controls=(Choice("model", list(SHAPES), start="gpt2"), Choice("start", ["default", "pissa"], start="default"), Toggle("half")),
     pictures={"bytes": draw_memory},
 )

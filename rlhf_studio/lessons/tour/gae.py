@@ -34,12 +34,4 @@ def estimated(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        estimated,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", estimated, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

@@ -50,12 +50,4 @@ def stepped(run: LessonRun, step: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        stepped,
-        controls=(STEP,),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", stepped, controls=(STEP,), needs=NEEDS, pictures={"tensors": table}),)

@@ -43,12 +43,4 @@ def clipped(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        clipped,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", clipped, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

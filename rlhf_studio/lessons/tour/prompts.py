@@ -34,12 +34,4 @@ def padded(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        padded,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", padded, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

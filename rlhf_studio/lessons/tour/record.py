@@ -43,12 +43,4 @@ def recorded(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        recorded,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", recorded, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

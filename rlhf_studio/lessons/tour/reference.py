@@ -31,12 +31,4 @@ def compared(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        compared,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", compared, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

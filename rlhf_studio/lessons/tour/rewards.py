@@ -31,12 +31,4 @@ def shaped(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        shaped,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", shaped, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

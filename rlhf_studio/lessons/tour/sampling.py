@@ -33,12 +33,4 @@ def sampled(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        sampled,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", sampled, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

@@ -40,12 +40,4 @@ def scored(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        scored,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", scored, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

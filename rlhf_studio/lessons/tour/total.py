@@ -54,12 +54,4 @@ def backward(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        backward,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", backward, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

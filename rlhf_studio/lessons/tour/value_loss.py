@@ -43,12 +43,4 @@ def criticised(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        criticised,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", criticised, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

@@ -35,12 +35,4 @@ def whitened(run: LessonRun, step: float, sample: float) -> Numbers:
     }
 
 
-SCENES = (
-    Scene(
-        "line",
-        whitened,
-        controls=(STEP, SAMPLE),
-        needs=NEEDS,
-        pictures={"tensors": table},
-    ),
-)
+SCENES = (Scene("line", whitened, controls=(STEP, SAMPLE), needs=NEEDS, pictures={"tensors": table}),)

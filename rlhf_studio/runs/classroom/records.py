@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from rlhf_studio.language import S_
 from rlhf_studio.visible import refuse_hidden
 
 Kind = Literal["options", "curve"]
@@ -164,7 +165,7 @@ def clean_name(name: str) -> str:
     cleaned = " ".join(name.split())
     if len(cleaned) > LONGEST_NAME:
         raise ValueError(f"A name has at most {LONGEST_NAME} characters.")
-    refuse_hidden(cleaned, "A name")
+    refuse_hidden(cleaned, S_("A name"))
     return cleaned
 
 

@@ -194,7 +194,7 @@ def checked_name(name: str) -> str:
     if not name or len(name) > LONGEST_NAME:
         raise NotPossible(f"Give a name of at most {LONGEST_NAME} characters.")
     try:
-        refuse_hidden(name, "A name")
+        refuse_hidden(name, S_("A name"))
     except ValueError as error:
         raise NotPossible(f"{error}.") from error
     return name

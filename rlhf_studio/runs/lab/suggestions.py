@@ -119,7 +119,7 @@ def _mend(config: RunConfig, verdict: str, has_gold: bool) -> Iterator[Suggestio
                 together(_(PRICE), _("It may be so high that the policy stays where it began.")),
                 {"ppo.kl_coef": weaker},
             )
-    if verdict in ("improved", "rising", "cannot tell yet", "nothing learned"):
+    if verdict in ("improved", "rising", "cannot tell yet", "cannot be told", "nothing learned"):
         why = _("It may not have been trained long enough.") if verdict != "improved" else _("See whether it still improves, or turns.")
         yield Suggestion(_("Go on with more steps"), why, "more steps", "", {"ppo.steps": 2 * ppo.steps})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.io import parse_ppo
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import this_program
 from rlhf_studio.trl.arguments import Arguments
 from rlhf_studio.trl.draft import Draft
@@ -70,7 +71,7 @@ def _settings(release: str, values: dict[str, Any], convert: Callable[[Draft], N
             sections[section] = {**sections.get(section, {}), **of_section} if isinstance(of_section, dict) else of_section
     points = len(otherwise("classic" if release == "0.11" else "later"))
     return ProgramSettings(
-        parse_ppo(sections), [f"What is computed otherwise than in TRL {release}, {points} points: docs/from-trl.md", *draft.differs]
+        parse_ppo(sections), [S_(f"What is computed otherwise than in TRL {release}, {points} points: docs/from-trl.md"), *draft.differs]
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from rlhf_studio.language import N_, _, language, together, told
+from rlhf_studio.language import N_, S_, _, language, together, told
 from rlhf_studio.lessons import shelf as lessons
 from rlhf_studio.lessons.faults import shelf as faults
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
@@ -171,9 +171,9 @@ def _start(controls: list[Json]) -> Json:
 def as_question(question: str, **more: Any) -> RoundQuestion:
     """A question for a round. Raises NotPossible, with a sentence for the teacher, when the question cannot be used."""
     try:
-        refuse_hidden(question, "The question", lines=True)
+        refuse_hidden(question, S_("The question"), lines=True)
         for option in more.get("options", ()):
-            refuse_hidden(option, "An option")
+            refuse_hidden(option, S_("An option"))
         return RoundQuestion(question, **more)
     except ValueError as error:
         raise NotPossible(told(error)) from None

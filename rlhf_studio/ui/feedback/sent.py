@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlhf_studio.language import _, told
+from rlhf_studio.language import S_, _, told
 from rlhf_studio.runs.feedback.records import Kind, NewTask, NewVote
 from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.ui.sent import member, number, text, whole_number
@@ -27,8 +27,8 @@ def new_task(data: Any) -> NewTask:
     kind: Kind = text(settings, "kind", 20) or "pair"  # type: ignore[assignment]
     name, criterion = (text(settings, key, 1000).strip() for key in ("name", "criterion"))
     try:
-        refuse_hidden(name, "its name")
-        refuse_hidden(criterion, "its criterion")
+        refuse_hidden(name, S_("its name"))
+        refuse_hidden(criterion, S_("its criterion"))
         return NewTask(
             name=name,
             kind=kind,

@@ -20,7 +20,7 @@ from typing import IO, Any
 from rlhf_studio.analysis.logs.apart import MEMORY_BYTES
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.inputs.helper import MEMORY_VARIABLE, SMALL
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, S_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 
@@ -161,7 +161,7 @@ class Following:
                 follow.process.wait(LOOK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
-            why = follow.lines()[-1:] or [_("The log could not be followed.")]
+            why = follow.lines()[-1:] or [S_("The log could not be followed.")]
             raise ValueError(why[0].removeprefix("rlhf-studio: "))
         follow.asked(lambda: self._leave(follow))
         return {
@@ -172,7 +172,7 @@ class Following:
 
     def _begin(self, path: Path, name: str, tokenizer: str, weights: str) -> _Follow:
         root = str(self._workspace.root.absolute())
-        command = [sys.executable, "-m", "rlhf_studio", "open-log", str(path.absolute()), "--follow", f"--patience={PATIENCE}"]
+        command = [sys.executable, "-m", "rlhf_studio", "--lang=en", "open-log", str(path.absolute()), "--follow", f"--patience={PATIENCE}"]
         command += ["--workspace", root]
         command += [f"--name={name}"] if name else []
         command += [f"--tokenizer={tokenizer}"] if tokenizer else []

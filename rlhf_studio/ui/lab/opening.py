@@ -17,7 +17,7 @@ import gradio as gr
 from rlhf_studio.analysis.logs.apart import open_log_apart, open_log_sent
 from rlhf_studio.analysis.logs.open_log import Opened
 from rlhf_studio.config.io import ConfigError
-from rlhf_studio.language import _, together, told
+from rlhf_studio.language import N_, _, together, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import MAX_NAME, Workspace
 from rlhf_studio.ui import sent
@@ -29,6 +29,8 @@ from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 
 MOST_SHOWN = 5  # problems
 MOST_CHARACTERS = 4000  # of a path
+_FIELDS = {"leave": N_("The log"), "go_on": N_("The log"), "path": N_("The path"), "name": N_("The name")}
+_FIELDS |= {"tokenizer": N_("The tokenizer"), "weights": N_("The weights")}
 Json = dict[str, Any]
 
 
@@ -91,14 +93,14 @@ class Opening:
                 raise ValueError(_("Give the path of the log on the app's machine: a file that the browser sends does not grow."))
             return self._following.start(_path_of(path), name, tokenizer, weights, self._tick)
         opened = self._read(data)
-        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": [told(note) for note in opened.notes]}
+        return {"run": opened.run_id, "steps": opened.steps, "rollouts": opened.rollouts, "notes": list(map(told, opened.notes))}
 
     def _read(self, data: Any) -> Opened:
         content, file_name = _content(data), sent.member(data, "file_name")
         path, name = (_short_text(data, field) for field in ("path", "name"))
         more = {field: _short_text(data, field) for field in ("tokenizer", "weights")}
         if len(name) > MAX_NAME:
-            raise ValueError(_("A run's name has at most {count} characters.").format(count=MAX_NAME))
+            raise ValueError(_("A run's name has at most {most} characters.").format(most=MAX_NAME))
         if content is not None:
             called = file_name if isinstance(file_name, str) else "log.jsonl"
             return open_log_sent(content, called, self._workspace.root, name, self._tick, **more)
@@ -124,7 +126,7 @@ def _short_text(data: Any, field: str) -> str:
     if not isinstance(value, str):
         return ""
     if len(value) > MOST_CHARACTERS:
-        raise ValueError(_("{field}: at most {count:,} characters.").format(field=field, count=MOST_CHARACTERS))
+        raise ValueError(_("{field} has more than {most:,} characters.").format(field=_(_FIELDS[field]), most=MOST_CHARACTERS))
     return value.strip()
 
 
@@ -133,6 +135,5 @@ def _path_of(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ValueError(
-            _("{name} is nobody's home folder on this machine. Write the whole path.").format(name=path.split("/")[0][:100])
-        ) from error
+        home = path.split("/")[0][:100]
+        raise ValueError(_("{home} is nobody's home folder on this machine. Write the whole path.").format(home=home)) from error

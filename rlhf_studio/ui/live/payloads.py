@@ -152,10 +152,14 @@ def _rows_from(name: str) -> str:
 
 
 def listing_payload(runs: Sequence[RunStatus], recordings: Sequence[Recording]) -> dict[str, Any]:
-    """What a page without a run gets: the ``newest`` run (of the runs that are alive, if any), and the recordings that it can show."""
-    alive = [run for run in runs if run.state in ALIVE]
+    """What a page without a run gets: the ``newest`` run (of the runs that are alive, if any), and the recordings that it can show.
+
+    An evaluation, which trains nothing, is the newest only where there is nothing else.
+    """
+    training = [run for run in runs if run.stage != "evaluation"] or runs
+    alive = [run for run in training if run.state in ALIVE]
     return {
-        "newest": (alive or runs)[0].run_id if runs else None,
+        "newest": (alive or training)[0].run_id if runs else None,
         "alive": bool(alive),
         "recordings": [{"run": recording.run_id, "name": recording.name, "about": recording.about} for recording in recordings],
     }

@@ -17,6 +17,7 @@ from rlhf_studio.analysis.reward_model.report import reward_report
 from rlhf_studio.analysis.series import evenly
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.language import _
+from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.records import PHASES, RolloutRecord, TokenRecord, WatchRecord
 from rlhf_studio.ui.live import charts
 from rlhf_studio.ui.live.payloads import encode_numbers, encode_text, finite, rounded
@@ -33,9 +34,12 @@ ANSWER_ARRAYS = ("kl", "values", "entropy", "loss")
 
 def samples(reader: Any, step: int, sample: int) -> bytes:
     """The sample table of one step, as :func:`samples_payload`; ``reader`` is a RunReader."""
-    with reader.snapshot():
-        rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
     config = reader.config()
+    with reader.snapshot():
+        if config.stage == "evaluation":
+            rollouts = reader.answers(step - 1, step)
+        else:
+            rollouts = [reader.rollout(step, record.sample) for record in reader.rollouts(step)]
     ppo = config.ppo if isinstance(config, RunConfig) else None
     return samples_payload(step, rollouts, sample, config.stage in IN_PAIRS, ppo, on_record=on_record_of(reader, step))
 
@@ -224,10 +228,11 @@ def _values(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
 
 def _row(record: RolloutRecord) -> dict[str, Any]:
     """What the table shows of a response, and whether its tokens were ``recorded``; ``loss`` is the mean over the learned tokens of an
-    example, which has no score."""
+    example, which has no score; ``policy`` the name of who gave an answer of an evaluation."""
     loss = _values(record.tokens.arrays, "loss") if record.tokens is not None and not np.isfinite(record.score) else None
     mean = {} if loss is None or not np.isfinite(loss).any() else {"loss": float(rounded(np.nanmean(loss)))}
-    return {**_sample(record), **mean, "length": record.length, "recorded": record.tokens is not None}
+    policy = {"policy": record.policy} if isinstance(record, Answer) else {}
+    return {**_sample(record), **mean, **policy, "length": record.length, "recorded": record.tokens is not None}
 
 
 def sides(rollouts: Sequence[RolloutRecord]) -> bool:

@@ -24,6 +24,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.live.charts import QUANTITIES
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import QuestionRefused
@@ -43,10 +44,14 @@ class TalkPage:
     Args:
         service: answers, in a child process of the kind "talk".
         students: what those of a class may ask; None in an app that has no class.
+        insights: know of runs whether they collapsed.
     """
 
-    def __init__(self, workspace: Workspace, access: Access, service: Service, students: StudentTalk | None = None) -> None:
+    def __init__(
+        self, workspace: Workspace, access: Access, service: Service, students: StudentTalk | None = None, insights: Insights | None = None
+    ) -> None:
         self._workspace, self._access, self._service, self._students = workspace, access, service, students
+        self._insights = insights
         self.component: gr.HTML | None = None
 
     def open(self, run_id: str) -> dict[str, Any]:
@@ -71,7 +76,7 @@ class TalkPage:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         own = self._access.rights(request, data) | (self._students.offer(data, request) if self._students else {})
         try:
-            rows = runs_with_policies(self._workspace)
+            rows = runs_with_policies(self._workspace, self._insights)
         except StoreError as error:
             return {**own, "problem": told(error), "runs": []}
         return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_static()}

@@ -282,7 +282,7 @@ def test_notes_name_runs_without_steps_and_of_other_lengths(tmp_path: Path) -> N
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     readers = [run(tmp_path / f"{n}", level(0.5), name="world", seed=n % 2, ppo={"kl_coef": 0.1 * (n // 2)}) for n in range(4)]
     comparison = compare(readers)
-    assert [row.label for row in comparison.runs] == [f"world (KL coefficient {k}, seed {s})" for k in ("0", "0.1") for s in (0, 1)]
+    assert [row.label for row in comparison.runs] == [f"world (seed {s}, KL coefficient {k})" for k in ("0", "0.1") for s in (0, 1)]
     assert [group.label for group in comparison.groups] == ["world (KL coefficient 0)", "world (KL coefficient 0.1)"]
     twins = [run(tmp_path / name, level(0.5), name="twin") for name in ("x", "y")]
     assert [row.label for row in compare(twins).runs] == ["twin x", "twin y"]

@@ -41,7 +41,7 @@ def wrong_shares(count: int, seed: int) -> tuple[dict[str, int], dict[str, float
 
 def test_of_simulated_runs_hardly_any_is_judged_wrongly() -> None:
     given, wrong = wrong_shares(60, seed=4)
-    assert max(wrong.values()) <= 0.05 and {"improved", "nothing learned", "cannot tell yet"} <= set(given)
+    assert max(wrong.values()) <= 0.05 and {"improved", "nothing learned", "cannot be told"} <= set(given)
 
 
 @pytest.mark.long
@@ -56,7 +56,7 @@ def test_of_200_simulated_runs_at_most_one_in_twenty_is_judged_wrongly(seed: int
 def test_a_short_noisy_run_of_a_real_model_is_not_told_that_it_learned_nothing() -> None:
     """25 steps of 16 answers, 0.2 -> 0.6 with a spread of 0.5: the rise is 4.8 standard errors, 0.4 / (0.125 · √(12 / 25))."""
     kinds = Counter(kind_of(Simulated(rise=0.8, drift=0.0, seed=seed).run()) for seed in range(20))
-    assert kinds["improved"] >= 15 and set(kinds) <= {"improved", "rising", "cannot tell yet"}
+    assert kinds["improved"] >= 15 and set(kinds) <= {"improved", "rising", "cannot be told"}
 
 
 def test_a_policy_that_is_where_it_began_has_learned_nothing_however_noisy_its_score_is(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_policy_that_is_where_it_began_has_learned_nothing_however_noisy_its_s
     result = diagnosis(run).verdict
     assert result.kind == "nothing learned" and "where it began" in result.sentence and "by more than 0.036" in result.reason
     follows = replace(made, settings={"ppo": {**batch, "reference_ema": 0.1}}).read(tmp_path)
-    assert diagnosis(follows).verdict.kind == "cannot tell yet"  # the reference goes with the policy
+    assert diagnosis(follows).verdict.kind == "cannot be told"  # the reference goes with the policy
 
 
 def test_so_many_more_steps_tell_a_rise_or_its_absence() -> None:

@@ -307,7 +307,7 @@ def test_responses_to_one_prompt_are_not_independent(recorded: bool) -> None:
         kinds.append(diagnosis(run).verdict.kind)
         gamed = replace(run, metrics=metrics | {"objective/scores": rising, "gold/score": gold.mean(axis=(1, 2))})
         assert diagnosis(gamed).verdict.kind == "improved"  # gold is noise: it does not fall
-    assert set(kinds) <= {"cannot tell yet", "rising"} and kinds.count("rising") <= 2  # 5 %, and what chance adds; 120 prompts are few
+    assert set(kinds) <= {"cannot be told", "rising"} and kinds.count("rising") <= 2  # 5 %, and what chance adds; 120 prompts are few
 
 
 def test_the_verdict_of_each_step_is_the_one_that_was_given_then(tmp_path: Path) -> None:
@@ -321,7 +321,9 @@ def test_a_run_that_ended_after_a_few_steps_is_not_said_to_have_learned_nothing(
     for steps, kind in ((4, "too early"), (5, "improved")):
         assert verdict(Made(steps=steps, gold=True), tmp_path / str(steps)).kind == kind
     assert verdict(Made(steps=4), tmp_path / "a").reason == "A verdict needs 5 steps; there are 4."
-    assert verdict(Made(steps=5, metrics=FLAT), tmp_path / "b").kind == "cannot tell yet"
+    unsure = verdict(Made(steps=5, metrics=FLAT), tmp_path / "b")
+    assert unsure.kind == "cannot be told" and unsure.sentence.startswith("Cannot be told: the change is no larger than chance")
+    assert verdict(Made(steps=4), tmp_path / "c").sentence == "Cannot be told: the run had too few steps."
 
 
 LOST: dict[str, Any] = {  # gold falls far at step 6, with a KL of 30 nats

@@ -38,7 +38,8 @@ STILL_SIGNS = ("not-training", "learning-rate-too-small")  # why a run may have 
 EXPLOIT_SIGNS = ("length-reward", "repetition", "diversity-loss", "kl-exploding", "one-phrase")
 
 RISES = ("rising", "improving", "improved")
-OPEN = (*RISES, "cannot tell yet")
+UNSURE = ("cannot tell yet", "cannot be told")
+OPEN = (*RISES, *UNSURE)
 
 KINDS: tuple[VerdictKind, ...] = (
     "too early", "not known", "cannot tell yet", "nothing learned", "rising", "improving", "exploiting the reward", "collapsed",
@@ -139,6 +140,9 @@ def _words(checked: Checked[RunData], kind: VerdictKind) -> tuple[str, str]:
     if kind == "cannot tell yet":
         sentence = _("Cannot tell yet: it {ended}. {change}.") if run.broke_off else _("Cannot tell yet. {change}.")
         return sentence.format(ended=run.broke_off, change=change), _between(score, compared, sure)
+    if kind == "cannot be told":
+        sentence = _("Cannot be told: the change is no larger than chance makes it, and a rise that matters is not excluded. {change}.")
+        return sentence.format(change=change), _between(score, compared, sure)
     change = lowered(change)
     if kind == "rising":
         return _("Rising, not yet certain: {change}.").format(change=change), _between(score, compared, sure)
@@ -189,6 +193,7 @@ def _early_words(run: RunData, score: judges.ScoreSeries, compared: str, sure: s
     """The sentence and the reason where nothing can be said: too few steps, no score, or no standard error of it."""
     count = len(score.known)
     early = _("Too early to say: it {ended}.").format(ended=run.broke_off) if run.broke_off else _("Too early to say.")
+    early = _("Cannot be told: the run had too few steps.") if run.over else early
     if count < FEWEST_STEPS and (lost := left_out(run)):
         reason = _("A verdict needs {fewest} steps with a score; there are {count}.").format(fewest=FEWEST_STEPS, count=count)
         return _("Not known: {left_out}.").format(left_out=lowered(lost)), reason
@@ -323,8 +328,8 @@ def _notes(checked: Checked[RunData], kind: VerdictKind) -> list[str]:
     score = judges.score(run)
     paid = judges.risen(score, needed(run))[-1]
     expected = None if kind not in OPEN or run.closed else outlook(run, score)
-    notes = [more_steps(expected)] if expected and kind in ("cannot tell yet", "rising") else []
-    hindrance = held_back(run, score, now) if kind in ("cannot tell yet", "rising", "nothing learned") else None
+    notes = [more_steps(expected)] if expected and kind in (*UNSURE, "rising") else []
+    hindrance = held_back(run, score, now) if kind in (*UNSURE, "rising", "nothing learned") else None
     notes += [str(hindrance)] if hindrance else []
     fooled = _("{finding}; the judge may be fooled by it.")
     notes += [fooled.format(finding=finding.title) if paid else as_sentence(finding.title) for finding in phrases]
@@ -396,4 +401,6 @@ def _outcome(run: RunData, kind: VerdictKind) -> str:
     return _("It worked: {change}.").format(change=change) if sureness(gold)[0][-1] > LIKELY_RISE else ""
 
 
-VERDICT = VerdictRules(KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved"})
+VERDICT = VerdictRules(
+    KINDS, _kinds, _words, _notes, _in_counts, _changes, when_over={"improving": "improved", "cannot tell yet": "cannot be told"}
+)

@@ -54,7 +54,7 @@ class _Board(Form):
 
 
 FORM = _Board(
-    S_("RL Logging Board, and this program"),
+    "RL Logging Board, and this program",
     S_("RL Logging Board's"),
     ("step", "prompt", "response", "reward"),
     each(_line),

@@ -38,6 +38,7 @@ class Reading:
         memory: what a form remembers from one batch to the next.
         words: whether lengths are those of texts that were cut at words.
         weights: of the reward columns, in their order, where a person gave them; empty otherwise.
+        reward: the sum that they make, in words; empty as long as it is not known.
     """
 
     cutter: Cutter
@@ -46,6 +47,7 @@ class Reading:
     passed_over: dict[str, None] = field(default_factory=dict)
     words: bool = False
     weights: Sequence[float] = ()
+    reward: str = ""
 
     def note(self, text: str) -> None:
         """Say something of the whole log, once."""

@@ -15,6 +15,7 @@ from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
 from rlhf_studio.visible import visible
 
+MOST_TOLD = 400  # characters of the sum that a reward is
 USED = {"step", "prompt", "completion", "advantage"}
 
 
@@ -22,7 +23,7 @@ def _translate(records: Sequence[Record], reading: Reading) -> Iterator[tuple[in
     rewards = _rewards(records, reading)
     said = hash(tuple((repr(record["prompt"]), repr(record["completion"])) for record in records))
     if said == reading.memory.get("said"):
-        reading.note(S_("Some steps have the same responses as the step before: one generation served several of the trainer's steps."))
+        reading.note("Some steps have the same responses as the step before: one generation served several of the trainer's steps.")
     reading.memory["said"] = said
     for number, record in enumerate(records):
         components = numbers_in(record, USED)
@@ -59,10 +60,15 @@ def _rewards(records: Sequence[Record], reading: Reading) -> list[float] | None:
         return None
     if len(names) > 1:
         reading.note(
-            S_(
-                f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which are not "
-                "in the file. Each column is a component. Give the weights to see a score: --reward-weights, "
-                f"here {','.join('1' * len(names))} with TRL's defaults."
+            " ".join(
+                (
+                    S_(
+                        f"The reward is unknown: it is a sum of some of the columns {', '.join(names)}, with TRL's reward_weights, which "
+                        "are not in the file."
+                    ),
+                    S_("Each column is a component."),
+                    S_(f"Give the weights to see a score: --reward-weights, here {','.join('1' * len(names))} with TRL's defaults."),
+                )
             )
         )
         return None
@@ -73,10 +79,11 @@ def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> 
     """The sum of the columns with the weights that a person gave, without parts that are not known. A response without any is unknown."""
     if len(names) != len(reading.weights):
         given = S_("1 reward weight is") if len(reading.weights) == 1 else S_(f"{len(reading.weights)} reward weights are")
-        columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
+        columns = S_("1 column") if len(names) == 1 else S_(f"{len(names)} columns")
         raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
     told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
-    reading.note(S_(f"The reward is the sum {told}, with the weights that were given."))
+    reading.reward = visible(told, lines=False)[:MOST_TOLD]
+    reading.note(f"The reward is the sum {told}, with the weights that were given.")
     sums = []
     for record in records:
         parts = numbers_in(record, USED)
@@ -100,7 +107,7 @@ def weights_of(text: str) -> list[float]:
 
 FORM = Form(
     "TRL",
-    "TRL's completions",
+    S_("TRL's completions"),
     ("step", "prompt", "completion", "advantage"),
     _translate,
     {"response": "completion", "advantages": "advantage"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlhf_studio.analysis.logs.forms.form import Form, Reading, Record, each, numbers_in
 from rlhf_studio.analysis.logs.shape import LogFields
+from rlhf_studio.language import S_
 
 USED = {"input", "output", "score", "step"}
 
@@ -22,7 +23,7 @@ def _line(record: Record, reading: Reading) -> LogFields:
 
 FORM = Form(
     "verl",
-    "verl's rollouts",
+    S_("verl's rollouts"),
     ("input", "output", "score", "step"),
     each(_line),
     {"prompt": "input", "response": "output", "reward": "score"},

@@ -26,6 +26,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.rewards.errors import ComponentError
 from rlhf_studio.engine.rewards.outside.deadline import Deadline
 from rlhf_studio.engine.rewards.registry import refuse_problems
+from rlhf_studio.language import S_
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before the first and between later retries
 IDLE_SECONDS = 2.0  # a connection that was idle for longer is not used again: the server may just be closing it
@@ -87,7 +88,7 @@ class JsonClient:
                     (self._sleep or stop.wait)(min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt))
                 attempt += 1
                 if attempt > self._retries or stop.is_set():
-                    times = "once" if attempt == 1 else f"{attempt} times"
+                    times = S_("once") if attempt == 1 else S_(f"{attempt} times")
                     raise ComponentError(f"{error} (asked {times})") from None
 
     def tell(self, message: Mapping[str, Any]) -> None:

@@ -29,6 +29,6 @@ def answers_in(source: PolicySource, prompts: EvaluationPrompts, samples: int) -
         answers.append(own[:samples])
     if missing:
         some = S_(f"to {len(missing):,} of {len(prompts):,} prompts, such as {missing[0][:SHOWN]!r}")
-        how = "no answer" if samples == 1 else S_(f"fewer than {samples} answers")
+        how = S_("no answer") if samples == 1 else S_(f"fewer than {samples} answers")
         raise PromptsError(FIELD, f"{Path(source.path).name} has {how} {some}; generate writes such a file for a file of prompts")
     return answers

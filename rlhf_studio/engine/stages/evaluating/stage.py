@@ -32,6 +32,7 @@ from rlhf_studio.inputs.checks.policy import sampling_warning
 from rlhf_studio.inputs.checks.rewards import refuse_without_permission
 from rlhf_studio.inputs.models.files import ModelError
 from rlhf_studio.inputs.prompts.prepare import Prepared
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.answers import Answer
 from rlhf_studio.runs.evaluation.policies import PolicySource, sources_of
 from rlhf_studio.runs.reader import RunReader
@@ -109,8 +110,9 @@ class EvaluationStage(StageRun):
         data = {source.name: {key: value for key, value in vars(source).items() if key != "name"} for source in self._sources}
         names = ", ".join(source.name for source in self._sources[:5]) + (" \u2026" if len(self._sources) > 5 else "")
         refers = self._config.evaluation.reference or self._config.model.policy
-        who = "1 policy" if len(self._sources) == 1 else f"{len(self._sources)} policies"
-        who_answers = f"{len(self._prompts):,} {'prompt' if len(self._prompts) == 1 else 'prompts'} for {who}: {names}."
+        who = S_("1 policy") if len(self._sources) == 1 else S_(f"{len(self._sources)} policies")
+        count = len(self._prompts)
+        who_answers = S_(f"1 prompt for {who}: {names}.") if count == 1 else S_(f"{count:,} prompts for {who}: {names}.")
         text = f"{who_answers} KL and perplexity refer to {refers}."
         return Beginning(events=[EventRecord("info", "policies", text, data)])
 

@@ -26,6 +26,7 @@ from rlhf_studio.inputs.models.reward_models import (
     RewardFile,
     describe_reward_model,
 )
+from rlhf_studio.language import S_
 
 BATCH = 64
 Record = Mapping[str, Any]
@@ -54,24 +55,24 @@ def normalise(model: PreTrainedModel | PeftModel, rows: Sequence[Sequence[int]],
     Raises ValueError when there are fewer than two rows, or when their scores do not vary.
     """
     if isinstance(model, PeftModel):
-        raise ValueError("merge the adapters before the scores are normalised")
+        raise ValueError(S_("merge the adapters before the scores are normalised"))
     if len(rows) < 2:
-        raise ValueError(f"scores are normalised over at least two responses, and there are {len(rows)}")
+        raise ValueError(S_(f"scores are normalised over at least two responses, and there are {len(rows)}"))
     mean, std = normalise_scores(model, score_rows(model, rows))
     return Normalisation(len(rows), mean, std, source)
 
 
 @torch.no_grad()
-def score_rows(model: Any, rows: Sequence[Sequence[int]], pad_id: int | None = None, batch_size: int = BATCH) -> torch.Tensor:
+def score_rows(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """Scores float32 (N,) on the CPU of rows of token ids. Dropout is off; rows of like length go together."""
     was_training = model.training
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     scores = torch.empty(len(rows))
     try:
-        for first in range(0, len(order), batch_size):
-            part = order[first : first + batch_size]
-            scores[part] = last_token_logits(model, [rows[row] for row in part], pad_id)[:, 0].cpu()
+        for first in range(0, len(order), BATCH):
+            part = order[first : first + BATCH]
+            scores[part] = last_token_logits(model, [rows[row] for row in part], None)[:, 0].cpu()
     finally:
         model.train(was_training)
     return scores
@@ -84,7 +85,7 @@ def save_reward_model(
     measured. A folder that exists is replaced when the new one is complete. Raises OSError.
     """
     if isinstance(model, PeftModel):
-        raise ValueError("merge the adapters before the reward model is saved")
+        raise ValueError(S_("merge the adapters before the reward model is saved"))
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)
     model.save_pretrained(temporary)
@@ -131,7 +132,7 @@ def save_ensemble(folder: Path, members: Sequence[Path]) -> None:
     The members lie inside the folder. Raises ValueError for fewer than two, or for one that lies elsewhere.
     """
     if len(members) < 2:
-        raise ValueError(f"an ensemble has at least two members, and there are {len(members)}")
+        raise ValueError(S_(f"an ensemble has at least two members, and there are {len(members)}"))
     names = [member.relative_to(folder).as_posix() for member in members]
     temporary = folder / f".{ENSEMBLE_FILE}.part"
     temporary.write_text(json.dumps({"format": 1, "members": names}, indent=1) + "\n", encoding="utf-8")
@@ -145,13 +146,13 @@ def gather_ensemble(folder: Path, models: Sequence[Path]) -> None:
     exists; :class:`ModelError` for one that is no reward model; OSError.
     """
     if len({model.resolve() for model in models}) < max(2, len(models)):
-        raise ValueError("an ensemble has at least two members, and each counts once")
+        raise ValueError(S_("an ensemble has at least two members, and each counts once"))
     if folder.exists():
-        raise ValueError(f"{folder} exists already; choose another folder")
+        raise ValueError(S_(f"{folder} exists already; choose another folder"))
     descriptions = [describe_reward_model(str(model)) for model in models]
     if unlike := next((other for other in descriptions if other.append_eos != descriptions[0].append_eos), None):
         raise ValueError(
-            f"{unlike.name} and {descriptions[0].name} differ in whether texts end with an end token, so they cannot be scored together"
+            S_(f"{unlike.name} and {descriptions[0].name} differ in whether texts end with an end token, so they cannot be scored together")
         )
     temporary = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)

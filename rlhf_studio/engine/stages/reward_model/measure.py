@@ -21,6 +21,7 @@ from rlhf_studio.engine.models.position_ids import position_scheme_of
 from rlhf_studio.engine.stages.reward_model.finish import score_rows
 from rlhf_studio.engine.stages.reward_model.rewrites import RULES
 from rlhf_studio.inputs.world.gold import gold_score
+from rlhf_studio.language import S_
 
 EVENT = "reward_model_measured"
 """The kind of the event whose data is a measurement's record."""
@@ -98,9 +99,9 @@ def measure(
     Raises ValueError when there are no pairs, or when texts and pairs are not the same number.
     """
     if not pairs:
-        raise ValueError("there are no held-out pairs to measure on")
+        raise ValueError(S_("there are no held-out pairs to measure on"))
     if texts is not None and len(texts) != len(pairs):
-        raise ValueError(f"there are {len(texts)} texts for {len(pairs)} pairs")
+        raise ValueError(S_(f"there are {len(texts)} texts for {len(pairs)} pairs"))
     tail = () if end is None else (end,)
     rows = [(*pair.prompt, *response, *tail) or (0,) for pair in pairs for response in (pair.chosen, pair.rejected)]
     scores = score_rows(model, rows).double().numpy()

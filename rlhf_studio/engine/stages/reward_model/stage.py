@@ -31,6 +31,7 @@ from rlhf_studio.engine.text import chat_template, cut_left, text_as_read
 from rlhf_studio.engine.types import OnProgress
 from rlhf_studio.inputs.examples import PreparedPairs
 from rlhf_studio.inputs.trained_text import TrainedText, text_form
+from rlhf_studio.language import S_
 from rlhf_studio.runs.records import EventRecord, RolloutRecord
 
 TRAINED = "trained"  # the folder of a checkpoint with the adapters as they are trained
@@ -136,7 +137,7 @@ class RewardModelStage(SupervisedStage):
             if pairs and len(texts) < most:
                 used.append(name)
                 texts += [pair.prompt + response for pair in pairs[: most - len(texts)] for response in (pair.chosen, pair.rejected)]
-        return texts[:most], f"{' and '.join(used)} examples"
+        return texts[:most], S_(f"{' and '.join(used)} examples")
 
 
 def _without_end(texts: Sequence[tuple[str, str, str]], trained: TrainedText | None) -> tuple[list[PairTexts], str]:

@@ -124,9 +124,9 @@ def train_reward_model(
     """
     start = time.monotonic()
     if not pairs:
-        raise ValueError("there are no preference pairs to learn from")
+        raise ValueError(S_("there are no preference pairs to learn from"))
     if model.config.num_labels != 1:
-        raise ValueError(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1")
+        raise ValueError(S_(f"a reward model has one output, this one has {model.config.num_labels}; load it with num_labels=1"))
     name_pad_token(model, tokenizer)
     objective = BradleyTerryObjective(tokenizer.pad_token_id, centering=config.centering, label_smoothing=config.label_smoothing)
 

@@ -49,7 +49,7 @@ class EvaluatePage {
     this.compareEnds = pushButton("rs-button rs-primary", "", () => this.quick());
     this.train = pageLink(t("Train a first run"), "train", {}, "rs-button rs-primary");
     this.about = el("span", {});
-    this.first_ = firstOne([this.compareEnds, this.train], this.about);
+    this.first_ = show(firstOne([this.compareEnds, this.train], this.about), false); // until the runs are known
     this.newOne = el(
       "details",
       { class: "rs-evaluate-new" },
@@ -139,7 +139,7 @@ class EvaluatePage {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
     const runs = toldApart(reply.runs);
-    this.ends = endsOf(runs);
+    this.ends = endsOf(reply.runs);
     this.form.setRuns(runs, this.ends);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));

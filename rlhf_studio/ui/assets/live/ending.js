@@ -15,7 +15,7 @@ const LARGE = "rs-button rs-primary rs-ending-large";
 const MORE = "more steps"; // a person says how many
 const FOOLED = "exploiting the reward";
 
-const UNTOLD = ["too early", "not known", "cannot tell yet"]; // there is nothing to explain yet
+const UNTOLD = ["too early", "not known", "cannot tell yet", "cannot be told"]; // there is nothing to explain yet
 
 function learnLink({ run, lesson, critic, verdict }) {
   if (!lesson && UNTOLD.includes(verdict)) return null;

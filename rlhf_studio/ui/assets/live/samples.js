@@ -2,7 +2,7 @@
 import { sharedEnds, shortPrompt } from "./ends.js";
 import { PART, partsOf, sorted, valueOf } from "./rows.js";
 import { each, el, fill, labelled, memory, setText, show } from "../shared/dom.js";
-import { counted, number, readable } from "../shared/format.js";
+import { counted, number, ofOneRun, policyName, readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
 
 /** @typedef {{sort?: string, label: string, name?: string, term?: string, kind?: string}} Column */
@@ -113,6 +113,7 @@ export class SampleTable {
     this.pairs = pairs;
     this.beside = beside;
     this.shared = sharedEnds(rows.map(({ prompt }) => prompt));
+    this.oneRun = ofOneRun(rows.map(({ policy }) => policy));
     this.draw();
   }
 
@@ -176,7 +177,8 @@ export class SampleTable {
       el(
         "span",
         { class: "rs-cell-response" },
-        side ? el("span", { class: `rs-chip rs-side-${side}` }, side === SIDES[0] ? t("chosen") : t("rejected")) : null,
+        side ? el("span", { class: `rs-chip rs-side-${side}` }, side) : null,
+        row.policy ? el("b", { class: "rs-policy" }, policyName(row.policy, this.oneRun)) : null,
         el("span", { class: "rs-prompt" }, readable(shortPrompt(row.prompt, this.shared), 400)),
         " ",
         el("span", { class: "rs-response" }, readable(row.response, 600)),

@@ -99,6 +99,7 @@ const VERDICTS = [
   "got worse",
   "overfits",
   "nothing learned",
+  "cannot be told",
   "cannot tell yet",
   "not known",
   "too early",

@@ -1,18 +1,31 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { counted, integer, number, readable, stateWord } from "../shared/format.js";
+import { integer, number, readable, stateWord } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
-import { compared, countOf, figures, givePlaces, runHead, severalRuns, swatch, written } from "./values.js";
+import {
+  called,
+  compared,
+  countOf,
+  figures,
+  givePlaces,
+  lineShown,
+  partners,
+  runHead,
+  severalRuns,
+  showLines,
+  swatch,
+  written,
+} from "./values.js";
 import { t, tn } from "../shared/language.js";
 
 const DIFFER = t("Settings that differ");
 const GIVEN = t("Known of some runs only");
-const MOST = 20;
+export const MOST_COMPARED = 20;
 const MOST_OFFERED = 100;
 const FEW = 3; // from so many runs on the list alone offers more
 const FRESH = 10_000; // milliseconds for which an answer that was asked for early is used
@@ -32,18 +45,6 @@ const WORST = {
   collapsed: (row) => t("\u201c{name}\u201d collapsed: its score went {score}.", went(row)),
 };
 
-/**
- * The rows of the runs that those called `ids` can be compared with: of the same stage, the workspace's own before
- * recordings, those of the same recipe first, then the newest.
- */
-export function partners(rows, ids) {
-  const first = rows.get(ids[0]);
-  const rank = (row) => 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
-  return [...rows.values()]
-    .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
-    .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
-}
-
 /** The few of them that are offered by name: the newest run of one's own, and the recordings. */
 function likeliest(found) {
   const own = found.filter((row) => !row.recording).slice(0, 1);
@@ -52,8 +53,8 @@ function likeliest(found) {
 
 /** A button for each of the likeliest of the runs that were `found`; `add` is called with the id of the chosen one. */
 export const offers = (found, add) =>
-  likeliest(found).map(({ id, name }) =>
-    pushButton("rs-button rs-small rs-cut rs-compare-offer", `+ ${readable(name, 60)}`, () => add(id)),
+  likeliest(found).map((row) =>
+    pushButton("rs-button rs-small rs-cut rs-compare-offer", `+ ${readable(called(row), 80)}`, () => add(row.id)),
   );
 
 export class CompareView {
@@ -84,6 +85,7 @@ export class CompareView {
       plotly,
       ask: (metrics) => this.ask("curves", { metrics }),
       chosen: (metrics) => this.chose(metrics),
+      drew: ({ runs, groups, places }) => showLines(this.content, runs, groups, places),
     });
     this.settings = el("section", { class: "rs-panel rs-box" });
     this.summary = el("section", { class: "rs-panel rs-box" });
@@ -126,7 +128,7 @@ export class CompareView {
 
   /** Ask already, while the person still ticks, one question at a time: the answer is there at the click. */
   async prepare(ids) {
-    this.next = ids.slice(0, MOST);
+    this.next = ids.slice(0, MOST_COMPARED);
     if (this.preparing) return;
     this.preparing = true;
     while (this.next) {
@@ -157,7 +159,7 @@ export class CompareView {
 
   /** Show these runs; `metrics` are the curves to draw, empty for the usual ones. */
   async show(ids, metrics, focus) {
-    this.ids = ids.slice(0, MOST);
+    this.ids = ids.slice(0, MOST_COMPARED);
     this.metrics = metrics;
     setText(this.title, tn("Compare {count} run", "Compare {count} runs", this.ids.length));
     if (focus) this.title.focus();
@@ -178,9 +180,9 @@ export class CompareView {
 
   /** What else can be laid beside these runs. */
   offerAnother() {
-    const runs = this.ids.length < MOST ? partners(this.rows(), this.ids).slice(0, MOST_OFFERED) : [];
-    const option = ({ id, name }) => el("option", { value: id }, readable(name, 80));
-    const offered = JSON.stringify(runs.map(({ id, name }) => [id, name]));
+    const runs = this.ids.length < MOST_COMPARED ? partners(this.rows(), this.ids).slice(0, MOST_OFFERED) : [];
+    const option = (row) => el("option", { value: row.id }, readable(called(row), 120));
+    const offered = JSON.stringify(runs.map((row) => [row.id, called(row)]));
     if (offered === this.offered) return;
     this.offered = offered;
     fill(this.likely, this.ids.length < FEW ? offers(runs, (id) => this.add(id)) : []);
@@ -259,7 +261,16 @@ export class CompareView {
         ),
       ),
       severalRuns(groups).map((group) =>
-        el("li", {}, swatch(group.place), el("span", { class: "rs-muted" }, meanOf(group, runs, groups))),
+        el(
+          "li",
+          { style: { visibility: lineShown(group.place) } },
+          swatch(group.place),
+          el(
+            "span",
+            { class: "rs-muted" },
+            t("{mean}; the band is from the lowest to the highest", { mean: group.mean }),
+          ),
+        ),
       ),
     );
   }
@@ -310,19 +321,4 @@ export class CompareView {
       : el("p", { class: "rs-hint" }, t("None of these runs has recorded a step yet."));
     fill(this.summary, el("h3", {}, t("Figures")), body);
   }
-}
-
-/** What the line with a band is the mean of. */
-function meanOf({ runs: own }, runs, groups) {
-  const some = severalRuns(groups).length > 1;
-  const seeds = new Set(own.map((run) => runs[run].seed)); // of a log there may be none
-  const what = seeds.has(null)
-    ? counted(own.length, "run")
-    : seeds.size === own.length
-      ? counted(own.length, "seed")
-      : t("{runs} of {seeds}", { runs: counted(own.length, "run"), seeds: counted(seeds.size, "seed") });
-  const about = { what, label: readable(runs[own[0]].label, 200) };
-  return some
-    ? t("Mean of {what}, as {label}; the band is from the lowest to the highest", about)
-    : t("Mean of {what}; the band is from the lowest to the highest", about);
 }

@@ -3,7 +3,7 @@ import { Plot, Reading, band, coloursOf, layout, lineOf, loadPlotly, whenThemeCh
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
-import { colourName, countOf, dashOf, figures, runHead, severalRuns } from "./values.js";
+import { colourName, countOf, dashOf, figures, linesOf, runHead, severalRuns } from "./values.js";
 import { t, tp } from "../shared/language.js";
 
 const AT_END = t("at the end");
@@ -11,6 +11,7 @@ const MEAN = t("The mean of the last tenth of the steps.");
 const NEWEST = t("The mean of the last tenth of the steps, or the newest measurement.");
 const LAST = t("The value of the last step.");
 const MOST_CHARTS = 12;
+const FEW_RUNS = 5; // of so many, seeds have lines of their own at first
 const MOST_WORDS = 6; // values beside the lines; of more runs they stand below the drawing alone
 
 export class Curves {
@@ -18,12 +19,14 @@ export class Curves {
    * @param plotly  address of the library
    * @param ask     asks for the curves of some metrics
    * @param chosen  called with the metrics that a person chooses
+   * @param drew    called with {runs, groups, places}: which of their lines are in the charts
    */
-  constructor({ host, plotly, ask, chosen }) {
+  constructor({ host, plotly, ask, chosen, drew }) {
     this.host = host;
     this.plotly = plotly;
     this.ask = ask;
     this.chosen = chosen;
+    this.drew = drew;
     this.titles = new Map();
     this.charts = new Map();
     this.list = el("div", { class: "rs-metric-list", role: "group", "aria-label": t("Metrics") });
@@ -34,7 +37,13 @@ export class Curves {
       "aria-label": t("Find a metric"),
       oninput: () => this.filter(),
     });
-    this.single = el("input", { type: "checkbox", onchange: () => this.redraw() });
+    this.single = el("input", {
+      type: "checkbox",
+      onchange: () => {
+        this.decided = true;
+        this.redraw();
+      },
+    });
     this.lines = el("label", { class: "rs-check", hidden: true }, this.single, t("Single runs too"));
     this.chooser = el(
       "details",
@@ -66,6 +75,7 @@ export class Curves {
     this.metrics = shown;
     this.known = new Map(curves.map((curve) => [curve.metric, curve]));
     show(this.lines, severalRuns(groups).length > 0);
+    if (!this.decided) this.single.checked = runs.length <= FEW_RUNS;
     this.boxes = metrics.map(({ name, title }) => {
       const box = el("input", { type: "checkbox", onchange: (event) => this.toggle(name, event.target) });
       box.checked = shown.includes(name);
@@ -123,10 +133,16 @@ export class Curves {
       return;
     }
     const colour = coloursOf(this.host);
+    const { runs, groups } = this;
+    const places = new Set();
     for (const name of this.metrics) {
       const curve = this.known.get(name);
-      if (curve) this.charts.get(name).draw(curve, this.runs, this.groups, colour, this.single.checked);
+      if (!curve) continue;
+      const lines = linesOf(curve, runs, groups, this.single.checked);
+      this.charts.get(name).draw(curve, lines, this, colour);
+      for (const { of } of lines) places.add(of.place);
     }
+    this.drew({ runs, groups, places });
   }
 }
 
@@ -160,8 +176,9 @@ class Chart {
     fill(this.unit, unitWords(unit));
   }
 
-  draw(curve, runs, groups, colour, single) {
+  draw(curve, lines, { runs, groups }, colour) {
     this.curve = curve;
+    this.lines = lines;
     this.figure = figures(
       curve.metric,
       runs,
@@ -169,20 +186,17 @@ class Chart {
     );
     this.steps = [...new Set(curve.lines.flatMap(({ steps }) => steps))].sort((one, other) => one - other);
     this.runs = runs;
-    this.groups = groups;
-    const ends = curve.lines
-      .filter((line) => line.values.length)
-      .map((line) =>
-        t("{label} ends at {value}", {
-          label: runs[line.run].label,
-          value: this.written(runs[line.run], this.ending(line)),
-        }),
-      );
+    const ends = lines.map((line) =>
+      t("{label} ends at {value}", {
+        label: line.of.mean || line.of.label,
+        value: this.written(line.of, this.ending(line)),
+      }),
+    );
     const words = `${this.title.textContent}: ${ends.join("; ") || t("nothing recorded")}`;
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
     const look = { uirevision: "kept", names: { x: tp("axis", "step") }, margin: { b: 36 } };
-    this.plot.draw(tracesOf(curve, runs, groups, colour, single), layout(colour, look), words);
+    this.plot.draw(tracesOf(curve, lines, groups, colour), layout(colour, look), words);
     if (step !== null && this.plot.scales) this.read(this.plot.scales, step); // what somebody reads stays
   }
 
@@ -212,26 +226,27 @@ class Chart {
   /** The values of all runs at a step. */
   read(scales, step) {
     this.step = step;
-    const ran = this.curve.lines.filter(({ values }) => values.length);
-    const rows = ran.map((line) => ({ run: this.runs[line.run], value: valueAt(line, step) }));
+    const rows = this.lines.map((line) => ({ of: line.of, value: valueAt(line, step) }));
     const known = rows.filter(({ value }) => value !== null);
-    const points = known.map(({ run, value }) => ({
+    const points = known.map(({ of, value }) => ({
       x: scales.x(step),
       y: scales.y(value, "yaxis"),
-      colour: `var(--q-${colourName(run.place)})`,
+      colour: `var(--q-${colourName(of.place)})`,
       text: known.length <= MOST_WORDS ? this.figure(value) : "",
     }));
     this.reading.show(scales, points, scales.x(step));
     this.tell(t("step {step}", { step }), rows);
   }
 
-  written(run, value) {
-    return `${this.figure(value)}${countOf(this.curve.metric, run)}`;
+  written(of, value) {
+    return `${this.figure(value)}${countOf(this.curve.metric, of)}`;
   }
 
-  /** How a line ended: as the figures say it, where they do. */
-  ending({ run, values }) {
-    return this.runs[run].last[this.curve.metric] ?? values.at(-1);
+  /** How a line ended: as the figures say it, where they do; a mean as the mean of them. */
+  ending({ of, values }) {
+    const ends = (of.mean ? of.runs.map((run) => this.runs[run]) : [of]).map(({ last }) => last[this.curve.metric]);
+    if (!ends.every(Number.isFinite)) return values.at(-1);
+    return ends.reduce((sum, end) => sum + end, 0) / ends.length;
   }
 
   /** What t("at the end") is of. */
@@ -245,10 +260,9 @@ class Chart {
   rest() {
     this.reading.hide();
     this.step = null;
-    const ended = this.curve.lines.filter(({ values }) => values.length);
     this.tell(
       AT_END,
-      ended.map((line) => ({ run: this.runs[line.run], value: this.ending(line) })),
+      this.lines.map((line) => ({ of: line.of, value: this.ending(line) })),
       this.endTip,
     );
   }
@@ -256,7 +270,9 @@ class Chart {
   /** Where the arrow keys have led, for who cannot see it. */
   say(when, rows) {
     const { steps } = this;
-    const words = rows.map(({ run, value }) => `${readable(run.label, 80)} ${this.written(run, value)}`).join(", ");
+    const words = rows
+      .map(({ of, value }) => `${readable(of.mean || of.label, 80)} ${this.written(of, value)}`)
+      .join(", ");
     const said = { valuemin: steps[0], valuemax: steps.at(-1), valuenow: this.step ?? steps.at(-1) };
     for (const [name, value] of Object.entries({ ...said, valuetext: `${when}: ${words}` }))
       this.plot.node.setAttribute(`aria-${name}`, value);
@@ -266,7 +282,7 @@ class Chart {
 
   tell(when, rows, tip = "") {
     if (this.steps.length) this.say(when, rows);
-    const items = rows.map(({ run, value }) => el("li", {}, runHead(run), el("b", {}, this.written(run, value))));
+    const items = rows.map(({ of, value }) => el("li", {}, runHead(of), el("b", {}, this.written(of, value))));
     const words = tip ? el("span", { class: "rs-word", tabindex: "0", "data-tip": tip }, when) : when;
     fill(this.readout, el("li", {}, words), items);
   }
@@ -284,20 +300,14 @@ function valueAt({ steps, values }, step) {
   return values[low];
 }
 
-function tracesOf(curve, runs, groups, colour, single) {
-  const banded = new Set(curve.bands.map(({ group }) => group));
-  const bands = curve.bands.flatMap(({ group, steps, mean, low, high }) => {
-    const { place } = groups[group];
-    const own = colour(colourName(place));
-    const middle = lineOf(steps, mean, own, { width: 2, dash: dashOf(place), mode: "lines" });
-    return [...band(steps, low, high, own), middle];
+/** The bands of means lie below all lines. */
+function tracesOf({ bands }, lines, groups, colour) {
+  const below = bands.flatMap(({ group, steps, low, high }) =>
+    band(steps, low, high, colour(colourName(groups[group].place))),
+  );
+  const drawn = lines.map(({ of, steps, values, thin }) => {
+    const look = of.mean ? { width: 2, mode: "lines" } : thin ? { width: 1.2, opacity: 0.7 } : { width: 2 };
+    return lineOf(steps, values, colour(colourName(of.place)), { dash: dashOf(of.place), ...look });
   });
-  const lines = curve.lines
-    .filter(({ run }) => single || !banded.has(runs[run].group))
-    .map(({ run, steps, values }) => {
-      const { group, place } = runs[run];
-      const look = banded.has(group) ? { width: 0.8, opacity: 0.6 } : { width: 2 };
-      return lineOf(steps, values, colour(colourName(place)), { dash: dashOf(place), ...look });
-    });
-  return [...bands, ...lines];
+  return [...below, ...drawn];
 }

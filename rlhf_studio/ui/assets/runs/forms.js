@@ -12,7 +12,7 @@ const MOST_NAME = 120;
 const SOME_KNOWN = t("What was recorded of its settings. The others are not known.");
 const NONE_KNOWN = t("None of its settings was recorded.");
 
-/** Opens the dialogs. `started` is called with {runs, names} after something was queued. */
+/** Opens the dialogs. `started` is called after something was queued, with {runs, names} and what they follow from. */
 export class Forms {
   constructor({ host, server, started, wanted, train }) {
     this.host = host;
@@ -30,7 +30,7 @@ export class Forms {
   async send(data) {
     const send = (named) => this.server.experiment_start({ ...named, view: onlyWatches() });
     const reply = await this.once.ask(data, send);
-    if (reply.runs) this.started(reply);
+    if (reply.runs) this.started(reply, data.run);
     return reply;
   }
 
@@ -116,11 +116,14 @@ export class Forms {
     });
   }
 
-  /** The same run with the next seed, from the beginning: how far two such runs lie apart is luck. */
-  async seed(row) {
+  /**
+   * The same run with the next seed that it and its `twins`, which differ in the seed alone, do not have, from the
+   * beginning: how far such runs lie apart is luck.
+   */
+  async seed(row, twins) {
     const reply = await this.ask("experiment_form", { run: row.id });
     if (!reply) return;
-    const seed = reply.values["engine.seed"] + 1;
+    const seed = Math.max(reply.values["engine.seed"], ...twins.map((twin) => twin.seed)) + 1;
     const changes = { "engine.seed": seed };
     await form(this.host, {
       title: t("{name} with another seed", { name: row.name }),

@@ -2,7 +2,7 @@
 import { el } from "../shared/dom.js";
 import { nodeByArrow } from "../shared/segments.js";
 
-const SETTLED = 400; // milliseconds
+const labelsOf = (items) => JSON.stringify(items.map((item) => item && [item.label, item.why]));
 
 export class RowMenu {
   constructor(host) {
@@ -24,13 +24,8 @@ export class RowMenu {
       if (!this.node?.contains(event.relatedTarget) && event.relatedTarget !== this.button) this.close(false);
     });
     this.host.append(this.node);
-    this.place();
-    const opened = performance.now();
-    this.away = (event) => {
-      // the click itself may have moved the page, and a long menu scrolls by itself
-      if (performance.now() - opened > SETTLED && !this.node?.contains(event.target)) this.close(false);
-    };
-    addEventListener("scroll", this.away, { capture: true });
+    this.labels = labelsOf(items);
+    this.follow();
     button.setAttribute("aria-expanded", "true");
     this.nodes[0]?.focus({ preventScroll: true });
   }
@@ -67,6 +62,22 @@ export class RowMenu {
     if (event.key !== "Tab") event.preventDefault();
   }
 
+  /** The row was drawn anew, with this button: the menu goes on there, or closes where other things can be done now. */
+  move(button, items) {
+    if (!this.node || button === this.button) return;
+    if (!button || labelsOf(items) !== this.labels) return void this.close(false);
+    this.button = button;
+    button.setAttribute("aria-expanded", "true");
+  }
+
+  /** Stay at the button, whatever moves it: rows that come and go, lines above the table, a person who scrolls. */
+  follow() {
+    const { top, bottom } = this.button.getBoundingClientRect();
+    if (!this.button.isConnected || bottom < 0 || top > innerHeight) return void this.close(false);
+    this.place();
+    this.frame = requestAnimationFrame(() => this.follow());
+  }
+
   /** Below the button where there is room, else above it; never outside the window. */
   place() {
     const at = this.button.getBoundingClientRect();
@@ -81,7 +92,7 @@ export class RowMenu {
     if (!this.node) return;
     const { node, button } = this;
     this.node = this.button = null;
-    removeEventListener("scroll", this.away, { capture: true });
+    cancelAnimationFrame(this.frame);
     button.setAttribute("aria-expanded", "false");
     if (focus) button.focus();
     node.remove();

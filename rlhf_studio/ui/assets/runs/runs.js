@@ -6,13 +6,15 @@ import { ask, forceStop } from "../shared/dialogs.js";
 import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
+import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { isOnScreen, NO_ANSWER, onlyWatches } from "../shared/visit.js";
-import { CompareView, offers, partners } from "./compare.js";
+import { CompareView, MOST_COMPARED, offers } from "./compare.js";
 import { Forms, askMarks } from "./forms.js";
 import { RowMenu } from "./menu.js";
 import { openLog, openedLine } from "./open_log.js";
 import { RunTable } from "./table.js";
+import { isTwin, partners } from "./values.js";
 import { t, tn } from "../shared/language.js";
 
 const STOPS = { watched: t("Stop"), log: t("Stop following") };
@@ -37,7 +39,7 @@ class RunsPage {
       host,
       server,
       wanted: (question) => this.wanted(question),
-      started: (made) => this.started(made),
+      started: (made, from) => this.started(made, from),
       train: () => this.trigger("go_train", {}),
     });
     this.version = "";
@@ -82,7 +84,9 @@ class RunsPage {
     });
     this.count = el("span", { class: "rs-help", role: "status" });
     this.viewer = el("span", { class: "rs-help", hidden: true });
-    this.problem = el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    const problem = () => el("p", { class: "rs-message rs-problem", role: "status", hidden: true });
+    this.problem = problem();
+    this.refusal = problem();
     this.news = el("p", { class: "rs-message", role: "status", hidden: true });
     this.archived = el("input", { type: "checkbox", onchange: () => this.redraw() });
     this.archivedBox = el("label", { class: "rs-check" }, this.archived, t("Archived too"));
@@ -142,16 +146,17 @@ class RunsPage {
       this.bar,
     );
     this.listView = el("div", {}, this.empty, this.list);
-    fill(this.host, this.poll.notice, this.problem, this.news, this.listView, this.compareView.node);
+    fill(this.host, this.poll.notice, this.problem, this.refusal, this.news, this.listView, this.compareView.node);
   }
 
-  sayProblem(problem) {
-    setText(this.problem, problem || "");
-    show(this.problem, Boolean(problem));
+  /** Said in `place`: news of the table take nothing away of what a person asked for. */
+  sayProblem(place, problem) {
+    setText(place, problem || "");
+    show(place, Boolean(problem));
   }
 
   receive(reply) {
-    this.sayProblem(reply.problem);
+    this.sayProblem(this.problem, reply.problem);
     if (!reply.same && !reply.rows) return IDLE_WAIT;
     this.operator = reply.operator;
     setText(this.viewer, reply.why_not);
@@ -162,6 +167,8 @@ class RunsPage {
       const before = (id) => this.table.rows.get(id)?.state;
       const changed = reply.rows.filter(({ id, state }) => before(id) && before(id) !== state).map(({ id }) => id);
       this.table.receive(reply);
+      const of = this.table.rows.get(this.menuOf);
+      this.rowMenu.move(this.table.menuButton(this.menuOf), of ? this.itemsFor(of) : []);
       this.compareView.refresh(changed);
       this.compareView.drawWorst();
       this.afterDraw();
@@ -262,6 +269,7 @@ class RunsPage {
     this.rowMenu.close(false);
     show(this.compareView.node, ids.length > 0);
     show(this.listView, !ids.length);
+    if (ids.length) show(this.news, false);
     if (ids.length) this.compareView.show(ids, listOf(metric), focus);
     else if (was && focus) (this.bar.hidden ? this.search : this.compareButton).focus();
     if (!ids.length) this.runNews.wake();
@@ -274,6 +282,11 @@ class RunsPage {
   }
 
   menu(button, row) {
+    this.menuOf = row.id;
+    this.rowMenu.open(button, t("Actions for {name}", { name: row.name }), this.itemsFor(row));
+  }
+
+  itemsFor(row) {
     const own = this.operator || this.table.mine.has(row.id);
     const stop = () => this.trigger("stop_run", { run: row.id, view: onlyWatches() });
     const may = (action) => this.operator && row.actions.includes(action);
@@ -281,6 +294,7 @@ class RunsPage {
     const groups = [
       [
         item(t("Open"), () => this.trigger("open_run", { run: row.id })),
+        this.beside(row),
         item(t("Settings"), () => this.forms.settings(row)),
         item(t("Copy settings to Train"), () => this.copySettings(row), "copy"),
         this.operator &&
@@ -298,7 +312,7 @@ class RunsPage {
           },
         item(t("Suggested next"), () => this.forms.ideas(row), "follow"),
         item(t("Fork or variation"), () => this.forms.fork(row), "follow"),
-        item(t("Another seed"), () => this.forms.seed(row), "follow"),
+        item(t("Another seed"), () => this.forms.seed(row, this.twins(row)), "follow"),
         item(t("Vary settings"), () => this.forms.vary(row), "follow"),
         item(t("Resume"), () => this.resume(row), "resume"),
         item(t("Go on with more steps"), () => this.goOn(row), "go_on"),
@@ -318,8 +332,22 @@ class RunsPage {
       [may("delete") && { label: t("Delete"), act: () => this.delete(row), danger: true }],
     ];
     const filled = groups.map((group) => group.filter(Boolean)).filter((group) => group.length);
-    const items = filled.flatMap((group, index) => (index ? [null, ...group] : group));
-    this.rowMenu.open(button, t("Actions for {name}", { name: row.name }), items);
+    return filled.flatMap((group, index) => (index ? [null, ...group] : group));
+  }
+
+  /** The runs that differ from one in the seed alone. */
+  twins(row) {
+    return [...this.table.rows.values()].filter((other) => isTwin(row, other));
+  }
+
+  /** What lays a run beside those that differ from it in the seed alone; false where there are none. */
+  beside(row) {
+    const twins = this.twins(row).filter(({ step }) => step > 0);
+    if (!row.step || !twins.length) return false;
+    const [{ seed }] = twins;
+    const label = twins.length > 1 ? t("Compare all seeds") : t("Compare with seed {seed}", { seed });
+    const ids = [row, ...twins].slice(0, MOST_COMPARED).map(({ id }) => id);
+    return { label, act: () => this.goTo(ids, []) };
   }
 
   act(action, row, more) {
@@ -393,21 +421,27 @@ class RunsPage {
     this.refresh();
   }
 
-  /** Runs were queued. */
-  started({ names }) {
-    this.tell(t("Queued: {names}", { names: names.map((name) => readable(name, 120)).join("; ") }));
+  /** Runs were queued: what they come to is seen beside the run that they follow from, as soon as they have steps. */
+  started({ runs, names }, from) {
+    const queued = t("Queued: {names}", { names: names.map((name) => readable(name, 120)).join("; ") });
+    const name = readable(this.table.rows.get(from)?.name ?? from, 80);
+    const label = tn("Compare it with {name}", "Compare them with {name}", runs.length, { name });
+    const compare = [from, ...runs].join(",");
+    const link = !runs.includes(from) && pageLink(label, "runs", { compare }, "rs-link rs-opened");
+    this.tell(...[queued, link && [". ", link]].filter(Boolean).flat());
     this.refresh();
   }
 
   tell(...words) {
     fill(this.news, ...words);
     show(this.news, true);
+    this.news.scrollIntoView({ block: "nearest" }); // the row that it is about may be far below
   }
 
   /** The answer to something a person waits for; says what is wrong and gives null when there is none. */
   async wanted(question) {
     const answer = await question.catch(() => ({ problem: NO_ANSWER }));
-    this.sayProblem(answer.problem);
+    this.sayProblem(this.refusal, answer.problem);
     return answer.problem ? null : answer;
   }
 

@@ -4,7 +4,8 @@ import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { NONE, counted, withStart } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
-import { t, tn, tp } from "../shared/language.js";
+import { called } from "./values.js";
+import { t, tn, tp, tx } from "../shared/language.js";
 
 const MOST_TAGS = 6;
 const AT_FIRST = 30; // rows; more come at a click
@@ -219,9 +220,9 @@ export class RunTable {
       if (repeats(before, name) !== repeats(this.names, name)) this.nodes.delete(id);
   }
 
-  /** A run's name, with the time of its start where other runs have the same. */
+  /** A run's name; where other runs have it too, with the settings that differ, or else with the time of its start. */
   toldApart(row) {
-    return this.names.get(row.name) > 1 ? withStart(row) : row.name;
+    return this.names.get(row.name) > 1 && !row.apart ? withStart(row) : called(row);
   }
 
   drop(id) {
@@ -390,16 +391,27 @@ export class RunTable {
     return node;
   }
 
+  /** The button of a run's menu as it is drawn now; null where its row is not shown. */
+  menuButton(id) {
+    const node = this.nodes.get(id);
+    return node?.isConnected ? node.querySelector("[data-action=menu]") : null;
+  }
+
   /** Below a name: who else trains it, that it is a recording, where the run comes from, its sweep, tags and note. */
   about(row) {
-    const parts = row.told ? [el("span", { class: "rs-lineage" }, row.told)] : [];
+    const apart = row.same ? t("same settings as another run of this name") : row.apart;
+    const parts = apart ? [el("span", {}, apart)] : [];
+    if (row.told) parts.push(el("span", { class: "rs-lineage" }, row.told));
     const parent = this.rows.get(row.parent);
     if (row.parent) {
-      const at = row.parent_step === null ? "" : `, ${t("step {step}", { step: row.parent_step })}`;
       const link = parent
         ? el("a", { href: `?tab=live&run=${parent.id}`, onclick: onPlainClick(() => this.open(parent)) }, parent.name)
         : t("a run that is gone");
-      parts.push(el("span", { class: "rs-lineage" }, `${row.made} `, link, at));
+      const from =
+        row.parent_step === null
+          ? tx("varied from {parent}", { parent: link })
+          : tx("forked from {parent}, step {step}", { parent: link, step: row.parent_step });
+      parts.push(el("span", { class: "rs-lineage" }, from));
     }
     if (row.sweep) parts.push(pushButton("rs-link", t("sweep"), () => this.tickSweep(row.sweep)));
     if (row.starter)

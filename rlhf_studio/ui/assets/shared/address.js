@@ -104,7 +104,7 @@ class Address {
   /** Show another page with those that are its own parameters, as a link would: others would stay for good. */
   lead(page, params) {
     const own = Object.fromEntries(OWN[page].filter((key) => key in params).map((key) => [key, params[key]]));
-    this.put(page, own);
+    this.put(page, own, page === this.here); // a link within a page leads to a new place too
     this.select?.(page);
     this.listeners.get(page)?.(own);
   }

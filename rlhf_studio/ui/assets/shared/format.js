@@ -113,6 +113,8 @@ const SPACES = Object.fromEntries(
   Object.entries(NAMED).map(([code, glyph]) => [glyph, String.fromCodePoint(Number(code))]),
 );
 
+const HANGUL_FILLERS = [0x115f, 0x1160, 0x3164, 0xffa0]; // letters that are drawn as nothing
+
 /** Whether a character has no picture of its own, or would change how its neighbours are drawn. */
 function invisible(code) {
   return (
@@ -120,6 +122,7 @@ function invisible(code) {
     (code >= 0x7f && code <= 0x9f) ||
     code === 0xad ||
     code === 0x61c ||
+    HANGUL_FILLERS.includes(code) ||
     (code >= 0x200b && code <= 0x200f) ||
     (code >= 0x2028 && code <= 0x202e) ||
     (code >= 0x2060 && code <= 0x206f) ||

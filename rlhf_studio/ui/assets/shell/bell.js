@@ -88,12 +88,13 @@ export class Bell {
   }
 }
 
-function row({ run, name, what, text, at }, now) {
+function row({ run, name, what, text, at, parent }, now) {
   const when = now - at < DAY ? clock(at) : new Date(1000 * at).toLocaleDateString();
   return el(
     "li",
     {},
     el("div", { class: "rs-news-head" }, pageLink(name, "live", { run }), el("span", { class: "rs-help" }, when)),
     el("div", {}, el("span", { class: "rs-news-what", "data-state": what }, what), `: ${readable(text, 200)}`),
+    parent && pageLink(t("Compare it with the run that it follows from"), "runs", { compare: `${parent},${run}` }),
   );
 }

@@ -37,7 +37,10 @@ export class Chooser {
   /** The runs that can be chosen; the chosen one stays chosen. */
   setRuns(runs) {
     const chosen = this.run.value;
-    each(this.run, toldApart(runs), ({ id, name }) => el("option", { value: id }, readable(name, 80)));
+    each(this.run, toldApart(runs), ({ id, name, broken }) => {
+      const called = readable(name, 80);
+      return el("option", { value: id }, broken ? `${called} \u00b7 ${t(broken)}` : called);
+    });
     if (runs.some((run) => run.id === chosen)) this.run.value = chosen;
   }
 

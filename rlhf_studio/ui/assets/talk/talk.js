@@ -159,7 +159,7 @@ class TalkPage {
     this.setStudent(reply.students);
     if (this.locked !== why) this.composer.lock(why, reply.students ? "" : why); // students read it above
     this.locked = why;
-    const runs = JSON.stringify(reply.runs.map(({ id, name, step, state }) => [id, name, step, state]));
+    const runs = JSON.stringify(reply.runs.map(({ id, name, step, state, broken }) => [id, name, step, state, broken]));
     if (runs !== this.runs) this.setRuns(reply.runs);
     this.runs = runs;
     if (this.awaited) this.say(NOT_YET);
@@ -213,7 +213,7 @@ class TalkPage {
     const asked = this.opened ? this.awaited : this.wanted();
     if (this.listed.includes(asked)) this.open(asked);
     else if (!this.opened) {
-      this.open(runs[0].id);
+      this.open(runs.find(({ first }) => first).id);
       this.awaited = asked;
     } else for (const chooser of [this.left, this.right]) chooser.open(chooser.run.value, null);
   }
