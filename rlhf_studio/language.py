@@ -32,10 +32,11 @@ LONGEST_TOLD = 2000  # characters
 DEEPEST_TOLD = 4  # sentences inside each other
 
 _SENTENCES = re.compile(r"(?<=\.) ")
-_STOPS = {re.compile(r"\.$"): "。", re.compile("; "): "；", re.compile(": "): "："}
+_STOPS = {re.compile(r"(?<!\.)\.$"): "。", re.compile("; "): "；", re.compile(": "): "："}
 _SETTING = re.compile(r"[a-z0-9_.]+: ")
 _BREAK = re.compile("[.;:] ")
 _SLOT = re.compile(r"\{(\w+)\}")
+_QUOTED = re.compile(r"""(['"])(?:(?!\1).)*(?:\1|\.\.\.)""", re.DOTALL)  # a value that somebody wrote, maybe cut short
 _SHORT = re.compile(r"number|allowed|count|field|(\w+_)?step(_number)?")
 """Slots for numbers and names, which hold no end of a sentence."""
 _SAID = re.compile(r"(error|failure|message|problem|reason|text|unread|what|why)\d*")
@@ -123,7 +124,7 @@ def _retold(name: str, text: str, depth: int) -> str:
     plain = words.get(text) if not depth or " " in text else None  # a single word may be a name
     if known := words.get(f"{TOLD}{CONTEXT_END}{text}") or words.get(f"{TOLD}{CONTEXT_END} {text}") or plain:
         return known
-    if depth == DEEPEST_TOLD or not re.search("[A-Za-z]{3}", text):
+    if depth == DEEPEST_TOLD or _QUOTED.fullmatch(text) or not re.search("[A-Za-z]{3}", text):
         return text
     if (setting := _SETTING.match(text)) and (new := _retold(name, text[setting.end() :], depth + 1)) != text[setting.end() :]:
         return f"{_retold(name, setting[0][:-2], depth + 1)}：{new}"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlhf_studio.cli.main import main
+from rlhf_studio.config import REWARD_KINDS, STAGES
+from rlhf_studio.config.io import ConfigError, nested, parse_config, walk_fields
 from rlhf_studio.exit_codes import BAD_INPUT
 from rlhf_studio.language import Message, _, ngettext, of_environment, preferred, read_po, speaking, told
+from rlhf_studio.ui.problems import for_page
 from rlhf_studio.ui.serving.bounded import Bounded
 from rlhf_studio.ui.serving.spoken import asked_in
 from tools import messages
@@ -104,6 +111,35 @@ def test_what_was_said_in_english_is_found_again_by_its_words() -> None:
         assert told(place) == "a.jsonl 第 3 行的 prompt：缺少该字段；请给出提示词的文本。"
         changed = "KL target from 1 to 2, from step 4 on. Temperature from 1 to 0.9, from step 4 on."
         assert told(changed) == "目标 KL 从 1 改为 2，自第 4 步起。温度从 1 改为 0.9，自第 4 步起。"
+
+
+BAD = (-1e9, 1e9, "x", "x" * 5000, "", [], ["a", "b"], {"a": 1}, None, 1.5, nan, True, "a, b")
+ENGLISH_WORDS = re.compile("([a-z]{2,} ){2}")
+IN_QUOTES = re.compile(r"""(['"]).*?(\1|\.\.\.)|\{[^}]*\}|\S*[/_.:]\S*""")
+
+
+def bad_settings() -> Iterator[dict[str, Any]]:
+    """Settings with one bad value each, of all stages and rewards; some values fit after all."""
+    for stage, kind in STAGES.items():
+        for name, _field in walk_fields(kind):
+            yield from (nested({"stage": stage, name: value}) for value in BAD)
+    for kind in REWARD_KINDS:
+        for name in REWARD_KINDS[kind].model_fields:
+            yield from ({"reward": {"components": [{"kind": kind, name: value}]}} for value in BAD)
+
+
+def test_what_is_wrong_with_any_setting_is_said_in_chinese() -> None:
+    english = set()
+    for settings in bad_settings():
+        try:
+            parse_config(settings)
+        except ConfigError as error:
+            with speaking("zh"):
+                said = [told(problem.message) for problem in error.problems] + [row["message"] for row in for_page(error.problems, {})]
+            english |= {
+                text for text in said if not re.search("[\u4e00-\u9fff]", text) or re.search("([a-z]{2,} ){2}", IN_QUOTES.sub("", text))
+            }
+    assert not english
 
 
 def test_an_f_string_that_is_raised_is_a_sentence_with_slots(tmp_path: Path) -> None:

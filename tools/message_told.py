@@ -13,18 +13,21 @@ from pathlib import Path
 
 RAISED = re.compile(
     r"(?!NotImplemented)(?:Store|Prompts|Model|Component|Checkpoint|Chat|Header|Helper|Parity|NonFinite|Reward|Damaged|Config|Bucket|Line|Not|Cannot|Quest"
-    r"|No|Own|Only|Run(?!time)|Already|Busy|Unusable|Unfit|Step|Stop|Capped|Unstable|Timeout|_)\w*"
+    r"|Bad|Part|No|Own|Only|Run(?!time)|Already|Busy|Unusable|Unfit|Step|Stop|Capped|Unstable|Timeout|_)\w*"
 )
 """The errors whose sentences people read, by the beginning of their names."""
-FOR_PEOPLE = ("config", "inputs", "visible")
-"""The rooms whose ValueErrors are about what people wrote, too."""
+FOR_PEOPLE = ("config", "inputs", "lessons/teaching", "analysis/compare", "jobs/road", "visible.py")
+FOR_PEOPLE += ("engine/rewards", "engine/saving", "engine/stages", "engine/models")
+FOR_PEOPLE += ("runs/classroom", "runs/feedback", "runs/hosted", "runs/paths.py", "runs/studio.py", "runs/workspace.py")
+FOR_PEOPLE += ("ui/app.py", "ui/hosts.py", "ui/visiting/modes.py", "ui/picker/roots.py")
+"""Rooms and files whose ValueErrors are about what people wrote, too."""
 FOR_PROGRAMS = ("ppo", "attach", "library", "notebook", "trl/program", "lessons/kit", "lessons/world_build", "engine/check", "ui/api")
 """Whose errors are read by those who write programs or lessons."""
 NOT_TOLD = ("lessons/kit", "lessons/world_build", "library", "notebook", "ui/api")
 """Among them those that say nothing to readers of another language in any other way."""
 GIVEN = frozenset(("S_", "Problem", "EventRecord", "refuse", "wrong", "_refused", "_unfit", "phase", "_phase", "_pause", "error"))
 GIVEN |= {"StoreError", "PromptsError", "NoColumn", "ModelError", "CheckpointError", "ComponentError", "report", "_report", "on_progress"}
-GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn"}
+GIVEN |= {"_fail", "tick", "fail", "missing", "note", "differ", "_say", "_warn", "refuse_hidden"}
 """What is given sentences, also where nothing is raised."""
 SLOT = re.compile(r"\{\w+\}")
 DETAILED = re.compile(r"\{(?:\w+\.)*([a-z_]\w*)(?:![rs])?(?::[^{}\s]+)?\}")

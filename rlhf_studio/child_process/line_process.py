@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlhf_studio import system
+from rlhf_studio.language import S_
 
 CHUNK = 65_536
 EXIT_SECONDS = 1.0  # between closing its pipe and its end
@@ -29,7 +30,7 @@ class LineEnded(Exception):
 
     def __init__(self, code: int | None):
         self.code = code
-        super().__init__(f"it ended with exit code {code}" if code is None or code >= 0 else f"it was ended by signal {-code}")
+        super().__init__(S_(f"it ended with exit code {code}") if code is None or code >= 0 else S_(f"it was ended by signal {-code}"))
 
 
 class LineInvalid(Exception):

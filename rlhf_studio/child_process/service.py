@@ -19,6 +19,7 @@ from typing import Any
 from rlhf_studio.child_process.environment import child_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.config import NOTHING_ALLOWED, Permissions
+from rlhf_studio.language import S_
 
 LOOK_SECONDS = 0.2  # between two looks at whether someone wants to cancel
 RUN_LOOK_SECONDS = 2.0  # between two looks at whether a run has begun
@@ -26,8 +27,8 @@ CANCEL_SECONDS = 5.0  # until a process that does not stop is ended
 SEND_SECONDS = 30.0
 MOST_BYTES = 8_000_000  # of one event
 MOST_REMEMBERED = 12  # jobs whose events can still be asked for
-NEEDED_BY_A_RUN = "A run has begun and needs the GPU. Ask again: the answer then comes from the CPU."
-STOPPING = "The app is stopping."
+NEEDED_BY_A_RUN = S_("A run has begun and needs the GPU. Ask again: the answer then comes from the CPU.")
+STOPPING = S_("The app is stopping.")
 Json = dict[str, Any]
 
 
@@ -279,7 +280,7 @@ class Service:
 
     def _cause(self, error: Exception) -> str:
         if isinstance(error, LineTimeout):
-            return f"Nothing was heard for {self._patience:g} seconds, so the process was ended. Ask again: it starts anew."
+            return S_(f"Nothing was heard for {self._patience:g} seconds, so the process was ended. Ask again: it starts anew.")
         if isinstance(error, OSError):
-            return f"The process could not be started: {error.strerror or error}."
-        return f"The process has ended in the middle of this ({error}). Ask again: it starts anew."
+            return S_(f"The process could not be started: {error.strerror or error}.")
+        return S_(f"The process has ended in the middle of this ({error}). Ask again: it starts anew.")

@@ -64,8 +64,8 @@ def _export(options: argparse.Namespace) -> int:
         return DONE
     for path, size in made.files:
         say(f"{path}  ({format_bytes(size) if size >= 1e6 else f'{max(1, round(size / 1000))} kB'})")
-    if made.address:
-        say(made.address)
+    for more in filter(None, (made.address, made.note)):
+        say(more)
     return DONE
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlhf_studio.cli.completions import REPLACE_HELP, check_target
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
-from rlhf_studio.language import N_, _
+from rlhf_studio.language import N_, _, language
 from rlhf_studio.visible import say
 
 SHOWN = {"first": N_("right at the first try"), "second": N_("right at the second try"), "not": N_("not right"), "open": N_("not answered")}
@@ -58,7 +58,7 @@ def _sheet(options: argparse.Namespace) -> int:
     from rlhf_studio.lessons.teaching.sheets import sheet
     from rlhf_studio.ui.learn.sheet_file import page_of
 
-    made = sheet(selection.lessons, selection.each, selection.seed, with_answers=options.answers)
+    made = sheet(selection.lessons, selection.each, selection.seed, with_answers=options.answers, language=language())
     try:
         options.out.write_text(page_of(made), encoding="utf-8")
     except OSError as error:

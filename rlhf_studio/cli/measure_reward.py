@@ -100,7 +100,7 @@ def _measure(options: argparse.Namespace) -> int:
         return FAILED
     texts = {str(wrong.place): done.texts[wrong.place] for wrong in most_wrong(done.pairs)}
     notes = [*learned_from(request), *_notes_of(pairs.rows), *pairs.notes, *done.notes]
-    measured = Measured(report_on(done.pairs, texts, of="pair"), margins_of(done.pairs), length_rule(done.pairs), notes)
+    measured = Measured(report_on(done.pairs, texts, of=N_("pair")), margins_of(done.pairs), length_rule(done.pairs), notes)
     if options.json is not None:
         data = {"model": request.reward.model, "pairs_from": request.data.source, **measured.report.as_data()}
         more = {"margins": asdict(measured.margins), "length_rule": asdict(measured.lengths), "notes": notes}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from rlhf_studio.config.base import Section, setting
+from rlhf_studio.language import S_
 
 TRACKERS = ("trackio", "tensorboard", "wandb")
 _STOP = r"(eos|\d{1,7}|<[^\s,]{1,80}>|\[[^\s,]{1,80}\])"  # special tokens stand in brackets: <|im_end|>, </s>, [SEP]
@@ -38,7 +39,7 @@ class GenerationConfig(Section):
         "What ends a response: eos (every token that the model's files name as an end, and the one with which its chat template closes an "
         "answer, if data.chat_template is on), none, or token ids and special tokens of your choice, separated by commas.",
         pattern=rf"^(none|{_STOP}(\s*,\s*{_STOP})*)$", max_length=400, number=True,
-        allowed="eos, none, or token ids and special tokens, separated by commas",
+        allowed=S_("eos, none, or token ids and special tokens, separated by commas"),
     )  # fmt: skip
 
     @property
@@ -70,7 +71,7 @@ class EngineConfig(Section):
         "auto", "Device",
         "auto: the first GPU when there is one, else the CPU. cuda: a GPU, or one for each of several processes. cuda:1 is the second GPU.",
         level="basic", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$",
-        allowed="auto, cpu, cuda, or one GPU by its number: cuda:0, cuda:1 and so on",
+        allowed=S_("auto, cpu, cuda, or one GPU by its number: cuda:0, cuda:1 and so on"),
     )  # fmt: skip
     processes: int = setting(
         1, "Processes",
@@ -178,7 +179,7 @@ class EngineConfig(Section):
         if self.gpu_index is not None and self.accelerate_config:
             raise ValueError(f"device: {self.device} is one GPU, and the accelerate configuration file says which; use cuda or auto")
         if self.gpu_index is not None and self.processes != 1:
-            several = f"{self.processes} processes" if self.processes else "every GPU"
+            several = f"{self.processes} processes" if self.processes else S_("every GPU")
             raise ValueError(f"device: {self.device} is one GPU, for one process; use cuda for {several}, or set processes to 1")
         if self.restart_if_unstable and (self.processes != 1 or self.accelerate_config):
             raise ValueError("restart_if_unstable: a run of several processes cannot begin again by itself; use 0")

@@ -165,7 +165,7 @@ def _unknown(location: list[str], value: Any, message: str, kind: type[StageConf
 def _did_you_mean(name: str, kind: type[StageConfig]) -> str:
     """The end of a sentence about a setting that there is not: the most similar one, if one is similar."""
     near = difflib.get_close_matches(name, [known for known, _ in walk_fields(kind)], n=1, cutoff=0.8)
-    return S_(f"; did you mean {near[0]}?") if near else ""
+    return f"; {S_(f'did you mean {near[0]}?')}" if near else ""
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------------

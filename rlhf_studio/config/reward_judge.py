@@ -27,7 +27,7 @@ class JudgeReward(ServerReward):
 
     title = "Model as judge"
     takes_reference = True
-    served_by = "judge's server"
+    served_by = S_("judge's server")
     one_per_line = ("rubric",)
 
     kind: Literal["judge"] = "judge"
@@ -75,7 +75,7 @@ class JudgeReward(ServerReward):
 
     def described(self) -> str:
         """The judging model's name."""
-        return f"the judge {self.model}"
+        return S_(f"the judge {self.model}")
 
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A server that was not named, no model, or a rubric without the response or with placeholders that mean nothing."""

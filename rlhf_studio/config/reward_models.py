@@ -142,7 +142,7 @@ class EnsembleReward(ClassifierReward, _SeveralModels):
 
     def described(self) -> str:
         """How many models there are."""
-        return f"{len(self.model_names())} models together"
+        return S_(f"{len(self.model_names())} models together")
 
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """Fewer than two models, or one of them twice."""

@@ -30,7 +30,7 @@ class PythonReward(Component):
     function: str = setting(
         "score", "Function", "Its name. It is called with all prompts and responses of a batch and gives a list with one number each.",
         level="basic", min_length=1, max_length=200, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        allowed="the name of a function: letters, digits and _, not beginning with a digit",
+        allowed=S_("the name of a function: letters, digits and _, with no digit at the beginning"),
     )  # fmt: skip
     timeout: float = setting(
         60.0, "Time limit", "Longest time for one batch; then the process is ended and the run stops with a message.", unit="seconds",
@@ -52,7 +52,7 @@ class PythonReward(Component):
 
     def described(self) -> str:
         """The function's name."""
-        return f"the function {self.function}"
+        return S_(f"the function {self.function}")
 
     def problems(self, permissions: Permissions) -> Iterator[ComponentProblem]:
         """A file that is not allowed, cannot be read, is not Python or binds no such name. The file is read, not run."""
@@ -93,7 +93,7 @@ class ServerReward(Component):
 
     group = "Your own"
     outside = True
-    served_by: ClassVar[str] = "scoring server"  # in sentences for people
+    served_by: ClassVar[str] = S_("scoring server")  # in sentences for people
 
     if TYPE_CHECKING:
         # each kind declares these settings itself, with the help that says what its server must answer
@@ -118,7 +118,7 @@ class ServerReward(Component):
         if self.server:
             message = S_(f"no server is called {self.server}; start the program with --reward-url {self.server}=URL{known}")
         else:
-            message = f"name the {self.served_by}{known or '; start the program with --reward-url NAME=URL'}"
+            message = S_(f"name the {self.served_by}{known or '; start the program with --reward-url NAME=URL'}")
         yield ComponentProblem("server", message)
 
 
@@ -144,4 +144,4 @@ class HttpReward(ServerReward):
 
     def described(self) -> str:
         """The server's name."""
-        return f"the server {self.server}"
+        return S_(f"the server {self.server}")

@@ -60,7 +60,7 @@ def _row(line: str, where: str, field: str) -> tuple[str, list[str]]:
         raise PromptsError(field, f"{where} is not JSON: {error}") from None
     keys = [key for key in (*ONE, *SEVERAL) if isinstance(row, dict) and key in row]
     if not isinstance(row, dict) or "prompt" not in row or not keys:
-        has = f"; it has: {', '.join(map(str, row)) or 'nothing'}"[:200] if isinstance(row, dict) else ""
+        has = S_(f"; it has: {', '.join(map(str, row)) or 'nothing'}")[:200] if isinstance(row, dict) else ""
         raise PromptsError(field, f"{where} needs prompt and completion (or completions, a list){has}")
     if len(keys) > 1:
         raise PromptsError(field, f"{where} has {' and '.join(keys)}; leave one of them out")

@@ -19,6 +19,7 @@ from typing import IO, Any
 from rlhf_studio.child_process.environment import helper_environment
 from rlhf_studio.child_process.line_process import LineEnded, LineInvalid, LineProcess, LineTimeout
 from rlhf_studio.child_process.memory import limit_memory
+from rlhf_studio.language import S_
 
 MEMORY_VARIABLE = "RLHF_STUDIO_HELPER_BYTES"
 TICK_SECONDS = 0.5
@@ -89,8 +90,8 @@ def _why_it_ended(errors: IO[bytes], code: int | None) -> str:
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 2000))
     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
     if any(sign in (lines[-1] if lines else "") for sign in ("MemoryError", "bad_alloc", "realloc", "malloc")) or code in (-9, 137):
-        return "it needed too much memory"
-    return f"it ended with code {code}" + (f" ({lines[-1][:200]})" if lines else "")
+        return S_("it needed too much memory")
+    return S_(f"it ended with code {code}") + (f" ({lines[-1][:200]})" if lines else "")
 
 
 # --- inside the helper -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.language import told
 from rlhf_studio.lessons.kit.controls import Control, FromRun
 from rlhf_studio.lessons.kit.pictures import Picture
 from rlhf_studio.lessons.kit.scene import CannotAsk, Numbers, Scene, Word
@@ -124,7 +125,7 @@ def _computed(scene: Scene, values: Mapping[str, Any], slots: Mapping[str, tuple
             chosen = {control.name: value for control, value in made}
             answer = scene_content(scene, {**chosen, **scene.numbers(**{name: needed[name] for name in scene.needs}, **chosen)}, slots)
     except CannotAsk as error:
-        answer = {"problem": str(error)}
+        answer = {"problem": told(error)}
     if from_run and made:
         answer["controls"] = [_described(*pair, from_run[pair[0].name], again=True) for pair in made if pair[0].name in from_run]
     return {**answer, "made": [_described(*pair, from_run.get(pair[0].name)) for pair in made]}

@@ -26,6 +26,7 @@ from importlib import import_module
 from typing import Any
 
 from rlhf_studio.child_process.serving import Handler, IsCancelled, Json, Tell
+from rlhf_studio.language import ENGLISH, speaking
 from rlhf_studio.lessons.answers import ChosenRun, NoScene, beginning, computed, drawn, swept
 from rlhf_studio.lessons.kit import CannotAsk
 from rlhf_studio.lessons.shelf import NoLesson
@@ -48,7 +49,8 @@ def handler(waits: Callable[[], bool]) -> Handler:
             import_module(library)
 
     def compute(request: Json, tell: Tell, is_cancelled: IsCancelled) -> None:
-        tell({"event": "answer", "answer": answer(request)})
+        with speaking(str(request.get("language", ENGLISH))):
+            tell({"event": "answer", "answer": answer(request)})
         if not gc.isenabled():  # after the first answer: by then what stays has been loaded
             gc.freeze()
             gc.enable()

@@ -211,7 +211,7 @@ def _refuse_occupied(target: Path) -> None:
 
 
 def _exists(target: Path) -> RunExists:
-    return RunExists(f"{target} already exists and is not empty. Choose another folder, or resume the run in it.")
+    return RunExists(S_(f"{target} already exists and is not empty. Choose another folder, or resume the run in it."))
 
 
 def _fill(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlhf_studio.config import Component, StageConfig, names_in
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.evaluation.policies import ALL, run_named
 from rlhf_studio.runs.manifest import entries_by_step, is_folder, mark_used
@@ -46,9 +47,9 @@ class Source:
     def sentence(self) -> str:
         """What a person should know, empty when it is as it was."""
         if self.standing == "gone":
-            return f"{self.name} is no longer there ({self.setting})."
+            return S_(f"{self.name} is no longer there ({self.setting}).")
         if self.standing == "changed":
-            return f"{self.name} has changed since the run began ({self.setting}): the run learned from something else."
+            return S_(f"{self.name} has changed since the run began ({self.setting}): the run learned from something else.")
         return ""
 
 
@@ -116,7 +117,7 @@ def keep_sources(run_dir: Path, config: StageConfig, folder: Path) -> list[str]:
             mark_used(checkpoint, run_dir)
         except OSError as error:
             why = error.strerror or error
-            problems.append(f"The run {run.name} may remove its checkpoint {checkpoint.name}, which this run is made from: {why}.")
+            problems.append(S_(f"The run {run.name} may remove its checkpoint {checkpoint.name}, which this run is made from: {why}."))
     return problems
 
 

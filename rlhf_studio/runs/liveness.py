@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 from rlhf_studio.child_process.environment import START_FD_VARIABLE
+from rlhf_studio.language import S_
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError, store_error
 from rlhf_studio.system import LOOK, OURS, lock, lock_of_process
 
@@ -169,7 +170,7 @@ def _never_locked(error: OSError) -> bool:
 
 
 def _already_running(folder: Path) -> AlreadyRunning:
-    return AlreadyRunning(f"An engine is already working on {folder}. Stop it first, or use another run folder.")
+    return AlreadyRunning(S_(f"An engine is already working on {folder}. Stop it first, or use another run folder."))
 
 
 def _no_locks(path: Path, error: OSError) -> StoreError:
@@ -226,7 +227,7 @@ class StartTicket(FileLock):
 
     def __init__(self, run_dir: Path):
         folder = Path(run_dir)
-        super().__init__(folder / START_LOCK, AlreadyRunning(f"The run in {folder} is being started by somebody else."), RETRY_SECONDS)
+        super().__init__(folder / START_LOCK, AlreadyRunning(S_(f"The run in {folder} is being started by somebody else.")), RETRY_SECONDS)
 
 
 def is_starting(run_dir: Path) -> bool:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.regular import UnfitFile, read_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.system import sync
@@ -70,9 +71,9 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(S_("it is nested too deeply")) from None
     if not isinstance(content, dict):
-        raise ValueError("it is not a JSON object")
+        raise ValueError(S_("it is not a JSON object"))
     return content
 
 
@@ -97,7 +98,7 @@ def mark_used(checkpoint: Path, user: Path) -> None:
     marks = checkpoint / USED_BY
     marks.mkdir(exist_ok=True)
     if not is_folder(marks):
-        raise OSError(f"{marks} is a link")
+        raise OSError(S_(f"{marks} is a link"))
     name = hashlib.sha256(os.fsencode(user)).hexdigest()[:16]
     locations = {"run": str(user), "from_here": os.path.relpath(user, checkpoint)}
     part = marks / f".{name}.{os.getpid()}"

@@ -109,7 +109,7 @@ def named_run(path: Path, workspace: Path) -> Path:
         return path
     if (run := workspace / RUNS / path).is_dir():
         return run
-    raise LookupError(f"there is no folder {str(path)!r} here, and no run with this id in the workspace {workspace}")
+    raise LookupError(S_(f"there is no folder {str(path)!r} here, and no run with this id in the workspace {workspace}"))
 
 
 def trash_name(run_id: str) -> str:

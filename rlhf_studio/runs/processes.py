@@ -20,6 +20,7 @@ from rlhf_studio.child_process.environment import FOLDER_VARIABLE
 from rlhf_studio.config import EngineConfig, Permissions
 from rlhf_studio.config.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from rlhf_studio.exit_codes import FAILED, OF_STATES
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness, paths
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.gpus import find_gpus
@@ -102,7 +103,7 @@ def run_processes(run_dir: Path, engine: EngineConfig, permissions: Permissions,
     except StoreError:  # the run folder is gone; rank 0 has printed that
         return FAILED
     if screen and status.state not in (*OF_STATES, "failed"):  # else rank 0 has printed it
-        screen.show(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)")
+        screen.show(S_(f"{status.state}: {status.cause} ({run_dir}/{paths.LOG} has more)"))
     return OF_STATES.get(status.state, FAILED)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Literal
 
+from rlhf_studio.language import S_
 from rlhf_studio.visible import text_of, visible
 
 MOST_LETTERS = 500  # of an error
@@ -54,15 +55,15 @@ def what_ended_the_program() -> BaseException | None:
 def end_of(error: BaseException) -> tuple[Literal["stopped", "failed"] | None, str]:
     """The state that a run ends in, and its cause, when ``error`` has ended its program; None for ``sys.exit()`` and ``sys.exit(0)``."""
     if isinstance(error, KeyboardInterrupt):
-        return "stopped", "Stopped from the keyboard."
+        return "stopped", S_("Stopped from the keyboard.")
     if not isinstance(error, SystemExit):
-        return "failed", f"The training ended with {type(error).__name__}: {visible(text_of(error))[:MOST_LETTERS]}"
+        return "failed", S_(f"The training ended with {type(error).__name__}: {visible(text_of(error))[:MOST_LETTERS]}")
     code = error.code
     if code is None or code == 0:
         return None, ""
     if isinstance(code, int):
-        return "failed", f"The program ended itself with exit code {int(code)}"
-    return "failed", f"The program ended itself: {visible(text_of(error))[:MOST_LETTERS]}"
+        return "failed", S_(f"The program ended itself with exit code {int(code)}")
+    return "failed", S_(f"The program ended itself: {visible(text_of(error))[:MOST_LETTERS]}")
 
 
 def is_interactive() -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness, status, studio
 from rlhf_studio.runs.errors import AlreadyRunning, StoreError
 from rlhf_studio.runs.lab.resuming import waits_for_more_steps
@@ -145,7 +146,7 @@ def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: s
         if what == "never-started" and entry.attempts + 1 < MAX_ATTEMPTS:
             studio.give_back(connection, entry.run_id)
         elif what == "never-started":
-            cause = f"The program that starts runs ended {MAX_ATTEMPTS} times while it was starting the engine. Resume tries again."
+            cause = S_(f"The program that starts runs ended {MAX_ATTEMPTS} times while it was starting the engine. Resume tries again.")
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=cause)
         elif what == "ended-early":
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))
@@ -244,7 +245,7 @@ class Dispatcher:
             except Exception as error:
                 # An error in the program must not end the thread: no run would start any more, and nobody would know why.
                 logger.exception("The dispatcher failed")
-                self.problem = f"The queue stands still because of an error in the program: {error}"
+                self.problem = S_(f"The queue stands still because of an error in the program: {error}")
             self._wake.wait(self.interval)
 
     def tick(self, among: Collection[str] | None = None) -> None:
@@ -289,7 +290,7 @@ class Dispatcher:
         try:
             process = self._start_engine(claim.run_dir, claim.mode, ticket=claim.ticket)
         except (StoreError, OSError) as error:
-            note_not_started(self.workspace, claim.run_id, f"The engine could not be started: {error}")
+            note_not_started(self.workspace, claim.run_id, S_(f"The engine could not be started: {error}"))
             return
         self._children[claim.run_id] = process
         note_started(self.workspace, claim.run_id, process.pid)

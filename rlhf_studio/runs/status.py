@@ -178,7 +178,7 @@ def _last_words(run_dir: Path) -> str:
 
 def _exit(code: int) -> str:
     if code >= 0:
-        return f"exit code {code}"
+        return S_(f"exit code {code}")
     return next((item.name for item in signal.Signals if item == -code), f"signal {-code}")
 
 

@@ -267,7 +267,7 @@ class Workspace(RunFolders):
 
     def force_stop(self, run_id: str) -> None:
         """End the engine of a run that does not stop when asked. Raises NotRunning and StoreError."""
-        launch.force_stop(self.own_dir(run_id), "an operator")
+        launch.force_stop(self.own_dir(run_id), S_("an operator"))
 
     def cancel(self, run_id: str) -> None:
         """Take a waiting run out of the queue; one that was waiting to be resumed is as before. Raises StoreError if it is not waiting."""

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from rlhf_studio.analysis.logs.shareable import without_secrets
-from rlhf_studio.language import told
+from rlhf_studio.language import S_, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import ENDED, RunStatus, is_alarm
 from rlhf_studio.runs.workspace import Workspace
@@ -36,7 +36,8 @@ class News:
         ``text``, the ``kind`` of an alarm, and ``at``, when it was; of an end also ``parent``, the run that it follows from. ``problem``
         where the runs cannot be read."""
         try:
-            return {"events": await self._events.get(), "now": time.time()}
+            events = await self._events.get()  # read for everybody, told to each
+            return {"events": [{**event, "text": told(event["text"])} for event in events], "now": time.time()}
         except StoreError as error:
             return {"events": [], "now": time.time(), "problem": told(error)}
 
@@ -53,12 +54,12 @@ class News:
         except StoreError:
             return []  # the Runs page says what is wrong with the run
         first = {event.kind: event for event in reversed(events) if is_alarm(event.level, event.kind)}
-        return [_event(run, "alarm", told(event.text), event.time, event.kind) for event in first.values()]
+        return [_event(run, "alarm", event.text, event.time, event.kind) for event in first.values()]
 
 
 def _end(run: RunStatus) -> Json:
-    steps = f"Step {run.step} of {run.total_steps}" if run.total_steps else f"Step {run.step}"
-    event = _event(run, run.state, told(run.cause) if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
+    steps = S_(f"Step {run.step} of {run.total_steps}") if run.total_steps else S_(f"Step {run.step}")
+    event = _event(run, run.state, run.cause if run.state == "failed" and run.cause else steps, run.ended_at or 0.0)
     return {**event, "parent": run.origin.parent if run.step else ""}
 
 

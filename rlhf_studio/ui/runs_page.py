@@ -19,7 +19,7 @@ from rlhf_studio.analysis.ends import headline_ends
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.language import _, told
+from rlhf_studio.language import LANGUAGES, _, language, ngettext, told
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
@@ -33,12 +33,11 @@ from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights, Progress
 from rlhf_studio.ui.lab.varying import copied, may_copy
 from rlhf_studio.ui.live.page import asked_by, steer
-from rlhf_studio.ui.outlook import count
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.resume import question, refusal
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import member
-from rlhf_studio.ui.serving.shared_reading import SharedReading
+from rlhf_studio.ui.serving.shared_reading import SpokenReading
 from rlhf_studio.ui.visiting.modes import Mode
 from rlhf_studio.units import format_bytes
 
@@ -158,12 +157,22 @@ def loss_of(reader: RunReader, name: str) -> str:
     steps = reader.status().last_recorded_step
     checkpoints = reader.checkpoints()
     stored = sum(file.lstat().st_size for file in reader.run_dir.rglob("*") if file.is_file() or file.is_symlink())
-    parts = [f"{count(steps, 'recorded step', 'recorded steps')} with every response and token"] if steps else []
+    parts = []
+    if steps:
+        many = ngettext(
+            "{count} recorded step with every response and token", "{count} recorded steps with every response and token", steps
+        )
+        parts.append(many.format(count=steps))
     if checkpoints:
-        checkpoint_count = count(len(checkpoints), "checkpoint", "checkpoints")
-        parts.append(f"{checkpoint_count} with the trained weights (the last at step {checkpoints[-1].step})")
-    what = " and ".join(parts) if parts else "its settings and its log; it has no steps yet"
-    return f"Deleting {name} removes {what}: {format_bytes(stored)}. It cannot be undone."
+        many = ngettext(
+            "{count} checkpoint with the trained weights (the last at step {step})",
+            "{count} checkpoints with the trained weights (the last at step {step})",
+            len(checkpoints),
+        )
+        parts.append(many.format(count=len(checkpoints), step=checkpoints[-1].step))
+    what = _(" and ").join(parts) or _("its settings and its log; it has no steps yet")
+    deleting = _("Deleting {name} removes {what}: {size}. It cannot be undone.")
+    return deleting.format(name=name, what=what, size=format_bytes(stored))
 
 
 def _number_of(version: Any, boot: str) -> int:
@@ -227,9 +236,9 @@ class RunsPage:
         self._access = access
         self._queue_problem, self._kept_problem = queue_problem, kept_problem
         self._insights = insights
-        self._table = SharedReading(self._read, LISTING_SECONDS)
+        self._table = SpokenReading(self._read, LISTING_SECONDS)
         self._boot, self._changes = secrets.token_hex(4), 0
-        self._sent: dict[str, tuple[int, Json]] = {}  # as in Table
+        self._sent: dict[str, dict[str, tuple[int, Json]]] = {name: {} for name in LANGUAGES}  # of each as in Table
         self._summaries = OfRuns(self._summary)
         self._alike = Alike(workspace)
 
@@ -264,11 +273,11 @@ class RunsPage:
         try:
             run_id = sent.run_id(data)
             if self._workspace.is_recording(run_id):
-                return {"problem": str(OnlyRead())}
+                return {"problem": told(OnlyRead())}
             return {"text": loss_of(self._workspace.reader(run_id), self._workspace.status(run_id).name or run_id)}
         except (StoreError, OSError):
             # it must be possible to delete a damaged run too
-            return {"text": "This run cannot be read, so what is in it is not known. Deleting it cannot be undone."}
+            return {"text": _("This run cannot be read, so what is in it is not known. Deleting it cannot be undone.")}
 
     @callable_by(Role.OPERATOR)
     def resume_question(self, data: Any, request: gr.Request) -> Json:
@@ -300,7 +309,7 @@ class RunsPage:
         verdicts = self._known_verdicts(runs)
         beside = self._alike.of(runs)
         rows = [row_of(run, self._summaries.of(run), verdicts.get(run.run_id), beside.get(run.run_id, NOTHING_BESIDE)) for run in runs]
-        return Table(self._note(rows), self._sent, {run.run_id: run.starter for run in runs if run.starter.plays})
+        return Table(self._note(rows), self._sent[language()], {run.run_id: run.starter for run in runs if run.starter.plays})
 
     def _recordings(self) -> list[RunStatus]:
         """The recordings that can be read. What is wrong with the others is shown on the page."""
@@ -314,11 +323,11 @@ class RunsPage:
 
     def _note(self, rows: Sequence[Json]) -> str:
         """Number the rows that have changed; gives the version of the whole table."""
-        before, number = self._sent, self._changes + 1
-        self._sent = {
+        before, number = self._sent[language()], self._changes + 1
+        now = self._sent[language()] = {
             row["id"]: before[row["id"]] if row["id"] in before and before[row["id"]][1] == row else (number, row) for row in rows
         }
-        if list(before) != list(self._sent) or any(changed == number for changed, _ in self._sent.values()):
+        if list(before) != list(now) or any(changed == number for changed, _row in now.values()):
             self._changes = number
         return f"{self._boot}-{self._changes}"
 

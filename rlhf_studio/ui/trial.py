@@ -75,7 +75,7 @@ class Trials:
     def _start(self, data: Any) -> Json:
         config, report = self._train_page.ready(data)
         own = trial_settings(config)
-        name = f"Trial of {config.name or config.recipe or 'a run'}"[:120]
+        name = _("Trial of {name}").format(name=config.name or config.recipe or _("a run"))[:120]
         run_id = self._workspace.submit(own, name, report.expected_peak, files=note_of(config))
         put_aside(self._workspace.own_dir(run_id))
         self._wake()

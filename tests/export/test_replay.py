@@ -17,10 +17,11 @@ from PIL import Image
 
 from rlhf_studio.cli.main import main
 from rlhf_studio.exit_codes import BAD_INPUT, DONE
-from rlhf_studio.jobs.export import film
+from rlhf_studio.jobs.export import film, picture_fonts
 from rlhf_studio.jobs.export.film import write_film
 from rlhf_studio.jobs.export.modules import one_script
 from rlhf_studio.jobs.export.replay_page import PLAYER, replay_page
+from rlhf_studio.language import speaking
 from rlhf_studio.runs.errors import StoreError
 from tests.replay.runs import record
 
@@ -129,6 +130,28 @@ def test_two_scales_have_a_chart_each_and_what_is_missing_is_not_drawn(tmp_path:
     write_film(bare, tmp_path / "film", ".gif")
     with Image.open(tmp_path / "film") as picture:
         assert picture.size[1] < 500 and (0x4F, 0x94, 0xD8) not in {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}
+
+
+class Drawn:
+    """A font that has some letters, each with a shape of its own."""
+
+    def __init__(self, letters: str) -> None:
+        self.letters = letters
+
+    def getmask(self, letter: str) -> bytes:
+        return letter.encode() if letter in self.letters else b"box"
+
+
+def test_words_of_a_picture_are_in_the_readers_language_only_where_a_font_has_its_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = Drawn("English"), Drawn("English中文")
+    fonts: list[Any] = [lambda size: own]
+    monkeypatch.setattr(picture_fonts, "_found", lambda: tuple(fonts))
+    with speaking("zh"):
+        assert picture_fonts.picture_language() == "en"
+        fonts.append(lambda size: other)
+        assert picture_fonts.picture_language() == "zh"
+    assert picture_fonts.picture_language() == "en"
+    assert picture_fonts.fonts_for("English")(12) is own and picture_fonts.fonts_for("中")(12) is other
 
 
 def test_the_command_writes_the_page_and_refuses_what_it_cannot_make(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.preflight import inspect_run
+from rlhf_studio.language import speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import OnlyRead
 from rlhf_studio.runs.finding.recordings import Recordings
@@ -88,6 +89,17 @@ def test_where_they_stand_and_when_they_are_shown(workspace: Workspace, situatio
         assert row["started_at"] is None and row["elapsed"] is None
         assert row["score_last"] is not None and row["gold_last"] is not None
     assert all(rows[run]["recording"] == "" for run in mine)
+
+
+def test_two_people_read_the_same_table_each_in_their_language(workspace: Workspace) -> None:
+    page, seen = RunsPage(workspace, Access()), []
+    for language in ("zh", "en", "zh"):
+        with speaking(language):
+            table = asyncio.run(page.runs({}, VIEWER))
+            seen.append([row["name"] for row in table["rows"]])
+    assert seen[0] == seen[2] and "一次" in seen[0][1] and seen[1] == [recording.name for recording in RECORDINGS]
+    with speaking("zh"):
+        assert asyncio.run(page.runs({"version": table["version"]}, VIEWER))["same"]
 
 
 def test_their_verdicts_come_as_those_of_any_run(workspace: Workspace) -> None:

@@ -10,6 +10,7 @@ from rlhf_studio.analysis.compare.records import Cell, SweepTable
 from rlhf_studio.analysis.compare.runs import SEED, all_known, check_number, differing, is_known, plain_settings
 from rlhf_studio.analysis.compare.scale import not_one_scale
 from rlhf_studio.analysis.ends import first_and_last
+from rlhf_studio.language import S_
 from rlhf_studio.runs.reader import RunReader
 
 
@@ -46,8 +47,8 @@ def _axes(readers: Sequence[RunReader], settings: Sequence[Mapping[str, Any]]) -
     names = names or [row.setting for row in differing(settings) if row.differs()]
     axes = [name for name in names if name != SEED] or names
     if not 1 <= len(axes) <= 2:
-        known = "" if all(map(all_known, settings)) else " that is known"
-        finding = f"differ in {len(axes)}: {', '.join(axes)}" if axes else f"do not differ in any{known}"
+        none = S_("do not differ in any") if all(map(all_known, settings)) else S_("do not differ in any that is known")
+        finding = S_(f"differ in {len(axes)}: {', '.join(axes)}") if axes else none
         raise ValueError(f"A table of a sweep needs runs that differ in one or two settings; these {finding}.")
     return axes
 

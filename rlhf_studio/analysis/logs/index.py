@@ -134,14 +134,16 @@ class LogIndex:
 
     def _check_run(self, line: LogLine) -> None:
         if self.run is not None:
-            line.fail("kind", f"line {self.run.number} says already what the run is")
+            line.fail("kind", S_(f"line {self.run.number} says already what the run is"))
         given = line.fields.get("format")
         if given is not None and (given != FORMAT or line.fields.get("version") != VERSION):
-            line.fail("format", f"this program reads {FORMAT}, version {VERSION}; open the file with the program that wrote it, or newer")
+            line.fail(
+                "format", S_(f"this program reads {FORMAT}, version {VERSION}; open the file with the program that wrote it, or newer")
+            )
         line.whole_number("total_steps", MOST_STEPS)
         for name in ("name", "model", "device"):
             if len(line.text(name) or "") > 4000:
-                line.fail(name, "it has more than 4,000 characters")
+                line.fail(name, S_("it has more than 4,000 characters"))
         given_settings(line)
         self.run = line
 
@@ -150,13 +152,13 @@ class LogIndex:
         self.pieces |= new
         self._pieces_text += sum(map(len, new.values()))
         if len(self.pieces) > MOST_PIECES or self._pieces_text > MOST_PIECES_TEXT:
-            line.fail("pieces", f"the file has more than {MOST_PIECES:,} token ids, or {MOST_PIECES_TEXT:,} characters as their texts")
+            line.fail("pieces", S_(f"the file has more than {MOST_PIECES:,} token ids, or {MOST_PIECES_TEXT:,} characters as their texts"))
 
     def _check_probe(self, line: LogLine) -> None:
         probe = records.probe(line)
         self.probes[probe.probe] = probe
         if len(self.probes) > MOST_PROBES:
-            line.fail("probe", f"the file has more than {MOST_PROBES:,} probes")
+            line.fail("probe", S_(f"the file has more than {MOST_PROBES:,} probes"))
         self._count(line, len(probe.pieces))
 
     def _check_rollout(self, line: LogLine) -> int | None:
@@ -164,7 +166,7 @@ class LogIndex:
         self._count_names(line, "components", record.parts)
         self.rollouts += 1
         if self.rollouts > MOST_RESPONSES:
-            line.fail("", f"the file has more than {MOST_RESPONSES:,} responses; open a part of it")
+            line.fail("", S_(f"the file has more than {MOST_RESPONSES:,} responses; open a part of it"))
         self._count(line, 0 if record.tokens is None else len(record.tokens.response_pieces) + len(record.tokens.prompt_ids))
         if records.too_likely(record):
             self.too_likely += 1
@@ -195,12 +197,14 @@ class LogIndex:
         """Each name is a curve of its own, with a number for each step."""
         self._names[field].update(names)
         if len(self._names[field]) > MOST_NAMES:
-            line.fail(field, f"the file has more than {MOST_NAMES:,} different names here up to this line; a name is not to be made anew")
+            line.fail(
+                field, S_(f"the file has more than {MOST_NAMES:,} different names here up to this line; a name is not to be made anew")
+            )
 
     def _count(self, line: LogLine, tokens: int) -> None:
         self.tokens += tokens
         if self.tokens > MOST_TOKENS_IN_ALL:
-            line.fail("", f"the file has more than {MOST_TOKENS_IN_ALL:,} tokens up to here; open a part of it")
+            line.fail("", S_(f"the file has more than {MOST_TOKENS_IN_ALL:,} tokens up to here; open a part of it"))
 
 
 _OF_RUN: dict[str, Callable[[LogIndex, LogLine], None]] = {
@@ -253,7 +257,7 @@ def given_settings(line: LogLine) -> dict[str, Any]:
         if dot:
             part = nested.setdefault(section, {})
             if not isinstance(part, dict):
-                line.fail(f"settings.{name[:80]}", "the section is given in two ways")
+                line.fail(f"settings.{name[:80]}", S_("the section is given in two ways"))
             part[rest] = value
         else:
             nested[name] = value

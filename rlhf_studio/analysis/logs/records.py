@@ -14,6 +14,7 @@ import numpy as np
 
 from rlhf_studio.analysis.logs.line import LogLine
 from rlhf_studio.analysis.logs.shape import FLAG_KEYS, MOST_ALTERNATIVES, MOST_SAMPLES, MOST_STEPS, MOST_TOKENS, SPECIAL, TOKEN_KEYS
+from rlhf_studio.language import S_
 from rlhf_studio.runs.means import mean_metrics, part_metrics
 from rlhf_studio.runs.records import (
     CRITIC_QUANTITIES,
@@ -60,7 +61,7 @@ def known(value: float | None) -> float:
 def step_of(line: LogLine, least: int = 0) -> int:
     """The step of a line. Raises ConfigError without one."""
     step = line.whole_number("step", MOST_STEPS, least)
-    return line.missing("step", "every response needs the training step it belongs to") if step is None else step
+    return line.missing("step", S_("every response needs the training step it belongs to")) if step is None else step
 
 
 def rollout(line: LogLine, sample: int) -> RolloutRecord:
@@ -70,17 +71,17 @@ def rollout(line: LogLine, sample: int) -> RolloutRecord:
     if pieces is None:
         for key in (*TOKEN_KEYS, "top_ids", "ref_top_ids"):
             if line.has(key):
-                line.missing("response_tokens", f"{key} needs the text of each token beside it")
+                line.missing("response_tokens", S_(f"{key} needs the text of each token beside it"))
         if count is None and ids is None:
-            line.missing("response_tokens", "give the text of each token, or at least length, the number of tokens")
+            line.missing("response_tokens", S_("give the text of each token, or at least length, the number of tokens"))
     tokens = None if pieces is None else _tokens(line, pieces)
     length = count if count is not None else len(pieces if pieces is not None else ids if ids is not None else ())
     prompt, response = line.text("prompt"), line.text("response")
     if response is None:
-        response = line.missing("response", "give the text of the response") if pieces is None else "".join(pieces)
+        response = line.missing("response", S_("give the text of the response")) if pieces is None else "".join(pieces)
     if prompt is None:
         parts = line.texts("prompt_tokens", MOST_TOKENS)
-        prompt = line.missing("prompt", "give the text of the prompt") if parts is None else "".join(parts)
+        prompt = line.missing("prompt", S_("give the text of the prompt")) if parts is None else "".join(parts)
     return RolloutRecord(
         sample=_sample(line, sample),
         prompt=prompt,
@@ -98,7 +99,7 @@ def rollout(line: LogLine, sample: int) -> RolloutRecord:
 def _sample(line: LogLine, otherwise: int | None = None) -> int:
     sample = line.whole_number("sample", MOST_SAMPLES - 1)
     sample = otherwise if sample is None else sample
-    return line.missing("sample", "say which it is, from 0") if sample is None else sample
+    return line.missing("sample", S_("say which it is, from 0")) if sample is None else sample
 
 
 def _kl(line: LogLine, tokens: TokenRecord | None) -> float:
@@ -151,9 +152,9 @@ def _alternatives(line: LogLine, prefix: str, count: int) -> tuple[np.ndarray, n
     if ids is None:
         return np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32)
     if ids.shape[1] > MOST_ALTERNATIVES:
-        line.fail(f"{prefix}top_ids", f"it has {ids.shape[1]} tokens for each position, and at most {MOST_ALTERNATIVES} are kept")
+        line.fail(f"{prefix}top_ids", S_(f"it has {ids.shape[1]} tokens for each position, and at most {MOST_ALTERNATIVES} are kept"))
     logprobs = line.reals(f"{prefix}top_logprobs", ids.shape)
-    return ids, line.missing(f"{prefix}top_logprobs", f"{prefix}top_ids needs it") if logprobs is None else logprobs
+    return ids, line.missing(f"{prefix}top_logprobs", S_(f"{prefix}top_ids needs it")) if logprobs is None else logprobs
 
 
 def watched(line: LogLine) -> WatchRecord:
@@ -161,12 +162,12 @@ def watched(line: LogLine) -> WatchRecord:
     prompt, response = line.text("prompt"), line.text("response")
     pieces, arrays = line.texts("pieces", MOST_TOKENS) or [], line.members("arrays")
     if not all(name in EPISODE_TOKENS or name in ("kl", "entropy") for name in arrays):
-        line.fail("arrays", f"it may hold {', '.join((*EPISODE_TOKENS, 'kl', 'entropy'))}")
+        line.fail("arrays", S_(f"it may hold {', '.join((*EPISODE_TOKENS, 'kl', 'entropy'))}"))
     read = {name: line.reals(name, (len(pieces),), arrays) for name in arrays}
     return WatchRecord(
         sample=_sample(line),
-        prompt=line.missing("prompt", "give the watched prompt") if prompt is None else prompt,
-        response=line.missing("response", "give the answer") if response is None else response,
+        prompt=line.missing("prompt", S_("give the watched prompt")) if prompt is None else prompt,
+        response=line.missing("response", S_("give the answer")) if response is None else response,
         score=known(line.number_of("reward")),
         gold=line.number_of("gold"),
         kl=line.number_of("kl"),
@@ -180,23 +181,23 @@ def episodes(line: LogLine, pieces: dict[int, str]) -> StepEpisodes:
     """All episodes of a step. Raises ConfigError."""
     lengths = line.ids("lengths")
     if lengths is None:
-        line.missing("lengths", "give the number of response tokens of each episode")
+        line.missing("lengths", S_("give the number of response tokens of each episode"))
     if len(lengths) > MOST_SAMPLES:
-        line.fail("lengths", f"a step has at most {MOST_SAMPLES:,} episodes")
+        line.fail("lengths", S_(f"a step has at most {MOST_SAMPLES:,} episodes"))
     count, total = (len(lengths),), (int(lengths.astype(np.int64).sum()),)
     ids, scores, gold = line.ids("response_ids", total), line.reals("rewards", count), line.reals("gold", count)
     parts, tokens, stopped = line.members("components"), line.members("tokens"), line.fields.get("stopped")
     read_tokens = {name: line.reals(name, total, tokens) for name in tokens}
     missing = [name for name in EPISODE_TOKENS if name not in CRITIC_QUANTITIES and read_tokens.get(name) is None]
     if missing:
-        line.missing(f"tokens.{missing[0]}", "episodes need it")
+        line.missing(f"tokens.{missing[0]}", S_("episodes need it"))
     if not isinstance(stopped, list) or len(stopped) != count[0] or not set(map(type, stopped)) <= {bool}:
-        line.fail("stopped", f"it must be a list of {count[0]} times true or false")
+        line.fail("stopped", S_(f"it must be a list of {count[0]} times true or false"))
     return StepEpisodes(
         lengths=lengths,
-        response_ids=line.missing("response_ids", "episodes need it") if ids is None else ids,
+        response_ids=line.missing("response_ids", S_("episodes need it")) if ids is None else ids,
         tokens={name: array for name, array in read_tokens.items() if array is not None},
-        scores=line.missing("rewards", "episodes need it") if scores is None else scores,
+        scores=line.missing("rewards", S_("episodes need it")) if scores is None else scores,
         gold=gold,
         parts={name: array for name in parts if (array := line.reals(name, count, parts)) is not None},
         stopped=np.array(stopped, bool),
@@ -209,7 +210,7 @@ def probe(line: LogLine) -> Probe:
     """A probe sentence. Raises ConfigError."""
     number, prompt, pieces = line.whole_number("probe", MOST_SAMPLES), line.text("prompt"), line.texts("pieces", MOST_TOKENS)
     if number is None or prompt is None or pieces is None:
-        line.missing("probe, prompt or pieces", "a probe needs all three")
+        line.missing(S_("probe, prompt or pieces"), S_("a probe needs all three"))
     return Probe(number, prompt, pieces)
 
 
@@ -217,7 +218,7 @@ def probe_score(line: LogLine, probes: dict[int, Probe]) -> ProbeScore:
     """What a step's policy gives to a probe. Raises ConfigError, also for a probe that no line before it has named."""
     number = line.whole_number("probe", MOST_SAMPLES)
     if number is None or number not in probes:
-        line.fail("probe", "no line before this one has a probe of this number")
+        line.fail("probe", S_("no line before this one has a probe of this number"))
     count = len(probes[number].pieces)
     top = line.ids("top_ids", (count, -1))
     shape = (count, -1) if top is None else top.shape
@@ -225,7 +226,7 @@ def probe_score(line: LogLine, probes: dict[int, Probe]) -> ProbeScore:
     arrays |= {name: line.reals(name, shape) for name in ("top_logprobs", "start_logprobs", "logprobs_of_start")}
     for name, array in arrays.items():
         if array is None:
-            line.missing(name, "a probe's score needs it")
+            line.missing(name, S_("a probe's score needs it"))
     return ProbeScore(number, **arrays)
 
 
@@ -233,7 +234,7 @@ def change(line: LogLine) -> SettingChange:
     """A setting that was changed during the run. Raises ConfigError."""
     setting = line.text("setting")
     if not setting:
-        line.missing("setting", "name the setting that was changed")
+        line.missing("setting", S_("name the setting that was changed"))
     return SettingChange(step_of(line, 1), setting, line.fields.get("old"), line.fields.get("new"))
 
 
@@ -241,9 +242,9 @@ def event(line: LogLine) -> EventRecord:
     """A line of the run's diary. Raises ConfigError."""
     level, text = line.fields.get("level", "info"), line.text("text")
     if level not in LEVELS:
-        line.fail("level", f"it must be one of {', '.join(LEVELS)}")
+        line.fail("level", S_(f"it must be one of {', '.join(LEVELS)}"))
     if text is None:
-        line.missing("text", "say what happened")
+        line.missing("text", S_("say what happened"))
     return EventRecord(level, line.text("event") or "log", text, _with_numbers(line.members("data")))
 
 

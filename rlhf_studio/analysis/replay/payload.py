@@ -111,11 +111,11 @@ def _outcome(run: RunData, verdict: Verdict) -> str:
 def nothing_to_replay(run: RecordedRun) -> str:
     """Why there is nothing to replay, in one sentence; empty where there is something."""
     if not isinstance(run, RunData):
-        return "Only a PPO run can be replayed: in other stages no answers are scored at each step."
+        return _("Only a PPO run can be replayed: in other stages no answers are scored at each step.")
     if len(run.steps) < 2:
-        return "There is nothing to replay yet: a replay needs two recorded steps."
+        return _("There is nothing to replay yet: a replay needs two recorded steps.")
     if not any(run.has(metric) for metric in SERIES.values()):
-        return "There is nothing to replay: this run has recorded no score, no gold score and no KL."
+        return _("There is nothing to replay: this run has recorded no score, no gold score and no KL.")
     return ""
 
 

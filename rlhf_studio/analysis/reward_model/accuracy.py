@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlhf_studio.analysis.reward_model.pairs import Numbers, ScoredPairs
+from rlhf_studio.language import N_, _
 
 Z95 = 1.959963984540054  # of a normal distribution: 95 % lie within so many standard deviations
 MOST_GROUPS = 20
 FEW = 10
 """Pairs below which a share is called uncertain."""
-LENGTH_BINS = ("much shorter", "shorter", "equally long", "longer", "much longer")
+LENGTH_BINS = (N_("much shorter"), N_("shorter"), N_("equally long"), N_("longer"), N_("much longer"))
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def length_bias(pairs: ScoredPairs) -> LengthBias:
     unequal = longer != 0
     middle = float(np.median(np.abs(longer[unequal]))) if unequal.any() else 0.0
     inside = [longer < -middle, (longer < 0) & (longer >= -middle), ~unequal, (longer > 0) & (longer <= middle), longer > middle]
-    bins = [share_of(name, right[of_bin]) for name, of_bin in zip(LENGTH_BINS, inside, strict=True)]
+    bins = [share_of(_(name), right[of_bin]) for name, of_bin in zip(LENGTH_BINS, inside, strict=True)]
     wins = np.where(longer > 0, right, 1 - right)[unequal]  # whether the longer one scores higher
     differ = wins - (longer[unequal] > 0)
     return LengthBias(
@@ -155,7 +156,7 @@ def by_group(pairs: ScoredPairs) -> list[PairShare]:
     shares = [share_of(group, right[groups == group]) for group in named]
     if len(counts) > len(named):
         rest = np.asarray([bool(group) and group not in named for group in decided.groups])
-        shares.append(share_of(f"{len(counts) - len(named)} other groups", right[rest]))
+        shares.append(share_of(_("{count} other groups").format(count=len(counts) - len(named)), right[rest]))
     return shares
 
 

@@ -20,10 +20,12 @@ from rlhf_studio.analysis.reward_model.accuracy import (
     length_bias,
 )
 from rlhf_studio.analysis.reward_model.calibration import Calibration, Histogram, calibration, histogram
-from rlhf_studio.analysis.reward_model.consistency import Consistency, consistency
+from rlhf_studio.analysis.reward_model.consistency import Consistency, Rewritten, consistency
 from rlhf_studio.analysis.reward_model.pairs import ScoredPairs, scored_pairs
+from rlhf_studio.language import N_, _, together
 from rlhf_studio.units import percent
 
+HELD_OUT_PAIR = N_("held-out pair")
 MOST_WRONG = 12
 TOO_SURE = 0.03  # mean predicted less mean right, from which words say so, where it is beyond chance
 SWAYED = 0.1  # how much more often the longer one wins with the model than with people, where it is beyond chance
@@ -83,7 +85,7 @@ def reward_report(record: Mapping[str, Any]) -> RewardReport:
 
 
 def report_on(
-    pairs: ScoredPairs, texts: Mapping[str, Any] | None = None, steadiness: Mapping[str, Any] | None = None, of: str = "held-out pair"
+    pairs: ScoredPairs, texts: Mapping[str, Any] | None = None, steadiness: Mapping[str, Any] | None = None, of: str = HELD_OUT_PAIR
 ) -> RewardReport:
     """As :func:`reward_report`, of the pairs themselves; ``of`` is what people call one of them."""
     scores = np.concatenate([pairs.chosen, pairs.rejected])
@@ -138,18 +140,17 @@ def in_words(
     length: LengthBias,
     gold: GoldAgreement | None,
     steady: Consistency | None,
-    of: str = "held-out pair",
+    of: str = HELD_OUT_PAIR,
 ) -> list[str]:
     """The findings as sentences; ``of`` is what people call a pair."""
     accuracy = headline.accuracy
     if accuracy.share is None or accuracy.low is None or accuracy.high is None:
-        return [f"There is no {of} with a preferred response, so nothing can be said of this model."]
-    words = [
-        f"The preferred response scores higher in {_percent(accuracy.share)} of {accuracy.pairs:,} {of}s "
-        f"(95 % interval {_percent(accuracy.low)} to {_percent(accuracy.high)}); guessing gives 50 %."
-    ]
+        return [_("There is no {pair} with a preferred response, so nothing can be said of this model.").format(pair=_(of))]
+    first = _("The preferred response scores higher in {share} of {count:,} {pair}s (95 % interval {low} to {high}); guessing gives 50 %.")
+    share, low, high = map(_percent, (accuracy.share, accuracy.low, accuracy.high))
+    words = [first.format(share=share, count=accuracy.pairs, pair=_(of), low=low, high=high)]
     if accuracy.low <= 0.5:
-        words.append(f"That may still be chance: more {of}s, more training, or clearer preferences are needed.")
+        words.append(_("That may still be chance: more {pair}s, more training, or clearer preferences are needed.").format(pair=_(of)))
     return [*words, *_confidence(curve, accuracy.share), *_length(length), *_gold(gold), *_steadiness(steady)]
 
 
@@ -157,54 +158,65 @@ def _confidence(curve: Calibration, right: float) -> list[str]:
     over, temperature, error = curve.overconfidence, curve.temperature, curve.overconfidence_error
     if over is None:
         return []
-    figures = f"it expects to be right in {_percent(right + over)} of the pairs, and is right in {_percent(right)}"
+    figures = _("it expects to be right in {expected} of the pairs, and is right in {right}")
+    figures = figures.format(expected=_percent(right + over), right=_percent(right))
     if abs(over) < TOO_SURE:
-        return [f"It is about as sure as it is right: {figures}."]
+        return [_("It is about as sure as it is right: {figures}.").format(figures=figures)]
     if error is None or abs(over) <= SURE * error:
-        return [f"It may be as sure as it is right, or not: {figures}, and so few pairs do not tell."]
+        return [_("It may be as sure as it is right, or not: {figures}, and so few pairs do not tell.").format(figures=figures)]
     if over < 0:
-        return [f"It is less sure than it might be: {figures}."]
-    advice = "" if temperature is None else f" Its scores lie {temperature:.1f} times too far apart to be read as probabilities."
-    return [f"It is too sure: {figures}.{advice}"]
+        return [_("It is less sure than it might be: {figures}.").format(figures=figures)]
+    sure, advice = (
+        _("It is too sure: {figures}.").format(figures=figures),
+        _("Its scores lie {times:.1f} times too far apart to be read as probabilities."),
+    )
+    return [sure if temperature is None else together(sure, advice.format(times=temperature))]
 
 
 def _length(length: LengthBias) -> list[str]:
     if length.longer_chosen is None or length.longer_scored is None or sum(part.pairs for part in length.bins) < FEW:
         return []
     people, model = length.longer_chosen, length.longer_scored
-    figures = f"people preferred the longer response in {_percent(people)} of the pairs, the model in {_percent(model)}"
+    figures = _("people preferred the longer response in {people} of the pairs, the model in {model}")
+    figures = figures.format(people=_percent(people), model=_percent(model))
     beyond = length.error is not None and abs(model - people) > SURE * length.error
     if abs(model - people) > SWAYED and not beyond:
-        return [f"Whether length sways it, so few pairs do not tell: {figures}."]
+        return [_("Whether length sways it, so few pairs do not tell: {figures}.").format(figures=figures)]
     if model - people > SWAYED:
-        return [f"It favours length: {figures}. A policy trained on it will probably write longer and longer answers."]
+        favours = _("It favours length: {figures}. A policy trained on it will probably write longer and longer answers.")
+        return [favours.format(figures=figures)]
     if people - model > SWAYED:
-        return [f"It favours short answers: {figures}."]
-    return [f"Length does not sway it more than people: {figures}."]
+        return [_("It favours short answers: {figures}.").format(figures=figures)]
+    return [_("Length does not sway it more than people: {figures}.").format(figures=figures)]
 
 
 def _gold(gold: GoldAgreement | None) -> list[str]:
     if gold is None or gold.order.share is None:
         return []
-    people = "" if gold.people.share is None else f"; the preferences that it learned from agree in {_percent(gold.people.share)}"
-    return [f"It orders {_percent(gold.order.share)} of the pairs as the world's gold reward does{people}."]
+    share = _percent(gold.order.share)
+    if gold.people.share is None:
+        return [_("It orders {share} of the pairs as the world's gold reward does.").format(share=share)]
+    both = _("It orders {share} of the pairs as the world's gold reward does; the preferences that it learned from agree in {people}.")
+    return [both.format(share=share, people=_percent(gold.people.share))]
 
 
 def _steadiness(steady: Consistency | None) -> list[str]:
     if steady is None:
         return []
-    words = [
-        f"Changing only {part.name} moves the score by {part.spread:.2f} standard deviations on average"
-        + ("" if part.flipped is None else f", and turns {_percent(part.flipped)} of the pairs round")
-        + "."
-        for part in steady.rewritten
-        if part.spread is not None and part.spread > UNSTEADY
-    ]
+    words = [_moved(part) for part in steady.rewritten if part.spread is not None and part.spread > UNSTEADY]
     if steady.rewritten and not words:
-        words = ["Rewriting texts without changing their meaning hardly moves their scores."]
+        words = [_("Rewriting texts without changing their meaning hardly moves their scores.")]
     if steady.padding is not None and steady.padding > ROUNDING:
-        words.append(f"Padding changes scores by up to {steady.padding:.2g}: that is more than rounding, and a fault.")
+        fault = _("Padding changes scores by up to {size:.2g}: that is more than rounding, and a fault.")
+        words.append(fault.format(size=steady.padding))
     return words
+
+
+def _moved(part: Rewritten) -> str:
+    moved = _("Changing only {what} moves the score by {spread:.2f} standard deviations on average.")
+    turned = _("Changing only {what} moves the score by {spread:.2f} standard deviations on average, and turns {share} of the pairs round.")
+    facts = {"what": _(part.name), "spread": part.spread}
+    return moved.format(**facts) if part.flipped is None else turned.format(**facts, share=_percent(part.flipped))
 
 
 def _percent(share: float) -> str:

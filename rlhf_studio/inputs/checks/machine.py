@@ -61,7 +61,7 @@ def _process_problems(config: StageConfig, gpus: int | None) -> Iterator[Problem
     engine = config.engine
     if not engine.accelerate_config:
         if gpus and engine.processes > gpus:
-            have = S_("there is one") if gpus == 1 else f"there are {gpus}"
+            have = S_("there is one") if gpus == 1 else S_(f"there are {gpus} of them")
             message = S_(f"{engine.processes} processes need a GPU each, and {have}; use at most {gpus}, or device cpu")
             yield Problem("engine.processes", message)
         yield from batch_split_problems(config, engine.processes or max(gpus or 1, 1))

@@ -13,6 +13,6 @@ def notified_problems(config: StageConfig, permissions: Permissions) -> Iterator
     """One problem per name of ``engine.notify`` without an address."""
     for name in config.engine.notified:
         if name != DESKTOP and name not in permissions.notify:
-            known = f"; known here: {', '.join([*permissions.notify, DESKTOP])}"
+            known = S_(f"; known here: {', '.join([*permissions.notify, DESKTOP])}")
             message = S_(f"nobody is called {name}; start the program with --notify-url {name}=URL{known}")
             yield Problem("engine.notify", message)

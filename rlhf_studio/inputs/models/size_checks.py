@@ -125,7 +125,7 @@ def _wrong_numbers(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
         elif key in FROM_ZERO and not _is_size(value, 0):
             yield key, S_("a whole number from 0")
         elif key in POSITIVE and not (_is_number(value) and value > 0):
-            yield key, "a number above 0"
+            yield key, S_("a number above 0")
         elif RATES.fullmatch(key) and not (type(value) is bool or (_is_number(value) and 0 <= value <= 1)):
             yield key, S_("a number from 0 to 1")
 

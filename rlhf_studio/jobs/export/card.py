@@ -23,12 +23,13 @@ from rlhf_studio.inputs.models.reward_models import RewardFile
 from rlhf_studio.inputs.trained import resolve
 from rlhf_studio.inputs.trained_text import TrainedText
 from rlhf_studio.jobs.export.curves import Curve, curves_of
+from rlhf_studio.jobs.export.picture_fonts import picture_language
 from rlhf_studio.jobs.export.png import write_curves
 from rlhf_studio.jobs.export.stages import telling_of
 from rlhf_studio.jobs.export.story import Story, answers_of, sentence_of
 from rlhf_studio.jobs.export.text import markdown, number, readable
 from rlhf_studio.jobs.export.weights import BASE, Base, Chosen
-from rlhf_studio.language import _, told
+from rlhf_studio.language import _, speaking, told
 from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
 
@@ -61,10 +62,15 @@ class Exported:
 
 def write_card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], folder: Path) -> None:
     """Write the card and its picture into the folder. Raises OSError."""
-    curves = [curve for curve in curves_of(story.series, story.origin.unit) if curve.name in telling_of(story.config).drawn]
+    curves = _drawn(story)
     if curves:
-        write_curves(curves, folder / PICTURE)
+        with speaking(picture_language()):
+            write_curves(_drawn(story), folder / PICTURE)
     (folder / CARD).write_text(card(story, exported, watched, curves), encoding="utf-8")
+
+
+def _drawn(story: Story) -> list[Curve]:
+    return [curve for curve in curves_of(story.series, story.origin.unit) if curve.name in telling_of(story.config).drawn]
 
 
 def card(story: Story, exported: Exported, watched: Sequence[tuple[int, WatchRecord]], curves: list[Curve]) -> str:
@@ -126,7 +132,7 @@ def _cached_card(name: str) -> Path | None:
 
 def _what(story: Story, exported: Exported) -> str:
     config, chosen = story.config, exported.chosen
-    start = exported.base.name if exported.base else shareable(config.learns)
+    start = told(exported.base.name) if exported.base else shareable(config.learns)
     name = _("A policy") if exported.generation else _("A reward model")
     kind = (
         _("A LoRA adapter")

@@ -20,6 +20,7 @@ from rlhf_studio.jobs.export.report import report
 from rlhf_studio.jobs.export.story import story_of
 from rlhf_studio.jobs.export.tables import write_csv
 from rlhf_studio.jobs.export.weights import Chosen, OnProgress, base_of, choose, write_adapter, write_policy
+from rlhf_studio.language import S_, _, language, speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_left
 from rlhf_studio.runs.lab.fork import settings_of
@@ -29,8 +30,8 @@ Kind = Literal["adapter", "merged", "html", "replay", "csv", "jsonl"]
 WEIGHTS: tuple[Kind, ...] = ("adapter", "merged")
 REPLAYS = (".html", ".gif", ".webp")
 PUSHING = "Pushing to the hub"
-ONLY_MERGED = "this run trained all weights of its model, so there is no adapter to take; --merged gives the model itself"
-ONLY_WHOLE = (
+ONLY_MERGED = S_("this run trained all weights of its model, so there is no adapter to take; --merged gives the model itself")
+ONLY_WHOLE = S_(
     "a reward model is kept whole, with what an adapter learned in its weights: there is no adapter to take; --merged gives the model"
 )
 
@@ -57,10 +58,11 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The files that were made, with their sizes in bytes; and the address on the hub, empty without a push."""
+    """The files that were made, with their sizes in bytes; the address on the hub, empty without a push; and what to know of them."""
 
     files: list[tuple[Path, int]]
     address: str = ""
+    note: str = ""
 
 
 def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> ExportResult:
@@ -78,7 +80,7 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
     chosen = choose(reader, request.at) if request.targets.keys() & set(WEIGHTS) else None
     if chosen is not None and not chosen.is_adapter and "adapter" in request.targets:
         raise targets.refuse(ONLY_WHOLE if chosen.kind == "reward_model" else ONLY_MERGED)
-    replay = _replay(reader, on_progress) if "replay" in request.targets else {}
+    replay = _replay(reader, request.targets["replay"], on_progress) if "replay" in request.targets else {}
     files: dict[Kind, list[tuple[Path, int]]] = {kind: [] for kind in request.targets}
     address = ""
     for kind in sorted(request.targets, key=lambda kind: kind in WEIGHTS and bool(request.push)):
@@ -89,7 +91,9 @@ def export(run_dir: Path, request: ExportRequest, on_progress: OnProgress) -> Ex
             files[kind], address = _weights(reader, kind, chosen, target, request, on_progress, status.device)
         else:
             files[kind] = [_file(reader, kind, target, request.replace, replay, on_progress)]
-    return ExportResult(list(chain.from_iterable(files.values())), address)
+    spoken = {_language_of(target) for kind, target in request.targets.items() if kind == "replay" or kind in WEIGHTS}
+    note = _("No font of this machine has the letters of your language, so pictures are in English.") if spoken - {language()} else ""
+    return ExportResult(list(chain.from_iterable(files.values())), address, note)
 
 
 def _check(request: ExportRequest) -> None:
@@ -190,7 +194,7 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, replay: di
             path.write_text(report(story_of(reader)), encoding="utf-8")
         elif kind == "replay":
             on_progress("Writing the replay", None)
-            _write_replay(replay, path, target.suffix.lower())
+            _write_replay(replay, path, target)
         elif kind == "csv":
             with path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(reader, file, partial(on_progress, "Writing the metrics"))
@@ -200,21 +204,32 @@ def _file(reader: RunReader, kind: Kind, target: Path, replace: bool, replay: di
     return target, target.stat().st_size
 
 
-def _replay(reader: RunReader, on_progress: OnProgress) -> dict[str, Any]:
+def _replay(reader: RunReader, target: Path, on_progress: OnProgress) -> dict[str, Any]:
     on_progress("Reading what the replay shows", None)
-    payload = replay_of(reader)
+    with speaking(_language_of(target)):
+        payload = replay_of(reader)
     if "problem" in payload:
         raise targets.refuse(payload["problem"])
     return payload
 
 
-def _write_replay(payload: dict[str, Any], path: Path, suffix: str) -> None:
-    if suffix == ".html":
+def _language_of(target: Path) -> str:
+    """What a replay says its sentences in: a picture can only have letters that a font of this machine has."""
+    if target.suffix.lower() == ".html":
+        return language()
+    from rlhf_studio.jobs.export.picture_fonts import picture_language  # loads Pillow
+
+    return picture_language()
+
+
+def _write_replay(payload: dict[str, Any], path: Path, target: Path) -> None:
+    if (suffix := target.suffix.lower()) == ".html":
         path.write_text(replay_page(payload), encoding="utf-8")
     else:
         from rlhf_studio.jobs.export.film import write_film  # loads Pillow
 
-        write_film(payload, path, suffix)
+        with speaking(_language_of(target)):
+            write_film(payload, path, suffix)
 
 
 def clear(run_dir: Path) -> None:

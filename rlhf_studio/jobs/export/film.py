@@ -9,7 +9,8 @@ from typing import Any
 from PIL import Image
 
 from rlhf_studio.analysis.series import evenly
-from rlhf_studio.jobs.export.film_frame import Frame, text_font
+from rlhf_studio.jobs.export.film_frame import Frame, letters_of
+from rlhf_studio.jobs.export.picture_fonts import fonts_for
 from rlhf_studio.runs.errors import StoreError
 
 FORMATS = {".gif": "GIF", ".webp": "WEBP"}
@@ -32,7 +33,7 @@ def write_film(payload: Mapping[str, Any], path: Path, suffix: str) -> None:
         OSError: the file cannot be written.
         StoreError: even few frames are too large.
     """
-    font, most = text_font(payload), min(MOST_FRAMES, len(payload["steps"]))
+    font, most = fonts_for(letters_of(payload)), min(MOST_FRAMES, len(payload["steps"]))
     while True:
         rows = rows_of(payload, most)
         _save([Frame(payload, row, font).image() for row in rows], [_stands(payload, row) for row in rows], path, suffix)
@@ -55,9 +56,14 @@ def rows_of(payload: Mapping[str, Any], most: int) -> list[int]:
 def _stands(payload: Mapping[str, Any], row: int) -> int:
     """How long the frame of a step stands, in milliseconds: as long as people need to read what is said there."""
     step = payload["steps"][row]
-    letters = sum(len(moment["sentence"]) for moment in payload["moments"] if moment["step"] == step)
+    letters = sum(map(_weight, "".join(moment["sentence"] for moment in payload["moments"] if moment["step"] == step)))
     reading = min(max(PER_LETTER * letters, READING[0]), READING[1]) if letters else 0
     return max(STEP, reading, LAST if row == len(payload["steps"]) - 1 else 0)
+
+
+def _weight(letter: str) -> int:
+    """How many letters of a word a letter is worth to a reader: one of Chinese is a word."""
+    return 3 if letter > "\u2e80" else 1
 
 
 def _save(images: list[Image.Image], durations: list[int], path: Path, suffix: str) -> None:

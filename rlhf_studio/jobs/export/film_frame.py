@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from rlhf_studio.jobs.export.curves import axis, tick_text
+from rlhf_studio.jobs.export.picture_fonts import Fonts
 from rlhf_studio.jobs.export.text import number, readable
+from rlhf_studio.language import ENGLISH, LANGUAGES, _, language
 
 WIDTH = 800
 SCALE = 2  # drawn twice as large and then made smaller, so that lines are smooth
@@ -24,37 +27,24 @@ TOP_CHART, KL_CHART = (124, 286), (318, 374)
 BAR, SENTENCE, ANSWER, LINE = 58, 74, 416, 24
 MOST_LINES, LETTERS = 5, 84
 """Lines of an answer that are shown, and about how many letters a line has."""
-FONTS = ("DejaVuSans.ttf", "Arial.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "msyh.ttc", "PingFang.ttc")
-"""Looked for where a run's texts have letters that Pillow's own font lacks."""
+_UNBROKEN = re.compile(r"[\u2e80-\ud7ff][\u3001\u3002\u201d\uff01-\uff1f]*|[^\s\u2e80-\ud7ff]+\s*|\s+")
+"""What stays in one line: a word, or a letter of a script without spaces, with the signs that may not begin a line."""
 INSTEAD = str.maketrans({"\u2212": "-", "\u201c": '"', "\u201d": '"', "\u2019": "'", "\u2192": "to", "\u2026": "...", "\u2013": "-"})
-Fonts = Callable[[int], Any]
 Point = tuple[float, float]
 
 
 def plain(text: str, limit: int = 400) -> str:
     """A text with signs that every font has, and with nothing hidden in it."""
-    return readable(" ".join(text.split()), limit).translate(INSTEAD)
+    text = readable(" ".join(text.split()), limit)
+    return text.translate(INSTEAD) if language() == ENGLISH else text  # a font with the letters of another language has these too
 
 
-def text_font(payload: Mapping[str, Any]) -> Fonts:
-    """The font by size: Pillow's own, or one of this machine that lacks fewer of the letters."""
-    texts = [payload["title"]]
+def letters_of(payload: Mapping[str, Any]) -> set[str]:
+    """The letters of all that the pictures say, their own words among them: those have the letters of their language's name."""
+    texts = [payload["title"], LANGUAGES[language()], *(moment["sentence"] for moment in payload["moments"])]
     for answer in payload["answers"][:1]:
         texts += [answer["prompt"], *("".join(frame["tokens"]) for frame in answer["frames"])]
-    letters = {letter for text in texts for letter in plain(text, 4000) if not letter.isspace()}
-
-    def lacks(font: Any) -> int:
-        none = bytes(font.getmask("\U0010fffe"))
-        return sum(bytes(font.getmask(letter)) == none for letter in letters)
-
-    found: list[Fonts] = [lambda size: ImageFont.load_default(size=size)]
-    for name in FONTS:
-        try:
-            ImageFont.truetype(name, 12)
-        except OSError:
-            continue
-        found.append(lambda size, name=name: ImageFont.truetype(name, size))  # type: ignore[misc]
-    return min(found, key=lambda fonts: lacks(fonts(12)))
+    return {letter for text in texts for letter in plain(text, 4000)}
 
 
 def lines_of(payload: Mapping[str, Any]) -> int:
@@ -81,8 +71,9 @@ class Frame:
         kl = self._payload["series"]["kl"]
         if self._is_known(kl):
             target, usual = self._payload["kl_target"], self._payload["kl_usual"]
-            dashed = f"the target, {target:g}" if target else f"where the usual range ends, {usual:g}"
-            title = f"KL from the start, nats per response (dashed: {dashed})"
+            to_target = _("KL from the start, nats per response (dashed: the target, {limit})")
+            to_usual = _("KL from the start, nats per response (dashed: where the usual range ends, {limit})")
+            title = (to_target if target else to_usual).format(limit=f"{target or usual:g}")
             self._chart(KL_CHART, [("KL", [value and round(value, 2) for value in kl], KL)], title, target or usual)
         self._steps()
         self._answer()
@@ -105,9 +96,9 @@ class Frame:
 
     def _wrapped(self, text: str, size: int, room: float, most: int) -> list[str]:
         lines = [""]
-        for word in text.split(" "):
-            longer = f"{lines[-1]} {word}".strip()
-            if self._width(longer, size) <= room or not lines[-1]:
+        for word in _UNBROKEN.findall(text):
+            longer = f"{lines[-1]}{word}"
+            if self._width(longer.rstrip(), size) <= room or not lines[-1]:
                 lines[-1] = longer
             else:
                 lines.append(word)
@@ -118,7 +109,7 @@ class Frame:
     def _head(self) -> None:
         payload, steps = self._payload, self._payload["steps"]
         self._text(EDGE, 38, plain(payload["title"], 60), 20)
-        self._text(WIDTH - EDGE, 38, f"step {self._step:,} of {steps[-1]:,}", 16, QUIET, "rs")
+        self._text(WIDTH - EDGE, 38, _("step {step:,} of {last:,}").format(step=self._step, last=steps[-1]), 16, QUIET, "rs")
         left, right = EDGE, WIDTH - EDGE
         self._line([(left, BAR), (right, BAR)], GRID, 4)
         self._line([(left, BAR), (left + (right - left) * self._share(self._step), BAR)], ACCENT, 4)
@@ -134,7 +125,7 @@ class Frame:
 
     def _sentence(self, said: Sequence[Mapping[str, Any]]) -> str:
         """What the newest step with moments has to say, the most telling first where it has several."""
-        return plain(f"Step {said[-1]['step']:,}: {said[-1]['sentence']}") if said else ""
+        return plain(_("Step {step:,}: {sentence}").format(**said[-1])) if said else ""
 
     def _share(self, step: int) -> float:
         first, last = self._payload["steps"][0], self._payload["steps"][-1]
@@ -149,14 +140,14 @@ class Frame:
     def _scores(self) -> None:
         """Score and gold on one axis with their gap; gold alone beside it in a chart of its own where their scales differ."""
         series = self._payload["series"]
-        own = [(name, series[name], colour) for name, colour in (("score", SCORE), ("gold", GOLD)) if self._is_known(series[name])]
+        own = [(_(name), series[name], colour) for name, colour in (("score", SCORE), ("gold", GOLD)) if self._is_known(series[name])]
         if len(own) == 2 and not self._payload["one_scale"]:
             top, bottom = TOP_CHART
             middle = (top + bottom) // 2
-            self._chart((top, middle - 12), own[:1], "Score", None)
-            self._chart((middle + 12, bottom), own[1:], "Gold, on a scale of its own", None)
+            self._chart((top, middle - 12), own[:1], _("Score"), None)
+            self._chart((middle + 12, bottom), own[1:], _("Gold, on a scale of its own"), None)
         elif own:
-            self._chart(TOP_CHART, own, " and ".join(name for name, _, _ in own).capitalize(), None)
+            self._chart(TOP_CHART, own, _("Score and gold") if len(own) == 2 else own[0][0].capitalize(), None)
 
     def _chart(self, box: tuple[int, int], lines: Sequence[tuple[str, Any, str]], title: str, limit: float | None) -> None:
         top, bottom = box
@@ -195,7 +186,7 @@ class Frame:
         heights = [y for y, _ in ends]
         for at in range(1, len(heights)):
             heights[at] = max(heights[at], heights[at - 1] + 16)
-        for height, (_, index) in zip(heights, ends, strict=True):
+        for height, (_y, index) in zip(heights, ends, strict=True):
             name, values, colour, points = lines[index]
             x, y = points[-1]
             if len(points) > 1:
@@ -206,7 +197,7 @@ class Frame:
 
     def _steps(self) -> None:
         steps = self._payload["steps"]
-        self._text(LEFT, KL_CHART[1] + 18, f"step {steps[0]:,}", 12, QUIET)
+        self._text(LEFT, KL_CHART[1] + 18, _("step {first:,}").format(first=steps[0]), 12, QUIET)
         self._text(WIDTH - RIGHT, KL_CHART[1] + 18, f"{steps[-1]:,}", 12, QUIET, "rs")
 
     # --- one answer ----------------------------------------------------------------------------------------------------------
@@ -218,15 +209,17 @@ class Frame:
         past = [frame for frame in answer["frames"] if frame["step"] <= self._step]
         frame = past[-1] if past else answer["frames"][0]
         x: float = EDGE
-        parts = [(f"One answer, at step {frame['step']:,}", QUIET)]
+        parts = [(_("One answer, at step {step:,}").format(step=frame["step"]), QUIET)]
         parts += [
-            (f"{name} {number(frame[name])}", colour) for name, colour in (("score", SCORE), ("gold", GOLD)) if frame[name] is not None
+            (f"{_(name)} {number(frame[name])}", colour) for name, colour in (("score", SCORE), ("gold", GOLD)) if frame[name] is not None
         ]
         for text, colour in parts:
             self._text(x, ANSWER, text.replace("\u2212", "-"), 14, colour)
             x += self._width(text, 14) + 16
         if self._payload["tokens"]:
-            self._text(WIDTH - EDGE, ANSWER, f"colour: {self._payload['tokens']['label']} of each token", 12, QUIET, "rs")
+            self._text(
+                WIDTH - EDGE, ANSWER, _("colour: {label} of each token").format(label=_(self._payload["tokens"]["label"])), 12, QUIET, "rs"
+            )
         x, line = EDGE, 0
         for text, colour in self._pieces(answer, frame):
             width = self._width(text, 16)
@@ -247,7 +240,7 @@ class Frame:
         for word in plain(frame.get("prompt") or answer["prompt"]).split(" "):
             yield f"{word} ", GROUND
         ended = frame["stopped"] and not frame["left_out"]
-        tokens = [*frame["tokens"][:-1], " end"] if ended else frame["tokens"]
+        tokens = [*frame["tokens"][:-1], f" {_('end')}"] if ended else frame["tokens"]
         for token, value in zip(tokens, frame["values"], strict=True):
             words = [token] if value is not None else [f"{word} " for word in token.split(" ")]
             for word in words:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from rlhf_studio.jobs.export.curves import Curve, tick_text
+from rlhf_studio.jobs.export.picture_fonts import Fonts, fonts_for
+from rlhf_studio.language import LANGUAGES, _, language
 
 SCALE = 3  # drawn three times as large and then made smaller, so that lines are smooth
 WIDTH, HEIGHT = 440, 250
@@ -22,13 +24,14 @@ def write_curves(curves: list[Curve], path: Path) -> None:
     rows = -(-len(curves) // columns)
     picture = Image.new("RGB", (columns * WIDTH * SCALE, rows * HEIGHT * SCALE), GROUND)
     draw = ImageDraw.Draw(picture)
+    font = fonts_for("".join([LANGUAGES[language()], *(curve.title + curve.unit for curve in curves)]))
     for index, curve in enumerate(curves):
-        _draw(draw, curve, index % columns * WIDTH * SCALE, index // columns * HEIGHT * SCALE)
+        _draw(draw, curve, index % columns * WIDTH * SCALE, index // columns * HEIGHT * SCALE, font)
     picture.resize((columns * WIDTH * 2, rows * HEIGHT * 2), Image.Resampling.LANCZOS).save(path, "PNG", optimize=True)
 
 
-def _draw(draw: ImageDraw.ImageDraw, curve: Curve, x0: float, y0: float) -> None:
-    big, small = ImageFont.load_default(size=15 * SCALE), ImageFont.load_default(size=11 * SCALE)
+def _draw(draw: ImageDraw.ImageDraw, curve: Curve, x0: float, y0: float, font: Fonts) -> None:
+    big, small = font(15 * SCALE), font(11 * SCALE)
     width, height = (WIDTH - LEFT - RIGHT) * SCALE, (HEIGHT - TOP - BOTTOM) * SCALE
     left, top = x0 + LEFT * SCALE, y0 + TOP * SCALE
     unit = f"  ({curve.unit})" if curve.unit else ""
@@ -40,7 +43,7 @@ def _draw(draw: ImageDraw.ImageDraw, curve: Curve, x0: float, y0: float) -> None
         text = tick_text(value, curve.ticks).replace("\u2212", "-")  # Pillow's own font has no minus sign
         draw.text((left - 6 * SCALE, y), text, font=small, fill=QUIET, anchor="rm")
     under = top + height + 6 * SCALE
-    draw.text((left, under), f"step {int(curve.steps[0])}", font=small, fill=QUIET)
+    draw.text((left, under), _("step {first:,}").format(first=int(curve.steps[0])), font=small, fill=QUIET)
     draw.text((left + width, under), str(int(curve.steps[-1])), font=small, fill=QUIET, anchor="ra")
     for points in curve.at(width, height):
         placed = [(left + x, top + y) for x, y in points]

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlhf_studio.config.io import ConfigError, Problem
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.create import clear_left, temporary_folder
 from rlhf_studio.runs.errors import StoreError, store_error
@@ -30,7 +31,7 @@ def check_target(target: Path, *, replace: bool = False) -> None:
         return
     if replace and target.is_file() and not target.is_symlink():
         return
-    what = "is a folder that is not empty" if target.is_dir() else "exists already"
+    what = S_("is a folder that is not empty") if target.is_dir() else S_("exists already")
     raise refuse(f"{target} {what}; choose another name")
 
 

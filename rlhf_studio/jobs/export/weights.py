@@ -99,7 +99,7 @@ def choose(reader: RunReader, at: str = "") -> Chosen:
     if at == "best":
         step, why = _best(reader, max(folders))
     elif at.isascii() and at.isdecimal() and len(at) < 10 and int(at) in folders:
-        step, why = int(at), "the one that was asked for"
+        step, why = int(at), S_("the one that was asked for")
     else:
         raise refuse(f"there is no checkpoint of step {at[:40]!r}; this run has: {', '.join(map(str, sorted(folders)))}, or say best")
     try:
@@ -137,11 +137,11 @@ def _best(reader: RunReader, newest: int) -> tuple[int, str]:
     title = {metric.name: metric.title for metric in METRICS}.get(best.metric, best.metric)
     name = " ".join(word if word.isupper() else word.lower() for word in title.split())
     if best.is_loss:  # on held-out examples, after the step itself
-        why = f"the lowest {name} of the kept checkpoints: {best.value:.3g} at step {best.step}"
-        not_measured = f"it was not measured at step {newest}"
+        why = S_(f"the lowest {name} of the kept checkpoints: {best.value:.3g} at step {best.step}")
+        not_measured = S_(f"it was not measured at step {newest}")
     else:
-        why = f"the highest {name} of the kept policies: {best.value:.3g} in step {best.step + 1}, which sampled with it"
-        not_measured = f"no step has measured the policy of step {newest}"
+        why = S_(f"the highest {name} of the kept policies: {best.value:.3g} in step {best.step + 1}, which sampled with it")
+        not_measured = S_(f"no step has measured the policy of step {newest}")
     if newest not in (best.step, *reader.best_first([newest], best.metric)):
         why += f"; {not_measured}"
     return best.step, why
@@ -164,7 +164,7 @@ def base_of(run_dir: Path, chosen: Chosen) -> Base:
     if not isinstance(name, str) or not name:
         raise refuse("the adapter does not name its base model")
     if own.is_dir() and Path(name).name == BASE and (Path(name).parent.name == run_dir.name or not Path(name).is_dir()):  # or it was moved
-        return Base("the starting policy of this run", str(own), None, on_hub=False, files=_made_here(own))
+        return Base(S_("the starting policy of this run"), str(own), None, on_hub=False, files=_made_here(own))
     for bundled in BUNDLED:
         folder = Path(resolve(bundled)).resolve()
         if name == bundled or Path(name) == folder:
@@ -187,7 +187,7 @@ def _base_in(folder: Path) -> Base:
     if _SETTINGS not in names or not any(_is_any_of(name, [_WEIGHTS_OF_MODEL]) for name in names):
         raise refuse(f"the base of this adapter, {folder}, has no config.json with model.safetensors")
     trained = run_of_model(folder)
-    name = shareable(str(folder)) if trained is None else f"step {trained[1]} of the run {trained[0].name}"
+    name = shareable(str(folder)) if trained is None else S_(f"step {trained[1]} of the run {trained[0].name}")
     return Base(name, str(folder), None, on_hub=False, files=tuple(names))
 
 

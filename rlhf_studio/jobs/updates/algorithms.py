@@ -13,13 +13,14 @@ from typing import Any
 from rlhf_studio.config import PPOConfig, RunConfig
 from rlhf_studio.config.ppo import CRITIC_SETTINGS
 from rlhf_studio.config.run import CRITIC_SETTINGS_ELSEWHERE
+from rlhf_studio.language import S_
 
 IN_REWARD = {"kl_placement": "reward", "kl_estimator": "k1"}
 IN_LOSS = {"kl_placement": "loss", "kl_estimator": "k3"}
 USUAL_CLIP = 0.2
-NO_GROUPS = "each prompt of this run has one response, with nothing to compare it with (train with ppo.responses_per_prompt 4, say)"
-NO_CRITIC = "this run has no critic, whose values are needed (train with ppo.advantage gae)"
-ALONE = "a batch of one response has nothing to compare it with"
+NO_GROUPS = S_("each prompt of this run has one response, with nothing to compare it with (train with ppo.responses_per_prompt 4, say)")
+NO_CRITIC = S_("this run has no critic, whose values are needed (train with ppo.advantage gae)")
+ALONE = S_("a batch of one response has nothing to compare it with")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rlhf_studio.config import StageConfig
+from rlhf_studio.language import _
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, WHICH, Experiment, Which, same_run
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -101,5 +102,5 @@ def _submit(workspace: Workspace, experiment: Experiment, which: Which, seed: in
     fault = experiment.side(which).fault
     run_id = workspace.submit(experiment.config(which, seed), experiment.run_name(which, seed), files=note_of(fault))
     if fault:
-        workspace.mark(run_id, tags=[TAG], note=f"An experiment of Learn, Break it. This run has the fault {fault}.")
+        workspace.mark(run_id, tags=[TAG], note=_("An experiment of Learn, Break it. This run has the fault {fault}.").format(fault=fault))
     return run_id

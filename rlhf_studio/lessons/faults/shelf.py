@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlhf_studio.analysis.doctor import diagnose
+from rlhf_studio.language import told
 from rlhf_studio.lessons.answers import picture_data, slot_text
 from rlhf_studio.lessons.faults.experiment import WHICH, Experiment, Which
 from rlhf_studio.lessons.faults.pair import Pair
@@ -74,7 +75,7 @@ def _slot(numbers: Numbers, name: str, form: str) -> str:
 def report_of(reader: RunReader) -> Json:
     """What the program itself says of a run: what the engine ``noticed``, and the findings of the doctor (``found``)."""
     events = [event.text for event in reader.newest_events(MOST_EVENTS) if event.level == "warning" and event.kind == "health"]
-    noticed = [text.removeprefix(NOTICED).strip() if text.startswith(NOTICED) else text for text in events]
+    noticed = [told(text.removeprefix(NOTICED).strip()) for text in events]
     findings = [
         {"check": finding.check, "title": finding.title, "level": finding.level, "when": finding.when}
         for finding in diagnose(reader).findings

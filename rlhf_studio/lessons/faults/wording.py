@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-NOTICED = "The check before training would refuse this run:"
+from rlhf_studio.language import S_
+
+NOTICED = S_("The check before training would refuse this run:")
 """With this begins the event that says what the engine has noticed."""
 
 
 def broken_on_purpose(fault: str) -> str:
     """The event that each start of a broken run records."""
-    return f"This run is broken on purpose, to learn from it: it has the fault {fault}. Do not take it for a run without faults."
+    return S_(f"This run is broken on purpose, to learn from it: it has the fault {fault}. Do not take it for a run without faults.")

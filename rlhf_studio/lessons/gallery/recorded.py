@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlhf_studio.language import _
+from rlhf_studio.language import N_, _
 from rlhf_studio.lessons.gallery.card import Card, Numbers, signed, start, unfinished
 from rlhf_studio.lessons.kit.pictures import Bar, Picture, Series, bars, line
 
@@ -74,6 +74,16 @@ def _errors(row: Numbers, of: str) -> float:
     return round(float(row[f"{of}_change"] / row[f"{of}_error"]), 2)
 
 
+CALLED = {
+    "length slope": N_("length slope"),
+    "doctor": N_("doctor"),
+    "contraction tube": N_("contraction tube"),
+    "entropy fall": N_("entropy fall"),
+    "clock": N_("clock"),
+}
+"""The monitors by their names in the benchmark."""
+
+
 def monitors(n: Numbers) -> Card:
     """The benchmark of docs/hacking.md."""
     rows = {row["name"]: row for row in n["rows"]}
@@ -86,7 +96,7 @@ def monitors(n: Numbers) -> Card:
         "nothing but the number of the step in {clock}."
     ).format(kl=share("KL"), doctor=share("doctor"), clock=share("clock"))
     names = [_("In time"), _("False alarms")]
-    items = [Bar(name, [round(100 * row["in_time"], 1), round(100 * row["false"], 1)]) for name, row in rows.items()]
+    items = [Bar(_(CALLED.get(name, name)), [round(100 * row["in_time"], 1), round(100 * row["false"], 1)]) for name, row in rows.items()]
     of = {"runs": n["test_runs"], "hacked": n["hacked"]}
     notes = [*unfinished(n), _("Test runs: {runs}, of which hacked: {hacked}. The thresholds were chosen on other runs.").format(**of)]
     return Card(

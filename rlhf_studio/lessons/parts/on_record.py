@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rlhf_studio.language import S_
 from rlhf_studio.lessons.kit import CannotAsk, Choice, FromRun, Listed, Picture, Toggle, Token, Word, around, tokens
 from rlhf_studio.lessons.record import RecordedRun
 from rlhf_studio.lessons.what_if import RecordedStep, Settings, WhatIf, recompute
@@ -112,7 +113,7 @@ def needs_last_pass(of: RecordedStep, row: int) -> None:
     known = [number + 1 for number, recorded in enumerate(of.last_pass.tolist()) if recorded]
     if not known:
         raise CannotAsk("Of this step no response has the update's last pass on record.")
-    which = f"the responses {known[0]} to {known[-1]}" if known == list(range(known[0], known[-1] + 1)) else "some responses"
+    which = S_(f"the responses {known[0]} to {known[-1]}") if known == list(range(known[0], known[-1] + 1)) else S_("some responses")
     raise CannotAsk(f"The update's last pass is on record for {which} of this step alone. Choose one of them.")
 
 

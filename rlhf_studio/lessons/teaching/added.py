@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.lessons import shelf
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs.create import write_durably
@@ -27,6 +28,7 @@ from rlhf_studio.visible import refuse_hidden
 FILE, LOCK, KIND, VERSION = "added-questions.json", "added-questions.lock", "questions and answers of RLHF Studio", 1
 ROLES = ("teacher", "operator", "student")
 LONGEST = {"question": 300, "answer": 2_000}
+CALLED = {"question": S_("The question"), "answer": S_("The answer")}
 MOST, MOST_OF_A_PLACE, MOST_WAITING = 500, 50, 60
 MOST_BYTES = 700_000  # of the file, so that what is saved of it can be sent to another app, which takes a million
 KEPT_SECONDS, WAIT_SECONDS = 600.0, 5.0
@@ -189,8 +191,8 @@ def _kept(row: Json) -> Entry:
 def _worded(what: str, value: Any) -> str:
     """A text as it is kept: without space around it. Raises ValueError."""
     if not isinstance(value, str) or len(value) > LONGEST[what]:
-        raise ValueError(f"The {what} must be a text of at most {LONGEST[what]:,} characters.")
-    refuse_hidden(value, f"The {what}", lines=what == "answer")
+        raise ValueError(f"{CALLED[what]} must be a text of at most {LONGEST[what]:,} characters.")
+    refuse_hidden(value, CALLED[what], lines=what == "answer")
     return value.strip()
 
 

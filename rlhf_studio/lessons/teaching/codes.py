@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlhf_studio.language import _, told
 from rlhf_studio.lessons import shelf
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, MOST_SEED, Question, Selection
 
@@ -95,12 +96,16 @@ def checked(lines: Sequence[str]) -> list[dict[str, Any]]:
 def _checked(line: str) -> dict[str, Any]:
     at = line.upper().rfind("PPO")  # no letter of a code is an O
     if at < 0:
-        return {"who": line[:60], "code": "", "problem": f"There is no code in {line[:60]!r}: one begins with {PREFIX}."}
+        return {
+            "who": line[:60],
+            "code": "",
+            "problem": _("There is no code in {line}: one begins with {prefix}.").format(line=repr(line[:60]), prefix=PREFIX),
+        }
     who, code = line[:at].strip(" \t:;,")[:60], line[at:].strip()
     try:
         sheet = decode(code)
     except BadCode as error:
-        return {"who": who, "code": code[:60], "problem": str(error)}
+        return {"who": who, "code": code[:60], "problem": told(error)}
     questions = [{"lesson": question.lesson, "title": question.title, "scene": question.scene} for question in sheet.questions]
     selection = {"seed": sheet.selection.seed, "each": sheet.selection.each, "lessons": list(sheet.selection.lessons)}
     return {"who": who, "code": code, **selection, "questions": questions, "outcomes": list(sheet.outcomes)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.evaluation.answers import Answer, disagreement
 from rlhf_studio.runs.feedback.records import MOST_RESPONSES, Item, Kind, NewItem, NewTask, Task, Vote, check_item, dense
 
@@ -112,7 +113,7 @@ def _known_answer(row: Mapping[str, Any], chosen: int | None, *, must_be_known: 
     if answer is not None or not (calibration or must_be_known):
         return answer
     if chosen is None:
-        why = "calibration is true" if calibration else "it is one of the first rows with a known answer"
+        why = S_("calibration is true") if calibration else S_("it is one of the first rows with a known answer")
         columns = "chosen and rejected, or answer" if "responses" not in row and "response" not in row else "answer"
         raise ValueError(f"{why}, but nothing in it says which answer is right; give it {columns}")
     return chosen
@@ -164,9 +165,9 @@ def _text_of(value: Any, name: str) -> str:
 OTHER_COLUMNS = ("responses", "response", "chosen", "rejected", "response_a", "response_b", "response_0", "response_1")
 """Columns that give a row items of its own: beside them a completion is not looked at."""
 WHY = {
-    "alone": "{n} left out: nothing with the same prompt is left to compare with.",
-    "alike": "{n} left out: empty, or the same as the one beside it.",
-    "beyond": f"{{n}} left out: a ranking has at most {MOST_RESPONSES} responses.",
+    "alone": S_("{n} left out: nothing with the same prompt is left to compare with."),
+    "alike": S_("{n} left out: empty, or the same as the one beside it."),
+    "beyond": S_(f"{{n}} left out: a ranking has at most {MOST_RESPONSES} responses."),
 }
 """Why completions become no item -> how a person is told."""
 

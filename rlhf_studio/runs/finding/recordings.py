@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlhf_studio.config.bundled import PAGE_EXAMPLES, RECORDINGS, Recording
+from rlhf_studio.language import S_
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.finding.unpack import Bundle, DamagedBundle, unpack
 from rlhf_studio.runs.paths import RECORDINGS as FOLDER_PREFIX
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RunStatus
 
-TITLE = "A recording that came with the program"
+TITLE = S_("A recording that came with the program")
 
 
 class Recordings:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.create import new_folder
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.system import user_mark
@@ -108,4 +109,4 @@ def _problem(folder: Path, hashes: Mapping[str, str]) -> str:
         different = [name for name, digest in hashes.items() if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
     except OSError as error:
         return f"{type(error).__name__}: {error}"
-    return f"{different[0]} has another hash than when it was packed" if different else ""
+    return S_(f"{different[0]} has another hash than when it was packed") if different else ""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlhf_studio.language import S_
 from rlhf_studio.regular import UnfitFile, open_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.values import DAMAGE
@@ -192,11 +193,11 @@ def open_plain(folder: Path, name: str) -> BinaryIO:
     """Open a file of a copy. Raises OSError, and ValueError when it is not a plain file of that folder, such as a link or a pipe."""
     path = paths.contained_path(folder, name)
     if path != folder.resolve() / name:
-        raise ValueError(f"{name} is a link")
+        raise ValueError(S_(f"{name} is a link"))
     try:
         return open_regular(path, follow=False)
     except UnfitFile as error:
-        raise ValueError(f"{name} is not a file") from error
+        raise ValueError(S_(f"{name} is not a file")) from error
 
 
 def copy_hashed(given: BinaryIO, file: BinaryIO) -> tuple[int, str]:
@@ -227,7 +228,7 @@ def _hash(text: str) -> str:
 
 
 def _bucket_error(path: Path, verb: str, error: OSError) -> BucketError:
-    why = "it is full" if error.errno in _FULL else error.strerror or str(error)
+    why = S_("it is full") if error.errno in _FULL else error.strerror or str(error)
     return BucketError(f"{path} in the bucket could not be {verb}: {why}.")
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness, paths, people, schema, studio
 from rlhf_studio.runs.classroom.records import LONGEST_NAME
 from rlhf_studio.runs.create import RESERVE, new_folder
@@ -131,7 +132,7 @@ def _read_noted(about: Json) -> tuple[str, Marks, Starter]:
     _check_texts([*longest, (starter.key, LONGEST_KEY), (starter.address, LONGEST_KEY)])
     _check_printable([name, asdict(marks), asdict(starter)])
     if starter.role not in ROLES or not isinstance(marks.archived, bool):
-        raise ValueError("a role or a mark is none")
+        raise ValueError(S_("a role or a mark is none"))
     return name, marks, starter
 
 
@@ -139,7 +140,7 @@ def _check_texts(longest: list[tuple[Any, int]]) -> None:
     """Raises ValueError for a value that is not a text, and for a text that is longer than the app writes."""
     for text, most in longest:
         if not isinstance(text, str) or len(text) > most:
-            raise ValueError(f"a text is none, or has more than {most} characters")
+            raise ValueError(S_(f"a text is none, or has more than {most} characters"))
 
 
 def _check_printable(values: Any) -> None:
@@ -159,7 +160,7 @@ def _check_row(copy: Copy, folder: Path) -> None:
 
 
 def _foreign(copy: Copy, error: Exception) -> BucketError:
-    return BucketError(f"{copy.folder} in the bucket was not written by this program: {_printable(error)}.")
+    return BucketError(S_(f"{copy.folder} in the bucket was not written by this program: {_printable(error)}."))
 
 
 def _printable(value: object) -> str:

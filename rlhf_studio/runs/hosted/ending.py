@@ -6,14 +6,15 @@ import logging
 import time
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import liveness
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
 
 logger = logging.getLogger(__name__)
-BY = "the host, which ends the app"
-RESTARTED = "The {what} was restarted"  # also in ui/assets/live/header.js
+BY = S_("the host, which ends the app")
+RESTARTED = S_("The {what} was restarted")  # also in ui/assets/live/header.js
 _LOOK_SECONDS = 0.1
 
 

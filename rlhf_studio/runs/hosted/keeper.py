@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping, Set
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs import paths, studio
 from rlhf_studio.runs.errors import RunExists, StoreError
 from rlhf_studio.runs.finding.folders import RunFolders
@@ -20,7 +21,7 @@ from rlhf_studio.system import sync
 logger = logging.getLogger(__name__)
 VARIABLE, VISITORS_VARIABLE = "RLHF_STUDIO_BUCKET", "RLHF_STUDIO_BUCKET_VISITORS"
 USUAL = Path("/data")  # where a Space's bucket is mounted, unless it was told another place
-LAST_WORDS = "The runs on this machine's disk are whole; it is tried again every minute."
+LAST_WORDS = S_("The runs on this machine's disk are whole; it is tried again every minute.")
 
 
 def bucket_of(environment: Mapping[str, str], *, space: bool) -> Path | None:
@@ -100,7 +101,7 @@ class Keeper:
             problem = f"{error} {LAST_WORDS}"
         except Exception as error:  # a mistake in here must not end the thread: nothing would be kept any more
             logger.exception("Keeping runs in the bucket failed")
-            problem = f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}"
+            problem = S_(f"Keeping runs in the bucket failed because of an error in the program: {error}. {LAST_WORDS}")
         self.problem = problem
         if problem and problem != before:
             logger.warning("%s", problem)
@@ -136,7 +137,7 @@ class Keeper:
         copies, parts = self._bucket.copies()
         self._copies |= copies
         failed = [
-            f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it."
+            S_(f"Of the run {run} the bucket holds only a part of a copy, which is of no use: remove it.")
             for run in parts
             if not self._is_on_disk(run)
         ]
@@ -149,7 +150,7 @@ class Keeper:
             except RunExists:
                 continue
             except (BucketError, StoreError) as error:
-                failed.append(f"The run {run_id} could not be brought back from the bucket: {error}")
+                failed.append(S_(f"The run {run_id} could not be brought back from the bucket: {error}"))
         return " ".join(failed)
 
     def _is_on_disk(self, run_id: str) -> bool:
@@ -172,8 +173,8 @@ class Keeper:
 
 def keeper_of(environment: Mapping[str, str], folders: RunFolders, *, space: bool) -> Keeper | None:
     """The keeper of an app that is started in this environment. Raises ValueError for values that cannot be used."""
-    visitors = switch(environment, VISITORS_VARIABLE, on="runs of visitors are copied as well", off="they are not")
+    visitors = switch(environment, VISITORS_VARIABLE, on=S_("runs of visitors are copied as well"), off=S_("they are not"))
     folder = bucket_of(environment, space=space)
     if folder is not None and folder.resolve().is_relative_to(folders.root.resolve()):
-        raise ValueError(f"{VARIABLE} must be a folder outside of the workspace, not {folder}: copies would be taken for runs")
+        raise ValueError(S_(f"{VARIABLE} must be a folder outside of the workspace, not {folder}: copies would be taken for runs"))
     return None if folder is None else Keeper(folders, Bucket(folder), visitors=bool(visitors))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlhf_studio.language import S_
 from rlhf_studio.runs.commands import send_command
 from rlhf_studio.runs.errors import NotRunning, StoreError
 from rlhf_studio.runs.records import ALIVE, ENDED, RunStatus
@@ -16,7 +17,7 @@ from rlhf_studio.runs.visitors.limits import Limits
 from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
-TIME_LIMIT = "the time limit of visitors' runs"
+TIME_LIMIT = S_("the time limit of visitors' runs")
 
 
 class Janitor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from rlhf_studio.language import S_, _, told
+from rlhf_studio.language import N_, S_, _, language, together, told
 from rlhf_studio.lessons import shelf as lessons
 from rlhf_studio.lessons.faults import shelf as faults
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, STEPS
@@ -33,13 +33,13 @@ FIELDS: Mapping[str, tuple[float, float]] = {
 """The metrics that can be drawn, by their short names, with the lowest and the highest value of the field. A run may leave the field."""
 DRAWN = ("kl", "gold", "score")  # by their short names, for each experiment
 NUMBERED = ("first", "second", "third")  # options of lessons that stand for numbers
-PLAIN = {"yes": "Yes", "no": "No"}
+PLAIN = {"yes": N_("Yes"), "no": N_("No")}
 Json = dict[str, Any]
 
 
 def label_of(short: str) -> str:
     """What people read at a curve's axis."""
-    return faults.text_of(faults.entries()[0]["name"]).words[short]
+    return faults.text_of(faults.entries()[0]["name"], language()).words[short]
 
 
 def metrics() -> list[Json]:
@@ -58,39 +58,43 @@ def field_of(draw: str) -> Json:
 # --- Break it on purpose ------------------------------------------------------------------------------------------------------------
 
 
-@cache
 def of_experiments() -> list[Json]:
     """The questions of experiments, one group per experiment. Each has its text, and ``ask``, which :func:`experiment_question` takes."""
+    return _of_experiments(language())
+
+
+@cache
+def _of_experiments(of: str) -> list[Json]:
     groups = []
-    for entry in faults.entries():
+    for entry in faults.entries(of):
         name, ask = entry["name"], _predict_block(entry["name"])
         choices = [{"ask": {"show": name}, "text": plain(ask["question"], {}, {})}]
-        curves = [{"ask": {"show": name, "draw": short}, "text": f"Draw a curve: {label_of(short)}"} for short in DRAWN]
-        groups.append({"group": f"Break it: {entry['title']}", "questions": [*choices, *curves]})
+        curves = [{"ask": {"show": name, "draw": short}, "text": _("Draw a curve: {name}").format(name=label_of(short))} for short in DRAWN]
+        groups.append({"group": _("Break it: {title}").format(title=entry["title"]), "questions": [*choices, *curves]})
     return groups
 
 
 def experiment_question(show: str, draw: str, seed: int) -> RoundQuestion:
     """A question that the second run of an experiment answers. Raises NotPossible."""
     try:
-        text, experiment = faults.text_of(show), faults.experiment_of(show)
+        text, experiment = faults.text_of(show, language()), faults.experiment_of(show)
     except faults.NoExperiment as error:
         raise NotPossible(told(error)) from None
     if not 0 <= seed <= MOST_SEED:
         raise NotPossible(_("The seed is a whole number from 0 to {most_seed}.").format(most_seed=MOST_SEED))
     if draw:
-        question_text = f"{text.title}. What happens? Draw the curve from step 1 to step {STEPS}."
+        question_text = _("{title}. What happens? Draw the curve from step 1 to step {last}.").format(title=text.title, last=STEPS)
         return as_question(question_text, experiment=experiment.name, seed=seed, **field_of(draw))
     ask = _predict_block(show)
     question = plain(ask["question"], {}, {})
     options = _as_named(question, [text.words[key] for key, _ in ask["answers"]])
-    question_text = f"Two runs differ in one thing only: “{text.title}”. {question}"
+    question_text = together(_("Two runs differ in one thing only: “{title}”.").format(title=text.title), question)
     return as_question(question_text, options=options, experiment=experiment.name, seed=seed)
 
 
 def option_of(show: str, key: str) -> str:
     """What people read for an answer of an experiment."""
-    return faults.text_of(show).words[key]
+    return faults.text_of(show, language()).words[key]
 
 
 def _as_named(question: str, options: list[str]) -> tuple[str, ...]:
@@ -101,33 +105,37 @@ def _as_named(question: str, options: list[str]) -> tuple[str, ...]:
 
 def _predict_block(show: str) -> Json:
     """The question in an experiment's text."""
-    blocks = (block for scene in faults.text_of(show).scenes for block in scene.blocks)
+    blocks = (block for scene in faults.text_of(show, language()).scenes for block in scene.blocks)
     return next(block for block in blocks if block["kind"] == "predict")
 
 
 # --- lessons ------------------------------------------------------------------------------------------------------------------------
 
 
-@cache
 def of_lessons() -> list[Json]:
     """The questions of lessons, one group per lesson. Each has its text without the numbers, and ``ask``, which :func:`lesson_question`
     takes."""
+    return _of_lessons(language())
+
+
+@cache
+def _of_lessons(of: str) -> list[Json]:
     groups = []
-    for entry in lessons.entries():
-        text = lessons.text_of(entry.name)
+    for entry in lessons.entries(of):
+        text = lessons.text_of(entry.name, of)
         rows = []
         for question in questions_of(entry.name):
             block = _question_block(text, question.scene)
             rows.append({"ask": {"lesson": entry.name, "scene": question.scene}, "text": plain(block["question"], {}, text.words)})
         if rows:
-            groups.append({"group": f"Lesson {entry.number}: {entry.title}", "questions": rows})
+            groups.append({"group": _("Lesson {number}: {title}").format(number=entry.number, title=entry.title), "questions": rows})
     return groups
 
 
 def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> RoundQuestion:
     """The question of a scene, with the numbers that the scene has when a lesson is opened. Raises NotPossible."""
     try:
-        question, text = question_of(lesson, scene), lessons.text_of(lesson)
+        question, text = question_of(lesson, scene), lessons.text_of(lesson, language())
     except (lessons.NoLesson, ValueError) as error:
         raise NotPossible(told(error)) from None
     slots = _slots_at_start(lesson, scene, compute)
@@ -143,7 +151,7 @@ def lesson_question(lesson: str, scene: str, compute: Callable[[Json], Any]) -> 
 def _slots_at_start(lesson: str, scene: str, compute: Callable[[Json], Any]) -> Mapping[str, str]:
     """The texts of a scene's slots when its lesson is opened. A scene that must load something first has no numbers in the lesson's
     description; its numbers are computed, as the lesson's own page does. Raises NotPossible when the scene has no numbers."""
-    of_lesson: Json = {"lesson": lesson, "language": "en"}
+    of_lesson: Json = {"lesson": lesson, "language": language()}
     described = compute({"op": "describe", **of_lesson})["scenes"][scene]
     computed = described["shown"] or compute({"op": "compute", "scene": scene, "values": _start(described["controls"]), **of_lesson})
     if "problem" in computed:
@@ -182,7 +190,7 @@ def _option(key: str, slots: Mapping[str, str], words: Mapping[str, str]) -> str
         number = next((text for name, text in slots.items() if name == key or name.startswith(f"{key}:")), "")
         if number:
             return _in_words(number, words)
-    word = words.get(key) or PLAIN.get(key, key.replace("_", " "))
+    word = words.get(key) or _(PLAIN.get(key, key.replace("_", " ")))
     return word[:1].upper() + word[1:]
 
 

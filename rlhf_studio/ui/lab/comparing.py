@@ -102,7 +102,7 @@ class Comparing:
         if not isinstance(runs, list) or not all(isinstance(run, str) and run for run in runs):
             raise StoreError("There is no such run.", "missing")
         if not 1 <= len(runs) <= MOST_RUNS:
-            raise ValueError(f"Between 1 and {MOST_RUNS} runs can be compared, not {len(runs)}.")
+            raise ValueError(_("Between 1 and {most} runs can be compared, not {count}.").format(most=MOST_RUNS, count=len(runs)))
         return [_Reader(self._workspace.run_dir(run)) for run in runs]
 
     def _compared(self, data: Any) -> tuple[list[RunReader], Comparison]:
@@ -112,7 +112,7 @@ class Comparing:
         with self._lock:
             known = self._known.get(key)
         if known is None:
-            known = compare(readers, [status.name or status.run_id for status in statuses])
+            known = compare(readers, [told(status.name) if status.recording else status.name or status.run_id for status in statuses])
             with self._lock:
                 self._known[key] = known
                 while len(self._known) > REMEMBERED:
@@ -155,7 +155,7 @@ class Comparing:
     @staticmethod
     def _answers(comparison: Comparison, number: Any) -> bytes:
         if type(number) is not int or not 0 <= number < len(comparison.watched):
-            raise ValueError("There is no such watched prompt.")
+            raise ValueError(_("There is no such watched prompt."))
         prompt = comparison.watched[number]
         pairs = [
             {"first": _answer_row(first), "newest": _answer_row(newest)} for first, newest in zip(prompt.first, prompt.newest, strict=True)
@@ -176,7 +176,7 @@ def _metrics(data: Any) -> list[str]:
     names = sent.member(data, "metrics")
     names = list(dict.fromkeys(name for name in names if isinstance(name, str))) if isinstance(names, list) else []
     if len(names) > MOST_METRICS:
-        raise ValueError(f"At most {MOST_METRICS} metrics are drawn at once, not {len(names)}.")
+        raise ValueError(_("At most {MOST_CHARTS} metrics are drawn at once.").format(MOST_CHARTS=MOST_METRICS))
     return names
 
 

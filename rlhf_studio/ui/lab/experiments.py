@@ -173,7 +173,7 @@ class Experiments:
     def _start(self, data: Any) -> Json:
         run, how, name = sent.run_id(data), sent.member(data, "how"), sent.member(data, "name") or ""
         if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise ValueError(f"A run's name has at most {MAX_NAME} characters.")
+            raise ValueError(_("A run's name has at most {count} characters.").format(count=MAX_NAME))
         self._workspace.refuse_recording(run)
         kind = type(self._workspace.reader(run).config())
         if how == "sweep":

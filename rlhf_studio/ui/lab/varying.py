@@ -8,7 +8,7 @@ from typing import Any
 
 from rlhf_studio.config import StageConfig
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
-from rlhf_studio.language import told
+from rlhf_studio.language import N_, _, together, told
 from rlhf_studio.regular import read_regular
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import StoreError
@@ -23,7 +23,7 @@ from rlhf_studio.ui.form import settings_of
 from rlhf_studio.ui.sent import member
 
 MOST_SETTINGS_BYTES = 1 << 20
-GONE = "The run that these settings came from is no longer there."
+GONE = N_("The run that these settings came from is no longer there.")
 Json = dict[str, Any]
 
 
@@ -86,11 +86,12 @@ class Source:
     def describe(self, config: StageConfig) -> Json:
         """What the page says beside Start. ``step`` is the checkpoint from which the run can go on with these settings; None for none."""
         if config.stage != self.reader.config().stage:
-            return {"name": "", "text": f"These settings are of another stage than {self.name}: a new run.", "step": None, "of": self.name}
+            text = _("These settings are of another stage than {run}: a new run.").format(run=self.name)
+            return {"name": "", "text": text, "step": None, "of": self.name}
         changes = {change.setting: change.new for change in check_settings(self.reader.run_dir, None, self.varied(config))}
         step, why = self._resume(config)
-        text = f"A variation of {self.name}: a new run that begins at step 1."
-        return {"name": fork_name(self.name, None, changes), "text": f"{text} {why}".strip(), "step": step, "of": self.name}
+        text = _("A variation of {run}: a new run that begins at step 1.").format(run=self.name)
+        return {"name": fork_name(self.name, None, changes), "text": together(text, why), "step": step, "of": self.name}
 
     def _resume(self, config: StageConfig) -> tuple[int | None, str]:
         """(the step to go on from, "") or (None, why not). Reads no weights: the start does that."""
@@ -98,14 +99,15 @@ class Source:
             return None, ""
         saved = self.reader.checkpoints()
         if not saved or saved[-1].step == 0:
-            return None, f"{self.name} has no checkpoint to go on from."
+            return None, _("{run} has no checkpoint to go on from.").format(run=self.name)
         step = saved[-1].step
         try:
             check_resumed(self.status, self.reader, self.resumed(config))
         except ConfigError as error:
             first = error.problems[0]
-            return None, f"It cannot go on from step {step} with these settings: {_title(first.field, config)} {first.message}."
-        return step, f"{self.name} can also go on from its checkpoint."
+            sentence = _("It cannot go on from step {step} with these settings: {setting} {problem}.")
+            return None, sentence.format(step=step, setting=_(_title(first.field, config)), problem=told(first.message))
+        return step, _("{run} can also go on from its checkpoint.").format(run=self.name)
 
 
 def source_of(workspace: Workspace, data: Any) -> Source | None:
@@ -124,7 +126,7 @@ def description_of(workspace: Workspace, data: Any, config: StageConfig) -> Json
         source = source_of(workspace, data)
         return None if source is None else source.describe(config)
     except StoreError as error:
-        return {"name": "", "text": GONE if error.reason == "missing" else told(error), "step": None, "of": ""}
+        return {"name": "", "text": _(GONE) if error.reason == "missing" else told(error), "step": None, "of": ""}
 
 
 def _title(setting: str, config: StageConfig) -> str:

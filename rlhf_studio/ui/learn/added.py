@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from rlhf_studio.language import told
+from rlhf_studio.language import _, told
 from rlhf_studio.lessons.teaching.added import LONGEST, Added, Entry
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
@@ -50,11 +50,11 @@ class AddedQuestions:
     def added_ask(self, data: Any, request: gr.Request) -> Json:
         """A student's ``question`` about a ``place``. ``problem`` says why it was not taken."""
         if not self._asks(request, data):
-            return {"problem": "Questions can be asked here by students of a class."}
+            return {"problem": _("Questions can be asked here by students of a class.")}
         with self._turn:
             try:
                 if self._waits(request):
-                    return {"problem": "Your question waits for your teacher. Then you can ask another one."}
+                    return {"problem": _("Your question waits for your teacher. Once it is answered, you can ask another one.")}
                 entry = self._added.add(_text(data, "place"), _text(data, "question"), "", "student")
             except (StoreError, ValueError) as error:
                 return {"problem": told(error)}
@@ -71,7 +71,7 @@ class AddedQuestions:
             if op == "add":
                 answer = _text(data, "answer")
                 if not answer.strip():
-                    raise ValueError("Write an answer.")
+                    raise ValueError(_("Write an answer."))
                 role = "teacher" if self._access.mode is Mode.CLASSROOM else "operator"
                 return {"id": self._added.add(_text(data, "place"), _text(data, "question"), answer, role).id}
             if op == "answer":

@@ -17,7 +17,7 @@ from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config import RunConfig
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.recipes import list_recipes, load_recipe
-from rlhf_studio.language import told
+from rlhf_studio.language import N_, _, language, told
 from rlhf_studio.lessons.faults import shelf
 from rlhf_studio.lessons.faults.experiment import MOST_SEED, RECIPE, Experiment, Which
 from rlhf_studio.lessons.faults.runs import BothRuns, both_runs, has_ended, own_runs, seeds_done, submit_missing, under_way
@@ -33,7 +33,7 @@ from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
 from rlhf_studio.units import duration
 
 logger = logging.getLogger(__name__)
-BUSY = "A pair is under way. One pair runs at a time: wait for its end, or stop it on Live."
+BUSY = N_("A pair is under way. One pair runs at a time: wait for its end, or stop it on Live.")
 MOST_KEPT = 40  # results
 RECORDED = {"no_kl": "recording-exploits", "learning_rate": "recording-collapses"}  # experiment -> the recording of the same fault
 Json = dict[str, Any]
@@ -120,7 +120,12 @@ class Breaking:
         if not configs:
             return ""
         with self._memory:
-            key = experiment.name, len(configs), tuple(run.run_id for run in pair.values() if has_ended(run) and run is not None)
+            key = (
+                language(),
+                experiment.name,
+                len(configs),
+                tuple(run.run_id for run in pair.values() if has_ended(run) and run is not None),
+            )
             if key not in self._times:
                 self._times[key] = how_long(self._workspace, configs)
             return self._times[key]
@@ -135,12 +140,12 @@ class Breaking:
         with self._starting:
             runs = own_runs(self._workspace)
             if under_way(self._workspace, runs):
-                return {"problem": BUSY}
+                return {"problem": _(BUSY)}
             try:
                 submit_missing(self._workspace, experiment, seed, runs)
             except (StoreError, OSError) as error:
                 logger.exception("a run could not be created")
-                return {"problem": f"The runs could not be created: {error}"}
+                return {"problem": _("The runs could not be created: {error}").format(error=told(error))}
         self._wake()
         return {"seed": seed}
 
@@ -152,7 +157,7 @@ class Breaking:
             readers = {which: self._workspace.reader(run.run_id) for which, run in pair.items() if run is not None}
             computed: Json = {"result": shelf.result(experiment, readers, language_of(data))}
         except (StoreError, ValueError) as error:
-            return {"problem": f"The two runs cannot be compared: {error}"}
+            return {"problem": _("The two runs cannot be compared: {error}").format(error=told(error))}
         with self._memory:
             self._results[key] = computed
             while len(self._results) > MOST_KEPT:
@@ -173,9 +178,13 @@ def how_long(workspace: Workspace, configs: Sequence[RunConfig]) -> str:
     known = [one for one in each if one is not None]
     if not known or len(known) < len(configs):
         return ""
-    what = "Both runs together take" if len(configs) > 1 else "The missing run takes"
-    where = " on two CPU cores that do nothing else" if known[0].source == "recipe" else ", going by the newest run on this machine"
-    return f"{what} about {duration(sum(one.high for one in known))}{where}."
+    if known[0].source == "recipe":
+        both_take = _("Both runs together take about {time} on two CPU cores that do nothing else.")
+        one_takes = _("The missing run takes about {time} on two CPU cores that do nothing else.")
+    else:
+        both_take = _("Both runs together take about {time}, going by the newest run on this machine.")
+        one_takes = _("The missing run takes about {time}, going by the newest run on this machine.")
+    return (both_take if len(configs) > 1 else one_takes).format(time=duration(sum(one.high for one in known)))
 
 
 def _side(experiment: Experiment, which: Which, seed: int, run: RunStatus | None) -> Json:

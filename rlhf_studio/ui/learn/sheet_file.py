@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any
 
+from rlhf_studio.language import ENGLISH, TAGS, _, language, messages
 from rlhf_studio.ui.html import ASSETS, STYLES, scripts_from
 
 ENTRY = "learn/teaching/sheet.js"
@@ -20,18 +21,19 @@ _THEME = """
 body { margin: 0 auto; padding: 24px; max-width: 820px; font-family: system-ui, sans-serif; }
 """
 _FILE = """<!doctype html>
-<html lang="en">
+<html lang="%(lang)s">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'">
 <title>%(title)s</title>
 <style>%(style)s</style>
+<script>globalThis.rsWords = %(words)s;</script>
 <script type="importmap">%(scripts)s</script>
 <script type="application/json" id="sheet">%(sheet)s</script>
 </head>
 <body>
-<main class="rs-page rs-learn"><noscript>This sheet is drawn by a script inside this file. Please switch scripts on.</noscript></main>
+<main class="rs-page rs-learn"><noscript>%(noscript)s</noscript></main>
 <script type="module">
 import { sheetNode } from "%(entry)s";
 document.querySelector("main").replaceChildren(sheetNode(JSON.parse(document.getElementById("sheet").textContent)));
@@ -44,11 +46,15 @@ document.querySelector("main").replaceChildren(sheetNode(JSON.parse(document.get
 def page_of(sheet: dict[str, Any]) -> str:
     """The file of a sheet, as :func:`rlhf_studio.lessons.teaching.sheets.sheet` makes it. Equal sheets give equal files."""
     style = "\n".join([*((ASSETS / name).read_text(encoding="utf-8") for name in ("tokens.css", *STYLES["learn"])), _THEME])
-    kind = "Answers" if sheet["with_answers"] else "Exercises"
+    kind, scripts = _("Answers") if sheet["with_answers"] else _("Exercises"), scripts_from(ENTRY)
+    own = {f"rlhf_studio/ui/assets/{name}" for name in scripts}
     parts = {
+        "lang": TAGS[language()],
+        "words": _in_script({} if language() == ENGLISH else {one.key: one.text for one in messages(language()) if own & {*one.places}}),
+        "noscript": escaping.escape(_("This sheet is drawn by a script inside this file. Please switch scripts on.")),
         "title": escaping.escape(f"{kind} {sheet['seed']}: {', '.join(sheet['lessons'])}"),
         "style": style,
-        "scripts": _in_script({"imports": {name: _as_address(name) for name in scripts_from(ENTRY)}}),
+        "scripts": _in_script({"imports": {name: _as_address(name) for name in scripts}}),
         "sheet": _in_script(sheet),
         "entry": ENTRY,
     }

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.language import told
+from rlhf_studio.language import _, told
 from rlhf_studio.lessons.shelf import NoLesson
 from rlhf_studio.lessons.teaching import codes, plan
 from rlhf_studio.lessons.teaching.questions import MOST_EACH, Selection, question_of, two_back
@@ -105,5 +105,5 @@ def _lines(data: Any) -> list[str]:
     text = sent.member(data, "lines")
     lines = text.splitlines() if isinstance(text, str) else []
     if len(lines) > MOST_LINES or any(len(line) > LONGEST_LINE for line in lines):
-        raise ValueError(f"at most {MOST_LINES} lines of {LONGEST_LINE} letters, please")
+        raise ValueError(_("at most {lines} lines of {letters} letters, please").format(lines=MOST_LINES, letters=LONGEST_LINE))
     return lines

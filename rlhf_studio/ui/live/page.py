@@ -23,7 +23,7 @@ from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.language import _, language
+from rlhf_studio.language import S_, _, language
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import usual_start
@@ -84,9 +84,9 @@ def poll_reply(
 def asked_by(workspace: Workspace, access: Access, data: Any, request: gr.Request) -> str:
     """Who presses a button of a run, in words. Raises gr.Error for a viewer who did not start the run, and StoreError."""
     if not access.is_operator(request, data) and (starter := access.own_starter(request, data, workspace)) is not None:
-        return f"the {starter.role} who started it"
+        return S_(f"the {starter.role} who started it")
     access.require_operator(request, data)
-    return "an operator"
+    return S_("an operator")
 
 
 def steer(workspace: Workspace, action: str, data: Any, by: str = "", admission: Admission = FREE) -> None:

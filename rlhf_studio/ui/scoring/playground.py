@@ -91,7 +91,7 @@ class RewardPlayground:
         trained = [run for run in runs if run.stage == "reward_model"]
         for run in [*trained[:MOST_RUNS], *(run for run in trained[MOST_RUNS:] if run.run_id == run_id)]:
             for name, step in self._trained.of(run):
-                source = f"{run.name or run.run_id}, step {step:,}"
+                source = _("{run}, step {step:,}").format(run=run.name or run.run_id, step=step)
                 models.setdefault(name, {"name": name, "kind": "trained", "from": source, "run": run.run_id})
         for run in [run for run in runs if run.stage == "ppo"][:MOST_RUNS]:
             for name in self._used.of(run):

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from rlhf_studio.language import LANGUAGES, language
+
 T = TypeVar("T")
 
 
@@ -47,3 +49,23 @@ class SharedReading(Generic[T]):
         """Something has changed: whoever asks after this call gets a value that was read after it."""
         with self._lock:
             self._last_read = None
+
+
+class SpokenReading(Generic[T]):
+    """As :class:`SharedReading`, once for each language: what ``read`` gives is in the one that is spoken."""
+
+    def __init__(self, read: Callable[[], T], seconds: float) -> None:
+        self._of = {name: SharedReading(read, seconds) for name in LANGUAGES}
+
+    async def get(self) -> T:
+        """As :meth:`SharedReading.get`."""
+        return await self._of[language()].get()
+
+    def get_in_thread(self) -> T:
+        """As :meth:`SharedReading.get_in_thread`."""
+        return self._of[language()].get_in_thread()
+
+    def forget(self) -> None:
+        """As :meth:`SharedReading.forget`."""
+        for reading in self._of.values():
+            reading.forget()

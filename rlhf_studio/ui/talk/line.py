@@ -20,6 +20,7 @@ from typing import Any
 
 from rlhf_studio.child_process.service import Busy, Job, Service
 from rlhf_studio.config.stages import as_sampled
+from rlhf_studio.language import S_, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.classroom.room import Classroom
@@ -27,11 +28,11 @@ from rlhf_studio.ui.jobs import MOST_EVENTS
 from rlhf_studio.ui.sent import QuestionRefused
 from rlhf_studio.ui.talk.sent import request_of
 
-OFF = "Asking the model is off. Your teacher can turn it on for the class."
-ENDED_BY_TEACHER = "Your teacher has turned off asking the model."
-AWAY = "Your page was out of sight for too long, so your question left the line. Ask again."
-NO_PLACE = "You have no place in the class any more."
-GONE = "This answer is no longer here. Ask again."
+OFF = S_("Asking the model is off. Your teacher can turn it on for the class.")
+ENDED_BY_TEACHER = S_("Your teacher has turned off asking the model.")
+AWAY = S_("Your page was out of sight for too long, so your question left the line. Ask again.")
+NO_PLACE = S_("You have no place in the class any more.")
+GONE = S_("This answer is no longer here. Ask again.")
 LOOK_SECONDS = 0.1  # between two looks at whether the process is free
 RESTS = 3.0  # times as long as the last answer took, while a run is at work
 WAITING_PAGE, WORKING_PAGE = 1000, 300  # milliseconds after which a page asks again
@@ -83,7 +84,7 @@ class Question:
     def events(self) -> list[Json]:
         """What came of it so far."""
         own = list(self.job.events) if self.job is not None else [{"event": "stopped"}] if self.taken_back else []
-        return [*own, {"event": "failed", "side": None, "error": self.why}] if self.why and self.state == "done" else own
+        return [*own, {"event": "failed", "side": None, "error": told(self.why)}] if self.why and self.state == "done" else own
 
 
 class Line:
@@ -167,7 +168,7 @@ class Line:
         """
         question = self._newest.get(person)
         if question is None or question.key != key:
-            return {"error": GONE}
+            return {"error": told(GONE)}
         question.seen = self._now()
         state = question.state  # before the events: one that is done then has all of them
         answer: Json = {"state": state, "place": 0, "rest": WAITING_PAGE if state == "waiting" else WORKING_PAGE}
@@ -210,7 +211,7 @@ class Line:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self.stop("The app is stopping.")
+        self.stop(S_("The app is stopping."))
 
     # --- who may ask, and what is asked ----------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from rlhf_studio.child_process.service import Busy, Service
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.glossary import explained, glossary
 from rlhf_studio.config.stages import as_sampled
-from rlhf_studio.language import N_, shown, told
+from rlhf_studio.language import N_, _, shown, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
@@ -114,7 +114,7 @@ class TalkPage:
 
     def news(self, data: Any, request: gr.Request) -> Response:
         """As :func:`jobs.news`."""
-        return jobs.news(self._service, self._access, data, request, "This answer is no longer here. Ask again.")
+        return jobs.news(self._service, self._access, data, request, _("This answer is no longer here. Ask again."))
 
     @callable_by(Role.OPERATOR)
     def halt(self, data: Any, request: gr.Request) -> Json:

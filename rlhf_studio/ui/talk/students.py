@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 from starlette.responses import Response
 
-from rlhf_studio.language import told
+from rlhf_studio.language import S_, told
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.roles import Role, callable_by
@@ -16,7 +16,7 @@ from rlhf_studio.ui.sent import QuestionRefused
 from rlhf_studio.ui.talk.line import GONE, OFF, Line
 from rlhf_studio.ui.visiting.modes import Mode
 
-NOT_A_STUDENT = "This is for students who have opened the class link."
+NOT_A_STUDENT = S_("This is for students who have opened the class link.")
 MOST_BYTES = 8_000  # of a question: its longest text, each character written as an escape
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ class StudentTalk:
         if not self._person(data, request):
             return {}
         limits, run = self._line.limits, self._line.run
-        return {"students": {"run": run, "why": "" if run else OFF, "longest": limits.prompt, "tokens": limits.tokens}}
+        return {"students": {"run": run, "why": "" if run else told(OFF), "longest": limits.prompt, "tokens": limits.tokens}}
 
     @callable_by(Role.OPERATOR, players_in={Mode.CLASSROOM}, most_bytes=MOST_BYTES)
     def student_ask(self, data: Any, request: gr.Request) -> Json:
@@ -49,7 +49,7 @@ class StudentTalk:
         ``tokens`` and the ``seed`` of its answers; or an ``error``."""
         person = self._person(data, request)
         if not person:
-            return {"error": NOT_A_STUDENT}
+            return {"error": told(NOT_A_STUDENT)}
         try:
             question = self._line.ask(person, sent.member(data, "prompt"))
         except QuestionRefused as error:
@@ -60,7 +60,7 @@ class StudentTalk:
     def news(self, data: Any, request: Any) -> Json:
         """As :meth:`Line.news`, for the sender's own question."""
         person = self._person(data, request)
-        return self._line.news(person, sent.member(data, "key"), sent.member(data, "since")) if person else {"error": GONE}
+        return self._line.news(person, sent.member(data, "key"), sent.member(data, "since")) if person else {"error": told(GONE)}
 
     @callable_by(Role.OPERATOR, players_in={Mode.CLASSROOM}, most_bytes=1_000)
     def student_halt(self, data: Any, request: gr.Request) -> Json:

@@ -42,7 +42,7 @@ def _line(record: Record, reading: Reading) -> LogFields | None:
         "response_ids": ids[start:],
     }
     if not all(own):
-        reading.note("Some tokens inside responses were not the policy's own (loss_mask is false there): their numbers are unknown.")
+        reading.note(S_("Some tokens inside responses were not the policy's own (loss_mask is false there): their numbers are unknown."))
     line |= {ours: _where(own, record[theirs][start:]) for ours, theirs in ARRAYS.items() if _known(record.get(theirs), len(ids))}
     rewards: Any = record.get("rewards")
     if _known(rewards, len(ids)) and is_number(rewards[start]):

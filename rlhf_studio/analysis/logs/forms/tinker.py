@@ -17,7 +17,7 @@ NO_TEXTS = S_("The file has no texts of prompts and responses, only their length
 
 def _line(record: Record, reading: Reading) -> LogFields | None:
     if record.get("split", "train") != "train":
-        reading.note("Only trajectories of the split train are read; those of evaluations are left out.")
+        reading.note(S_("Only trajectories of the split train are read; those of evaluations are left out."))
         return None
     steps = [step for step in record["steps"] if isinstance(step, dict)] if isinstance(record["steps"], list) else []
     line: LogFields = {"step": record["iteration"], "reward": record["total_reward"], "components": _components(record, steps)}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rlhf_studio.inputs.world import vocabulary
+from rlhf_studio.language import N_
 
 COMMON = (("film", "movie"), ("begins", "starts"), ("large", "big"), ("quick", "fast"), ("do not", "don't"), ("is not", "isn't"))
 """Pairs of common words that mean the same; the world's own synonyms come before them."""
@@ -52,5 +53,5 @@ def capitals(text: str, draw: random.Random) -> str:
     return text if index is None else text[:index] + text[index].upper() + text[index + 1 :]
 
 
-RULES: dict[str, Rewrite] = {"synonyms": synonyms, "punctuation": punctuation, "capitals": capitals}
+RULES: dict[str, Rewrite] = {N_("synonyms"): synonyms, N_("punctuation"): punctuation, N_("capitals"): capitals}
 """Each gives the text as it is where it has nothing to change."""

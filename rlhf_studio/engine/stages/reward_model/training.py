@@ -176,7 +176,7 @@ def encode_pair(tokenizer: Any, pair: Preference, append_eos: bool, max_tokens: 
 def _cut(ids: list[int], most: int, tokenizer: Any) -> list[int]:
     """The last ``max_tokens`` ids. Warns where others are lost; Python shows the warning once."""
     if len(ids) > most:
-        warnings.warn(f"texts of more than {most:,} tokens lose their beginning; use a larger max_tokens to keep it", stacklevel=3)
+        warnings.warn(S_(f"texts of more than {most:,} tokens lose their beginning; use a larger max_tokens to keep it"), stacklevel=3)
     return cut_left(ids, most, tokenizer)
 
 

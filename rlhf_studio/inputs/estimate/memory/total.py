@@ -12,6 +12,7 @@ from rlhf_studio.inputs.estimate.memory.lasting import GPU_FRAMEWORK, lasting_pa
 from rlhf_studio.inputs.estimate.memory.parts import MemoryPart
 from rlhf_studio.inputs.estimate.memory.phases import LEARNING_PARTS, SAMPLING_PARTS, sampling_and_learning_parts, scoring_parts
 from rlhf_studio.inputs.prompts.lengths import PromptTokens
+from rlhf_studio.language import S_
 
 
 @dataclass(frozen=True)
@@ -87,5 +88,5 @@ def estimate_memory(config: RunConfig, models: RunModels, device: Device, prompt
 def estimate_of_parts(device: Device, parts: list[MemoryPart]) -> MemoryEstimate:
     """One estimate from all parts. It names the parts whose size is unknown."""
     missing = [part.name.lower() for part in parts if part.low is None]
-    unknown = f"unknown: the model's files do not tell the size of {', '.join(missing)}" if missing else ""
+    unknown = S_(f"unknown: the model's files do not tell the size of {', '.join(missing)}") if missing else ""
     return MemoryEstimate(device, parts, unknown)

@@ -9,7 +9,7 @@ from rlhf_studio.config import SFTRunConfig, SupervisedConfig
 from rlhf_studio.inputs.estimate.device import Device
 from rlhf_studio.inputs.estimate.memory.savings import Estimate, MemorySaving, first_that_fits, worthwhile
 from rlhf_studio.inputs.estimate.memory.total import MemoryEstimate
-from rlhf_studio.language import N_
+from rlhf_studio.language import N_, S_
 
 SHORTEST = 16  # tokens: a shorter limit of the examples would leave nothing to learn
 
@@ -35,4 +35,4 @@ def _candidates(config: SupervisedConfig, device: Device) -> Iterator[tuple[str,
     elif device.kind == "cuda" and config.model.quantization == "none" and config.lora.enabled and config.lora.off_is_start and not fresh:
         yield "model.quantization", "4bit", N_("rounds the frozen base; needs bitsandbytes")
     most = config.data.max_tokens
-    yield from (("data.max_tokens", most // part, "shorter examples") for part in (2, 4) if most // part >= SHORTEST)
+    yield from (("data.max_tokens", most // part, S_("shorter examples")) for part in (2, 4) if most // part >= SHORTEST)

@@ -32,10 +32,10 @@ READ = {
 }
 """Part of :data:`OWN` -> the sentence where no setting names its column, and it is read all the same."""
 NOUNS = {
-    "texts": ("text was", "texts were"),
+    "texts": (S_("text was"), S_("texts were")),
     "chats": ("chat", "chats"),
     "pairs": ("pair", "pairs"),
-    "answers": ("answer came", "answers came"),
+    "answers": (S_("answer came"), S_("answers came")),
 }
 
 

@@ -99,7 +99,7 @@ def _compared(responses: list[_Rated], block: int, table: ExampleTable, data: Pa
             margin = None
             if data.margin_from_ratings:
                 cells = Cells(better.number, {}, table.layout, data)
-                margin = cells.margin("rating", better.rating - worse.rating, f" over row {worse.number}")
+                margin = cells.margin("rating", better.rating - worse.rating, S_(f" over row {worse.number}"))
             weight = min(first.weight, second.weight)
             texts = (better.prompt, better.response, worse.response, better.messages)
             annotator = better.annotator if better.annotator == worse.annotator else f"{better.annotator}, {worse.annotator}"

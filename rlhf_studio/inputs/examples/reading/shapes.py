@@ -63,7 +63,7 @@ class Shape:
 
 CHAT = Shape("chats", ("messages",), ("system", "tools"))
 COMPLETIONS = Shape(S_("prompts with completions"), ("prompt", "completion"), tuple(BESIDE))
-TEXTS = Shape("whole texts", ("text",))
+TEXTS = Shape(S_("whole texts"), ("text",))
 PREFERRED = Shape(S_("the preferred responses of pairs"), ("chosen",), ("prompt", *BESIDE))
 PAIRS = Shape("pairs", ("chosen", "rejected"), ("prompt", "messages", *RATINGS, "annotator", *OWN, *ONLY_NAMED, *BESIDE))
 LABELLED = Shape(S_("pairs of answers with a label"), ("prompt", "answer_a", "answer_b", "a_is_better"), ("group", *BESIDE))

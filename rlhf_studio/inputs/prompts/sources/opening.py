@@ -97,7 +97,7 @@ def _format(path: Path) -> str:
     """The file's format by its ending, ``.gz`` left aside."""
     suffix = path.suffix.lower()
     if suffix in PACKED:
-        how = f", with zstd -d {path.name}" if suffix == ".zst" else ""
+        how = S_(f", with zstd -d {path.name}") if suffix == ".zst" else ""
         raise PromptsError(SOURCE, f"{path.name} is packed; unpack it first{how} (of packed files only .gz is read)")
     kind = Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
     if kind not in (LINE_FORMATS if suffix == ".gz" else FORMATS):

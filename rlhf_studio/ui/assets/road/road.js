@@ -13,7 +13,7 @@ import { t, tn, tp } from "../shared/language.js";
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
 const STATES = {
-  waiting: "Waiting",
+  waiting: t("Waiting"),
   running: t("Under way"),
   done: tp("road", "Done"),
   failed: t("Failed"),
