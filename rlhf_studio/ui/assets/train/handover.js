@@ -46,7 +46,7 @@ export function takeRecipe(page) {
   const { title } = state.own.get(asked.recipe) || state.recipe;
   const left = unknown.length ? t(" There is no such setting: {join}.", { join: unknown.join(", ") }) : "";
   page.say(
-    t("Filled in for you: {title}. Look it over, then press Start run.{left}", { title, left }),
+    t("Filled in for you: {title}. Look it over, then start it.{left}", { title, left }),
     unknown.length > 0,
   );
 }
