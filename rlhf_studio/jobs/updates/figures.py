@@ -13,7 +13,7 @@ from rlhf_studio.engine.text import response_pieces
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.jobs.updates.algorithms import Algorithm
 from rlhf_studio.jobs.updates.compare import Comparison, Fresh, Update
-from rlhf_studio.visible import visible
+from rlhf_studio.visible import cells, padded, visible
 
 Json = dict[str, Any]
 VERSION = 1
@@ -227,6 +227,9 @@ def _alike_rows(data: Json) -> Iterator[list[str]]:
 
 def _table(rows: list[list[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    widths = [max(cells(cell) for cell in column) for column in zip(*rows, strict=True)]
     first, *others = widths
-    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
+    return [
+        "  ".join([padded(row[0], first), *(padded(cell, width, right=True) for cell, width in zip(row[1:], others, strict=True))])
+        for row in rows
+    ]
