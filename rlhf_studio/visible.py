@@ -23,8 +23,6 @@ _HIDDEN = re.compile(f"{_NOT_SEEN}|{_JOINERS}")
 _WIDE = r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]"
 _OPENS, _CLOSES = r"[\u201c\uff08\u300a]", r"[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f\uff09\u300b\u201d]"
 _UNBROKEN = re.compile(rf"{_OPENS}*(?:(?:(?!{_WIDE})[^\s\u201c])+|{_WIDE}){_CLOSES}* ?|\S ?")
-    rf"[\u201c\uff08\u300a]*(?:(?:(?!{_WIDE})[^\s\u201c])+|{_WIDE})[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f\uff09\u300b\u201d]* ?|\S ?"
-)
 _WIDE_HEADING = re.compile(rf"^({_WIDE}+):$", re.MULTILINE)
 _HIDDEN_IN_A_LINE = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 
@@ -93,7 +91,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def format_help(self) -> str:
         """The whole help; a heading in Chinese ends with a Chinese colon."""
-        return _WIDE_HEADING.sub(r"\1\uff1a", super().format_help())
+        return _WIDE_HEADING.sub("\\1\uff1a", super().format_help())
 
 
 class RawHelpFormatter(HelpFormatter):

@@ -84,9 +84,7 @@ def show_text(values: dict[str, Any]) -> str:
     cause = labelled("", told(values["cause"])) if values["cause"] else ""
     lines = [
         visible(values["name"], lines=False) + bracketed(values["run_id"]),
-        _("state        {state}").format(state=_(values["state"]))
-        + silent
-        + (labelled("", told(values["cause"])) if values["cause"] else ""),
+        _("state        {state}").format(state=_(values["state"])) + silent + cause,
         (_("step         {step} of {total}") if values["total_steps"] else _("step         {step}")).format(
             step=values["step"], total=values["total_steps"]
         ),
@@ -106,10 +104,8 @@ def show_text(values: dict[str, Any]) -> str:
         graver = [finding for finding in values["findings"] if finding["level"] != "note"]
         lines += [padded(_(finding["level"]), 13) + told(finding["title"]) + bracketed(finding["when"]) for finding in graver]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
-    lines += [
-        padded(_("checkpoint"), 13) + checkpoint["path"] + (bracketed(_("the best")) if checkpoint["best"] else "")
-        for checkpoint in values["checkpoints"]
-    ]
+    for checkpoint in values["checkpoints"]:
+        lines.append(padded(_("checkpoint"), 13) + checkpoint["path"] + (bracketed(_("the best")) if checkpoint["best"] else ""))
     return "\n".join(lines)
 
 

@@ -15,9 +15,8 @@ from rlhf_studio.visible import HelpFormatter
 
 def parser() -> argparse.ArgumentParser:
     """Reads the command line; what is not given comes from the environment, as containers and Spaces set it."""
-    made = argparse.ArgumentParser(
-        prog="rlhf-studio app", description=_("RLHF Studio in the browser."), allow_abbrev=False, formatter_class=HelpFormatter
-    )
+    about = _("RLHF Studio in the browser.")
+    made = argparse.ArgumentParser(prog="rlhf-studio app", description=about, allow_abbrev=False, formatter_class=HelpFormatter)
     port = os.environ.get("GRADIO_SERVER_PORT")
     made.add_argument(
         "--host",
