@@ -29,7 +29,7 @@ from rlhf_studio.jobs.export.stages import telling_of
 from rlhf_studio.jobs.export.story import Story, answers_of, sentence_of
 from rlhf_studio.jobs.export.text import markdown, number, readable
 from rlhf_studio.jobs.export.weights import BASE, Base, Chosen
-from rlhf_studio.language import _, speaking, told
+from rlhf_studio.language import _, pgettext, speaking, told
 from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
 
@@ -302,7 +302,7 @@ def _training(story: Story) -> str:
     if not rows:
         return ""
     fold = _("<details>\n<summary>All settings of the run</summary>\n\n{}\n\n</details>")
-    return _("## Training\n\n") + fold.format(_table([_("Setting"), "", _("Value")], rows))
+    return _("## Training\n\n") + fold.format(_table([_("Setting"), "", pgettext("of a setting", "Value")], rows))
 
 
 def _limits(story: Story, exported: Exported) -> str:

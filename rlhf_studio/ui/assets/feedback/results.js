@@ -1,7 +1,7 @@
 // What a task has found: which was chosen, agreement, the round with known answers, how each annotator leans, and where
 // people disagree. For operators.
 import { shares } from "../pictures/shares.js";
-import { colon, listing, t } from "../shared/language.js";
+import { colon, listing, t, tp } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
@@ -352,7 +352,7 @@ function peopleOf(people, kind) {
       person.rounds ? integer(person.rounds) : NONE,
     ].map((value) => figure(value)),
   ]);
-  const heads = [t("Annotator"), t("Answers"), t("Skipped"), t("Usual time")];
+  const heads = [t("Annotator"), tp("how many", "Answers"), t("Skipped"), t("Usual time")];
   if (compares) heads.push(t("Ties"), t("Chose the left"), t("Chose the longer"));
   if (kind === "rating") heads.push(t("Mean rating"));
   return el(

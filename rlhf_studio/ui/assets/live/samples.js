@@ -16,7 +16,7 @@ const COLUMNS = [
   { sort: "loss", label: t("Loss"), term: "loss" },
   { sort: "length", label: t("Length"), term: "length" },
 ];
-const SIDES = ["chosen", "rejected"];
+const SIDES = [t("chosen"), t("rejected")];
 
 const MOST_PARTS = 3; // that stand side by side; of more, one is chosen
 const WIDTHS = { kl: "thin", loss: "thin", part: "part" };

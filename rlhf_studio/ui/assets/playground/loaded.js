@@ -1,7 +1,7 @@
 // What a reward model's files say: its class, files, score head, pad token, and the token that is scored.
 import { el } from "../shared/dom.js";
 import { bytes, counted, integer, number, readable } from "../shared/format.js";
-import { bracketed, clauses, colon, listing, t } from "../shared/language.js";
+import { bracketed, clauses, colon, listing, t, tp } from "../shared/language.js";
 
 const shape = (sizes) => sizes.map((size) => integer(size)).join(" × ");
 const token = (id, text) => {
@@ -20,7 +20,7 @@ export function loadedPanel(model) {
   const files = Object.entries(model.files).map(([name, size]) => clauses([name, bytes(size)]));
   const normal = model.normalised;
   const rows = [
-    [t("Class"), readable(model.architecture, 80)],
+    [tp("of a model", "Class"), readable(model.architecture, 80)],
     [t("Base"), model.base ? readable(model.base, 200) : null],
     [t("Files"), readable(files.join(t("; ")), 400) || t("on the Hugging Face hub")],
     [t("Weights"), model.parameters === null ? null : integer(model.parameters)],
