@@ -87,11 +87,23 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
             return None
     except AlreadyRunning:  # it is being deleted or started by hand: it stays in the queue
         return None
-    except StoreError as error:  # one damaged run must not hold up the others
-        studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
+    except Exception as error:  # one run must not hold up the others: neither a damaged one, nor one that the program has an error with
+        _give_up(connection, entry, error)
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
     return Claim(entry.run_id, folder, entry.mode, ticket)
+
+
+def _give_up(connection: sqlite3.Connection, entry: studio.QueueEntry, error: Exception) -> None:
+    _log_mistake(error)
+    cause = str(error) if isinstance(error, StoreError) else S_(f"The engine could not be started: {error}")
+    studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=cause)
+
+
+def _log_mistake(error: Exception) -> None:
+    """Log where it happened, unless it is what may happen to any run. Called while the error is handled."""
+    if not isinstance(error, (StoreError, OSError)):
+        logger.exception("An error in the program, with one run; the others go on")
 
 
 def _has_more_steps(reader: RunReader, seq: int, ticket: liveness.StartTicket) -> bool:
@@ -152,8 +164,8 @@ def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: s
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))
         else:
             studio.set_entry(connection, entry.run_id, "done", seq=seq)
-    except StoreError as error:  # somebody removed or damaged it meanwhile
-        studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
+    except Exception as error:  # somebody removed or damaged it meanwhile, or the program has an error with it
+        _give_up(connection, entry, error)
     return False
 
 
@@ -243,7 +255,7 @@ class Dispatcher:
                     logger.warning("The queue stands still: %s", error)
                 self.problem = str(error)
             except Exception as error:
-                # An error in the program must not end the thread: no run would start any more, and nobody would know why.
+                # An error in the program, and not with one run, must not end the thread: nobody would know why no run starts any more.
                 logger.exception("The dispatcher failed")
                 self.problem = S_(f"The queue stands still because of an error in the program: {error}")
             self._wake.wait(self.interval)
@@ -289,7 +301,8 @@ class Dispatcher:
     def _launch(self, claim: Claim) -> None:
         try:
             process = self._start_engine(claim.run_dir, claim.mode, ticket=claim.ticket)
-        except (StoreError, OSError) as error:
+        except Exception as error:  # of this run alone: it would fail again at each look, and the runs behind it would wait
+            _log_mistake(error)
             note_not_started(self.workspace, claim.run_id, S_(f"The engine could not be started: {error}"))
             return
         self._children[claim.run_id] = process
