@@ -127,7 +127,9 @@ class EvaluatePage:
     def _ends(self, runs: Sequence[RunStatus]) -> str:
         """The newest run that has finished and is not broken, of PPO if there is one; where all are broken, the newest."""
         finished = sorted((run for run in runs if run.state == "finished"), key=lambda run: run.stage != "ppo")
-        return next((run.run_id for run in finished if verdict_kind(run, {}, self._insights) not in BROKEN), finished[0].run_id if finished else "")
+        return next(
+            (run.run_id for run in finished if verdict_kind(run, {}, self._insights) not in BROKEN), finished[0].run_id if finished else ""
+        )
 
     def _steps(self, run: RunStatus) -> list[int]:
         """At which steps a policy was kept."""

@@ -14,6 +14,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
 from rlhf_studio.runs.records import reward_told
+from rlhf_studio.visible import visible
 
 USED = {"step", "prompt", "completion", "advantage"}
 
