@@ -76,9 +76,9 @@ class RecordedTrainer:
             raise ValueError(f"the recording in {self.run_dir} has ended{why}; build a new PPOTrainer")
         self._run.before_step()
 
-    def _learn(self, given: tuple[Samples, Scores] | None = None) -> tuple[StepRecord, StepSoFar]:
-        """One step, and one of the program's own schedule. Raises as :meth:`ProgramRun.step`."""
-        made = self._run.step(given)
+    def _learn(self, *given: Any) -> tuple[StepRecord, StepSoFar]:
+        """One step, and one of the program's own schedule. As :meth:`ProgramRun.step`."""
+        made = self._run.step(*given)
         if self.lr_scheduler is not None:
             self.lr_scheduler.step()
             keep_rates(self.optimizer)
