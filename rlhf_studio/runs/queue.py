@@ -27,6 +27,7 @@ from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
+MISTAKE = "An error in the program, with one run; the others go on"
 FREE = status.Locks(starting=False, alive=False)
 
 
@@ -87,23 +88,23 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
             return None
     except AlreadyRunning:  # it is being deleted or started by hand: it stays in the queue
         return None
-    except Exception as error:  # one run must not hold up the others: neither a damaged one, nor one that the program has an error with
-        _give_up(connection, entry, error)
+    except StoreError as error:  # one damaged run must not hold up the others
+        _give_up(connection, entry, str(error))
+        return None
+    except Exception as error:  # nor one that the program has an error with
+        logger.exception(MISTAKE)
+        _give_up(connection, entry, _not_started(error))
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
     return Claim(entry.run_id, folder, entry.mode, ticket)
 
 
-def _give_up(connection: sqlite3.Connection, entry: studio.QueueEntry, error: Exception) -> None:
-    _log_mistake(error)
-    cause = str(error) if isinstance(error, StoreError) else S_(f"The engine could not be started: {error}")
+def _give_up(connection: sqlite3.Connection, entry: studio.QueueEntry, cause: str) -> None:
     studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=cause)
 
 
-def _log_mistake(error: Exception) -> None:
-    """Log where it happened, unless it is what may happen to any run. Called while the error is handled."""
-    if not isinstance(error, (StoreError, OSError)):
-        logger.exception("An error in the program, with one run; the others go on")
+def _not_started(error: Exception) -> str:
+    return S_(f"The engine could not be started: {error}")
 
 
 def _has_more_steps(reader: RunReader, seq: int, ticket: liveness.StartTicket) -> bool:
@@ -164,8 +165,11 @@ def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: s
             studio.set_entry(connection, entry.run_id, "lost", seq=seq, cause=status.early_end(folder, entry.exit_code))
         else:
             studio.set_entry(connection, entry.run_id, "done", seq=seq)
-    except Exception as error:  # somebody removed or damaged it meanwhile, or the program has an error with it
-        _give_up(connection, entry, error)
+    except StoreError as error:  # somebody removed or damaged it meanwhile
+        _give_up(connection, entry, str(error))
+    except Exception as error:
+        logger.exception(MISTAKE)
+        _give_up(connection, entry, _not_started(error))
     return False
 
 
@@ -301,9 +305,12 @@ class Dispatcher:
     def _launch(self, claim: Claim) -> None:
         try:
             process = self._start_engine(claim.run_dir, claim.mode, ticket=claim.ticket)
-        except Exception as error:  # of this run alone: it would fail again at each look, and the runs behind it would wait
-            _log_mistake(error)
-            note_not_started(self.workspace, claim.run_id, S_(f"The engine could not be started: {error}"))
+        except (StoreError, OSError) as error:
+            note_not_started(self.workspace, claim.run_id, _not_started(error))
+            return
+        except Exception as error:  # it would come again at each look, and the runs behind this one would wait
+            logger.exception(MISTAKE)
+            note_not_started(self.workspace, claim.run_id, _not_started(error))
             return
         self._children[claim.run_id] = process
         note_started(self.workspace, claim.run_id, process.pid)

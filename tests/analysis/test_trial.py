@@ -176,13 +176,6 @@ def test_few_examples_are_not_learned_at_the_rate_for_many() -> None:
         assert other_rate(config, 135_000_000, bolder, examples) == {"sft.learning_rate": higher}
 
 
-def test_few_examples_are_not_learned_at_the_rate_for_many() -> None:
-    """135 M weights with adapters take 2e-4 for a hundred demonstrations, and 1e-3 for many (config/fitting.py)."""
-    config = SFTRunConfig.model_validate({"data": {"source": "x.jsonl"}, "lora": {"enabled": True}, "sft": {"learning_rate": 2e-4}})
-    for examples, higher in ((100, 6e-4), (100_000, 1e-3), (None, 1e-3)):
-        assert other_rate(config, 135_000_000, bolder, examples) == {"sft.learning_rate": higher}
-
-
 def test_a_long_trial_keeps_its_early_events(tmp_path: Path) -> None:
     """Two minibatches left out in the first step, and the memory that there is, before as many events as a reader's page holds."""
     config = SFTRunConfig.model_validate({"data": {"source": "x.jsonl"}})

@@ -18,7 +18,7 @@ from rlhf_studio.analysis.doctor.run_data import RunCache, RunData
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.analysis.replay.answers import MOST_ANSWERS, MOST_TOKENS, advantages, answers_of
 from rlhf_studio.analysis.replay.moments import MOST_MOMENTS, moments_of, told
-from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing, timing
+from rlhf_studio.analysis.replay.payload import on_one_scale, shown_rows, timing
 from rlhf_studio.analysis.replay.scale import OneScale
 from rlhf_studio.config import RunConfig
 from rlhf_studio.ppo.kl_control import AdaptiveKL
@@ -203,17 +203,6 @@ def test_a_long_run_is_thinned_and_keeps_its_moments() -> None:
     rows = shown_rows(np.arange(1, 1001), [500, 777], most=100)
     assert len(rows) <= 100 and {0, 499, 776, 999} <= set(rows.tolist())
     assert shown_rows(np.arange(1, 51), [7]).tolist() == list(range(50))
-
-
-def test_moments_take_at_most_half_of_a_replay() -> None:
-    assert [timing(*case)["seconds"] for case in ((4, 0), (60, 2), (10, 8), (60, 8), (240, 8))] == [20, 36, 48, 54, 120]
-
-
-def test_numbers_of_a_damaged_answer_colour_no_token(tmp_path: Path) -> None:
-    damaged = watched(1, pieces=[" a", " b."])  # which has three numbers
-    reader = record(tmp_path / "run", [0.0, 1.0], watched=[[damaged], [replace(damaged, score=2.0)]], **FIXED)
-    shown = replay_of(reader)
-    assert (shown["tokens"], [frame["values"] for frame in shown["answers"][0]["frames"]]) == (None, [[None, None]] * 2)
 
 
 def test_moments_take_at_most_half_of_a_replay() -> None:

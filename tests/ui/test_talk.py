@@ -229,13 +229,14 @@ def test_the_pages_choose_the_newest_run_that_has_finished_and_not_collapsed(tmp
     insights.verdict_of = lambda run, progress, seconds=0.0: verdicts[workspace.status(run).name]  # type: ignore[method-assign]
     runs = TalkPage(workspace, Access(), service, insights=insights).boot({}, VIEWER)["runs"]
     assert [(run["id"], run["broken"], run["first"], run["apart"]) for run in runs] == [
-        (going.run_id, "", False, ""), (twice[1], "collapsed", False, "KL coefficient 0.2"), (twice[0], "collapsed", False, "KL coefficient 0.1"),
+        (going.run_id, "", False, ""),
+        (twice[1], "collapsed", False, "KL coefficient 0.2"), (twice[0], "collapsed", False, "KL coefficient 0.1"),
         (broken, "collapsed", False, ""), (whole, "", True, ""),
     ]  # fmt: skip
     evaluated = EvaluatePage(workspace, Access(), insights=insights)
     reply = evaluated.boot({}, VIEWER)
     assert reply["ends"] == whole and [run["apart"] for run in reply["runs"]] == [run["apart"] for run in runs[1:]]
     verdicts["whole"] = verdicts["broken"]
-    assert evaluated.boot({}, VIEWER)["ends"] == twice[1]  # where nothing is left to choose, what its training did is still a question
+    assert evaluated.boot({}, VIEWER)["ends"] == twice[1]  # where all collapsed, the newest
     going.close()
     insights.close()

@@ -14,7 +14,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.process.program_run import ProgramRun
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.types import Samples, Scores, StepSoFar
+from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.paths import new_run_id, where_shown
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.trl.program.one_process import OneProcess

@@ -94,7 +94,8 @@ class EvaluatePage:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first.
 
         Where ``run`` is one of these, or a recorded example, and has changed since it was as ``seen`` says: its ``report``, and the next
-        ``seen``. ``ends`` is the id of the run whose start and end one click compares, empty without one. ``example`` is the id of the recorded one that an empty page shows; empty where there is none.
+        ``seen``. ``ends`` is the id of the run whose start and end one click compares, ``example`` that of the recorded evaluation that an
+        empty page shows; empty where there is none.
         """
         own = self._access.rights(request, data)
         try:

@@ -152,8 +152,8 @@ def _refusals() -> Iterator[None]:
 
 
 def about_settings() -> dict[str, Any]:
-    """What the page needs of the settings: their titles by dotted name and those of their ``sections``, as the form has them, and those that
-    can be ``steered`` as it describes them."""
+    """What the page needs of the settings: their titles by dotted name, those of their ``sections``, and the settings that can be
+    ``steered``, all as the form has them."""
     fields = dict(walk_fields())
     every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
     titles = {name: _(str(info.title)) for name, info in every.items() if "." in name}
