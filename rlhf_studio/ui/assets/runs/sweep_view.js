@@ -33,7 +33,8 @@ export class SweepView {
 
   draw({ runs, settings, metrics: all }) {
     const metrics = all.filter(({ one_scale }) => one_scale); // what means something else in each run is no table
-    const axes = settings.filter((row) => row.differs && row.setting !== "engine.seed"); // of seeds, the figures say it all
+    // of runs that differ in the seed alone the figures say it all
+    const axes = settings.filter((row) => row.differs && row.setting !== "engine.seed");
     const placed = runs.filter((_, run) => axes.every((row) => row.known[run]));
     const one = new Set(placed.map(({ kind }) => kind)).size === 1; // runs of different trainers are no sweep
     const possible = one && axes.length > 0 && axes.length <= 2 && metrics.length > 0;
