@@ -15,6 +15,9 @@ from benchmarks.ablations.plan import ANSWERS, ARMS, BASELINE, planned_runs
 from benchmarks.ablations.results import differences
 from benchmarks.hacking import __main__ as hacking
 from benchmarks.hacking import report
+from benchmarks.overoptimisation import __main__ as overoptimisation
+from benchmarks.overoptimisation import judge
+from benchmarks.overoptimisation import report as cells
 from rlhf_studio.config.bundled import LESSON_RUN, ONE_BATCH, RECORDED, WITHOUT_KL
 from rlhf_studio.runs.finding.unpack import Bundle, unpack
 from rlhf_studio.runs.reader import RunReader
@@ -23,6 +26,7 @@ Json = dict[str, Any]
 MONITORS = ("KL", "length slope", "doctor", "contraction tube", "KL CUSUM", "entropy fall", "clock")
 FIGURES = ("title", "reward_change", "reward_error", "gold_change", "gold_error")
 
+OVER_OPTIMISED = {"ppo": "large-500-0-ppo-0", "with_kl": "large-500-0-ppo-0.03", "best_of_n": "large-500-0-bon"}
 CURVES = {"score": "objective/scores", "gold": "gold/score"}
 
 
@@ -69,6 +73,16 @@ def monitors(folder: Path | None) -> Json:
     }
 
 
+def over_optimised(folder: Path | None) -> Json:
+    """Gain in gold against d, the root of the KL in nats, for one reward model of docs/overoptimisation.md."""
+    if folder is None:
+        scores = json.loads(cells.SCORES.read_text(encoding="utf-8"))
+    else:
+        overoptimisation.run(folder / "overoptimisation")
+        scores = judge.computed(cells.gathered(folder / "overoptimisation"))
+    return {"hours": scores["hours"], **{name: scores["curves"][cell] for name, cell in OVER_OPTIMISED.items()}}
+
+
 def of_ablations(folder: Path | None, arms: tuple[str, ...] = ()) -> Json:
     """The paired differences of all choices, and where each run ended; with a folder, those of some arms are made there."""
     data = ablations.stored()
@@ -111,5 +125,6 @@ SOURCES: dict[str, Callable[[Path | None], Json]] = {
     "one-batch": one_batch,
     "ablations": of_ablations,
     "monitors": monitors,
+    "over-optimised": over_optimised,
 }
 """An entry of ``numbers.json``: its numbers, made again in a folder where one is given."""

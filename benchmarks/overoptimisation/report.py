@@ -18,11 +18,15 @@ PAGE, FIGURE = ROOT / "docs" / "overoptimisation.md", ROOT / "assets" / "images"
 Scores = dict[str, Any]
 
 
+def gathered(folder: Path) -> dict[str, Any]:
+    """The finished cells by name."""
+    made = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells()}
+    return {name: json.loads(place.read_text(encoding="utf-8")) for name, place in made.items() if place.is_file()}
+
+
 def write_data(folder: Path) -> None:
     """The finished cells, one a line."""
-    made = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells()}
-    found = {name: json.loads(place.read_text(encoding="utf-8")) for name, place in made.items() if place.is_file()}
-    lines = [f"{json.dumps(name)}: {json.dumps(cell, separators=(',', ':'))}" for name, cell in found.items()]
+    lines = [f"{json.dumps(name)}: {json.dumps(cell, separators=(',', ':'))}" for name, cell in gathered(folder).items()]
     DATA.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

@@ -74,6 +74,33 @@ def _errors(row: Numbers, of: str) -> float:
     return round(float(row[f"{of}_change"] / row[f"{of}_error"]), 2)
 
 
+def over_optimised(n: Numbers) -> Card:
+    """A reward model learned from 500 pairs, and how far each method goes against it."""
+    curves = {name: n[name] for name in ("ppo", "with_kl", "best_of_n")}
+    peak = max(range(len(n["ppo"][1])), key=lambda at: n["ppo"][1][at])
+    answer = _(
+        "Until a KL of some {kl} nats per answer: there PPO has gained {peak} of gold, and then loses it: {end} at a KL of {end_kl}. "
+        "With a KL coefficient of 0.03 it stays at {held}, and the best of 128 answers gains {best}."
+    ).format(
+        kl=f"{n['ppo'][0][peak] ** 2:.0f}", peak=signed(n["ppo"][1][peak]),
+        end=signed(n["ppo"][1][-1]), end_kl=f"{n['ppo'][0][-1] ** 2:.0f}",
+        held=signed(n["with_kl"][1][-1]), best=signed(n["best_of_n"][1][-1]),
+    )  # fmt: skip
+    labels = {"ppo": _("PPO"), "with_kl": _("PPO, KL coefficient 0.03"), "best_of_n": _("Best of n answers")}
+    tones = {"ppo": "policy", "with_kl": "value", "best_of_n": "coef"}
+    series = [Series(labels[name], x, y, tone=tones[name]) for name, (x, y) in curves.items()]
+    picture = line(series, x=_("Root of the KL (nats per answer)"), y=_("Gain in gold"), x_range=(0, 11), y_range=(-1, 1))
+    notes = [
+        _("One reward model that learned from 500 exact pairs, one seed. Its page has smaller ones and other amounts of pairs."),
+        _("The best of n is chosen from the answers of the starting policy: n = 128 is a KL of 4 nats, and no training."),
+    ]
+    return Card(
+        "over-optimised", _("How far may a reward be optimised?"), answer, picture,
+        _("Gold of new answers to held-out prompts, less that of the starting policy."), n["hours"], notes,
+        more={"tab": "learn", "place": "help", "show": "overoptimisation"}, more_text=_("How it was measured"),
+    )  # fmt: skip
+
+
 CALLED = {
     "length slope": N_("length slope"),
     "doctor": N_("doctor"),

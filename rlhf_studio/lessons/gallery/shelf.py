@@ -10,7 +10,7 @@ from typing import Any
 
 from rlhf_studio.lessons.gallery.ablations import ARGUMENTS, ablation
 from rlhf_studio.lessons.gallery.card import Card, Numbers
-from rlhf_studio.lessons.gallery.recorded import fooled, healthy, monitors, one_batch
+from rlhf_studio.lessons.gallery.recorded import fooled, healthy, monitors, one_batch, over_optimised
 
 NUMBERS = Path(__file__).with_name("numbers.json")
 """Written by ``python -m benchmarks.gallery``: the numbers of each card; those of the ablations are one entry."""
@@ -18,6 +18,7 @@ ABLATIONS = "ablations"
 _MAKERS: dict[str, tuple[Callable[[Numbers], Card | None], str]] = {
     "fooled": (fooled, "fooled"),
     "healthy": (healthy, "healthy"),
+    "over-optimised": (over_optimised, "over-optimised"),
     "one-batch": (one_batch, "one-batch"),
     **{argument.name: (partial(ablation, argument), ABLATIONS) for argument in ARGUMENTS},
     "monitors": (monitors, "monitors"),
