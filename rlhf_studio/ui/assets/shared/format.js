@@ -104,7 +104,7 @@ export function withStart({ name, started_at: started, created_at: created }) {
 /** A run's name, with what tells it from others of that name. */
 export const called = ({ name, apart }) => (apart ? t("{name} ({settings})", { name, settings: apart }) : name);
 
-/** Runs for a menu: those that have one name are told apart by settings where these are known, else by when they started. */
+/** Runs for a menu: those of one name are told apart by settings where these are known, else by when they started. */
 export function toldApart(runs) {
   const count = new Map();
   for (const { name } of runs) count.set(name, (count.get(name) || 0) + 1);
