@@ -2,13 +2,11 @@
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { compared, written } from "./values.js";
-import { t, tn } from "../shared/language.js";
+import { listing, t, tn } from "../shared/language.js";
 
 /** "a", "a and b", "a, b and c". */
 const listed = (words) =>
-  words.length > 1
-    ? t("{most} and {last}", { most: words.slice(0, -1).join(", "), last: words.at(-1) })
-    : words.join("");
+  words.length > 1 ? t("{most} and {last}", { most: listing(words.slice(0, -1)), last: words.at(-1) }) : words.join("");
 
 const FIRST = ["gold/score", "objective/scores", "objective/kl"];
 

@@ -39,7 +39,7 @@ export function fixed(value, digits) {
 export const lower = (title) => title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
 export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
 export const percent = (value, digits = 1) =>
-  value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u202f%`;
+  value === null || value === undefined ? NONE : `${number(100 * value, digits)}${t("\u202f%")}`;
 /** A probability of a token: two decimals of a percent below 1 %. Empty when there is none. */
 export const chance = (share) => (Number.isFinite(share) ? percent(share, share < 0.01 ? 2 : 1) : "");
 export const integer = (value) => (Number.isFinite(value) ? grouped(String(Math.round(value))) : NONE);
