@@ -35,12 +35,12 @@ def each_in_words(report: Report) -> str:
     rates = [(row.name, won.rate) for row in report.policies if (won := row.win_rates.get(report.decides)) and won.rate.value is not None]
     run = report.first.rpartition("@")[0]
     parts = [
-        _("{policy} {value}{sure}").format(policy=_beside(name, run), value=percent(rate.value), sure=_sure(rate))
+        _("{policy}: {value}{sure}").format(policy=_beside(name, run), value=percent(rate.value), sure=_sure(rate))
         for name, rate in rates[-MOST_NAMED:]
         if rate.value is not None
     ]
     by = _(_BY.get(report.decides, N_("by the score")))
-    words = _("Win rate against {first}, {by}: {list}.")
+    words = _("Win rate against {first}, {by} – {list}.")
     return words.format(first=titled(report.first), by=by, list=_("; ").join(parts)) if parts else ""
 
 
