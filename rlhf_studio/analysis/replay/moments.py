@@ -136,7 +136,12 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         )
         gold_words, scores = (f"{score_text(line.values[top])} \u2192 {score_text(line.values[at])}" for line in (gold, score))
         name = {"name": _(FOOLED)} if fooled else {}
-        yield _moment(run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), at=int(run.steps[at]), gold=gold_words, score=scores)) | name
+        yield (
+            _moment(
+                run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), at=int(run.steps[at]), gold=gold_words, score=scores)
+            )
+            | name
+        )
 
 
 def _first(holds: np.ndarray, since: int) -> int:

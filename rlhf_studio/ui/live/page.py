@@ -166,7 +166,11 @@ def about_settings() -> dict[str, Any]:
 @cache
 def _page_data(spoken: str) -> bytes:
     """What a page asks for once, in the language that is ``spoken`` now."""
-    recordings = {"replay": REPLAYED, "like_it": {**LIKE_IT, "values": {**OF_REPLAYED, "name": _(LIKE_IT_NAME)}}, "around": RECORDINGS[0].run_id}
+    recordings = {
+        "replay": REPLAYED,
+        "like_it": {**LIKE_IT, "values": {**OF_REPLAYED, "name": _(LIKE_IT_NAME)}},
+        "around": RECORDINGS[0].run_id,
+    }
     return payloads.encode_text({**charts.page_data(), **about_settings(), **recordings})
 
 
