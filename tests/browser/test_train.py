@@ -13,7 +13,6 @@ import pytest
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import config_from_yaml
-from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.gpus import Gpu
 from tests.browser.conftest import HOSTILE, choose, go, section, wait_for_form, width_of
 from tests.browser.filled import Studio
