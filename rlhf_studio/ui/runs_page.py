@@ -135,7 +135,8 @@ def course_of(scores: Sequence[float]) -> list[int]:
 def headline_of(reader: RunReader, stage: str) -> Json | None:
     """The number that says most of a run of another stage than PPO, at its beginning and its end; None where there is none.
 
-    Of an evaluation the win rate of its last policy against its first one, which has no beginning. ``falls`` says that lower is better, ``percent`` that it is a share.
+    Of an evaluation the win rate of its last policy against its first one, which has no beginning.
+    ``falls`` says that lower is better, ``percent`` that it is a share.
     """
     if stage == "evaluation":
         rate = last_win_rate(reader)
