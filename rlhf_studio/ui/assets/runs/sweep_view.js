@@ -37,7 +37,6 @@ export class SweepView {
     const one = new Set(placed.map(({ kind }) => kind)).size === 1; // runs of different trainers are no sweep
     const possible = one && axes.length > 0 && axes.length <= 2 && metrics.length > 0;
     this.runs = runs;
-    this.luck = differ.length > 0 && !differ.some((row) => row.setting !== "engine.seed"); // no colour says that one seed is better
     show(this.node, possible);
     if (!possible) return;
     const before = this.metric.value;
@@ -53,11 +52,7 @@ export class SweepView {
     if (ticket !== this.ticket) return;
     setText(
       this.said,
-      reply.problem
-        ? ""
-        : this.luck
-          ? t("mean of the last tenth, or newest measurement")
-          : t("mean of the last tenth, or newest measurement; a stronger colour is higher"),
+      reply.problem ? "" : t("mean of the last tenth, or newest measurement; a stronger colour is higher"),
     );
     if (reply.problem) fill(this.body, el("p", { class: "rs-hint" }, reply.problem));
     else fill(this.body, this.table(reply), this.leftOut(reply));
@@ -94,7 +89,7 @@ export class SweepView {
         ? el("td", { class: "rs-heat" }, cell && two ? range(cell) : "\u2013")
         : el(
             "td",
-            { class: "rs-heat", style: { "--h": this.luck ? "0%" : `${Math.round(70 * share(cell.mean))}%` } },
+            { class: "rs-heat", style: { "--h": `${Math.round(70 * share(cell.mean))}%` } },
             number(cell.mean, 3),
             two && cell.runs.length > 1 ? el("small", {}, ` ${range(cell)}`) : null,
           );
