@@ -20,8 +20,9 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
 
     Two judges count in different points. Each is therefore put on one scale first: less its mean, over its standard deviation. Both are
     taken over the recorded responses of the first step, before any update, and of the next ones where it has fewer than
-    :data:`FEWEST_RESPONSES`: there the policy had not yet learned to please one of the two. For a judge that gives all of these the same value, the responses of all steps count. The gap of a response is the
-    difference of the two values. A response with the same text as one before it in the list is left out.
+    :data:`FEWEST_RESPONSES`: there the policy had not yet learned to please one of the two. For a judge that gives all of these the same
+    value, the responses of all steps count. The gap of a response is the difference of the two values. A response with the same text as
+    one before it in the list is left out.
 
     Args:
         rollouts: (step, response) of the kept steps, in order.

@@ -170,7 +170,12 @@ export class LearnedPanel {
     return el(
       "p",
       { class: "rs-gap" },
-      el("span", {}, t("Of {count} recorded answers, score and gold disagree most about one:", { count: integer(count) }), " "),
+      el(
+        "span",
+        {},
+        t("Of {count} recorded answers, score and gold disagree most about one:", { count: integer(count) }),
+        " ",
+      ),
       el("b", {}, `${t(readable(first, 40))} ${number(one)}, ${t(readable(second, 40))} ${number(other)}`),
       " ",
       pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),
@@ -184,7 +189,11 @@ function alike({ text, count, of }) {
   const words = readable(text, 80);
   return count === of
     ? t("Every answer begins with \u201c{words}\u201d now.", { words })
-    : t("{count} of {of} answers begin with \u201c{words}\u201d now.", { count: integer(count), of: integer(of), words });
+    : t("{count} of {of} answers begin with \u201c{words}\u201d now.", {
+        count: integer(count),
+        of: integer(of),
+        words,
+      });
 }
 
 const steps = ([first, last]) =>
