@@ -31,7 +31,7 @@ const purposeOf = (idea) =>
 
 /** Where the run was repaired. */
 const mended = ({ run, name }) =>
-  el("p", {}, tx("Repaired in {run}.", { run: pageLink(readable(name, 120), "live", { run }) }));
+  el("p", {}, tx("Repaired in {run}.", { run: pageLink(readable(name, 120), "live", { run }, "rs-link") }));
 
 export class Ending {
   /**

@@ -76,6 +76,7 @@ export class CompareView {
     this.open = open;
     this.rows = rows;
     this.ids = [];
+    this.said = { notes: [], luck: "" };
     this.title = el("h2", { tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.worst = el("ul", { class: "rs-compare-worst", hidden: true });
@@ -200,10 +201,12 @@ export class CompareView {
     );
     each(this.worst, told, (sentence) => el("li", {}, readable(sentence, 500)));
     show(this.worst, told.length > 0);
+    this.drawNotes();
   }
 
   /** What to bear in mind; no luck turns a policy that has collapsed into the better one. */
-  drawNotes({ notes, luck }) {
+  drawNotes() {
+    const { notes, luck } = this.said;
     const collapsed = this.ids.some((id) => this.rows().get(id)?.verdict?.kind === "collapsed");
     const told = collapsed ? notes.filter((note) => note !== luck) : notes;
     each(this.notes, told, (note) => el("li", {}, readable(note, 600)));
@@ -211,9 +214,9 @@ export class CompareView {
 
   draw(reply) {
     setGlossary({ ...reply.glossary });
+    this.said = reply;
     this.drawWorst();
     setText(this.verdict, readable(reply.verdict, 1500));
-    this.drawNotes(reply);
     givePlaces(reply.runs, reply.groups);
     this.drawLegend(reply);
     this.curves.draw(reply);
