@@ -212,6 +212,23 @@ class Trait:
 
 
 @dataclass(frozen=True)
+class Same:
+    """How the policy begins nearly every answer by now, whatever the prompt.
+
+    Attributes:
+        text: the first words of these answers, or a whole one that is shorter.
+        count, of: so many of the answers of the last steps begin so.
+        before, before_of: the same of the first step.
+    """
+
+    text: str
+    count: int
+    of: int
+    before: int
+    before_of: int
+
+
+@dataclass(frozen=True)
 class Learned:
     """What the policy learned between the first steps and the newest ones.
 
@@ -222,6 +239,8 @@ class Learned:
         gaps: the widest gaps between judges, widest first.
         rose, fell: tokens on the probes, the largest change first.
         enough: whether there are steps enough for the test of phrases and traits to find even a change that comes all at once.
+        same: how nearly every answer begins now, where they are so much alike.
+        judged: how many recorded responses have a score and a gold score; the gaps are of these.
     """
 
     before_steps: tuple[int, int]
@@ -232,3 +251,5 @@ class Learned:
     rose: list[TokenShift]
     fell: list[TokenShift]
     enough: bool = True
+    same: Same | None = None
+    judged: int = 0

@@ -8,8 +8,8 @@ from rlhf_studio.config.metrics.stages import STAGE_METRICS
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.engine.loop.trainer import Trainer
 
-NOT_RECORDED = {"time/left"}
-"""What the page works out by itself."""
+NOT_RECORDED = {"time/left", "eval/scores"}
+"""What the page works out by itself, and what only a program for TRL measures, on prompts of its own (tests/trl_programs)."""
 
 
 def test_the_table_has_what_a_step_records_and_nothing_else(make_trainer: Callable[..., Trainer]) -> None:

@@ -65,7 +65,7 @@ BATCHES = {"batch_size": 48, "mini_batch_size": 24}
         (1, {"device": "cuda:1"}, "engine.device", "there is no GPU cuda:1; the only one is cuda:0"),
         (8, {"device": "cuda:8"}, "engine.device", "there is no GPU cuda:8; there are cuda:0 to cuda:7"),
         (1, {"processes": 2}, "engine.processes", "2 processes need a GPU each, and there is one; use at most 1, or device cpu"),
-        (2, {'device': 'cuda', 'processes': 3}, 'engine.processes', '3 processes need a GPU each, and there are 2; use at most 2,'),
+        (2, {'device': 'cuda', 'processes': 3}, 'engine.processes', '3 processes need a GPU each, and there are 2 of them; use at most 2,'),
         (0, {"accelerate_config": "none.yaml"}, "engine.accelerate_config", "there is no file none.yaml; 'accelerate config' writes one"),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab import resuming
 from rlhf_studio.runs.lab.fault import note_of, noted_fault
 from rlhf_studio.runs.lab.fork import fork_run, settings_at
-from rlhf_studio.runs.lab.names import fork_name, new_name
+from rlhf_studio.runs.lab.names import fork_name, new_name, repair_name
 from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import EventRecord, Origin, Probe, ProbeScore, SettingChange, StepEpisodes
@@ -358,6 +358,9 @@ def test_names_say_what_is_different() -> None:
     assert fork_name("world", None, {}) == fork_name("world", None, {"name": ""}) == "world, again"
     four = {"name": "", "ppo.steps": 10, "ppo.learning_rate": 0.9, "engine.seed": 1}
     assert fork_name("my ppo", None, four) == "my ppo, Steps 10, Learning rate 0.9, Seed 1"
+    assert repair_name("rate 0.9", ()) == "rate 0.9, repaired"
+    assert repair_name("rate 0.9, repaired", {"rate 0.9, repaired"}) == "rate 0.9, repaired 2"
+    assert len(repair_name("w" * 120, ())) <= 120
     assert len(fork_name("w" * 120, 20, {"model.policy": "p" * 300})) == 120
     assert fork_name("", None, {"data.eval": ""}).endswith("Held-out prompts nothing")
 

@@ -56,6 +56,10 @@ test("runs that differ in the seed alone are offered first", () => {
   const rows = [row("own", "x", 0), row("newer", "y", 0, { started_at: 9 }), row("twin", "x", 1), row("again", "x", 0)];
   const ids = partners(new Map(rows.map((one) => [one.id, one])), ["own"]).map(({ id }) => id);
   assert.deepEqual(ids, ["twin", "newer", "again"]);
+  const repaired = row("repaired", "z", 0, { parent: "own" });
+  const kin = new Map([...rows, repaired].map((one) => [one.id, one]));
+  assert.equal(partners(kin, ["repaired"])[0].id, "own"); // what a run follows from comes before all others
+  assert.equal(partners(kin, ["own"])[0].id, "repaired");
   assert.ok(!isTwin(row("a", "", 0), row("b", "", 1))); // of settings that are not all known nobody can say so
 });
 

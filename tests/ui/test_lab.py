@@ -232,6 +232,35 @@ def test_suggestions_follow_the_verdict(desk: Desk, workspace: Workspace, insigh
     assert longer["changes"] == {"ppo.steps": 40}
 
 
+def test_a_repair_is_named_so_its_run_says_where_and_its_own_end_says_what_it_changed(
+    desk: Desk, workspace: Workspace, insights: Insights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = ended(workspace, "rate 0.9")
+    rate = {"ppo.learning_rate": 0.0003}
+    kinds = {broken: "collapsed"}
+    monkeypatch.setattr(insights, "verdict_of", lambda run, progress: {"kind": kinds.get(run, "improved"), "changes": rate})
+    ideas = answer_of(desk.experiments.experiment_ideas({"run": broken}, VIEWER))
+    assert (ideas["ideas"][0]["changes"], ideas["repaired"], ideas["before"]) == (rate, None, "")
+    start = {"run": broken, "how": "variation", "step": None, "changes": rate, "repair": True}
+    reply = answer_of(desk.experiments.experiment_start(start, OPERATOR))
+    assert reply["names"] == ["rate 0.9, repaired"]
+    (repaired,) = reply["runs"]
+    ideas = answer_of(desk.experiments.experiment_ideas({"run": broken}, VIEWER))
+    assert ideas["repaired"] == {"run": repaired, "name": "rate 0.9, repaired"}
+    assert all(idea["changes"] != rate for idea in ideas["ideas"])
+    workspace.cancel(repaired)
+    folder = workspace.run_dir(repaired)
+    with EngineLock(folder), RunWriter(folder) as writer:
+        for step in range(1, 21):
+            writer.commit_step(StepRecord(step, {"objective/scores": 0.1 * step, "gold/score": 0.68}, [], []))
+        writer.set_state("finished")
+    told = answer_of(desk.experiments.experiment_ideas({"run": repaired}, VIEWER))["before"]
+    assert told == "“rate 0.9” collapsed; this run did not: gold 0.50 there, 0.68 here."
+    kinds[repaired] = "collapsed"
+    told = answer_of(desk.experiments.experiment_ideas({"run": repaired}, VIEWER))["before"]
+    assert told == "Like “rate 0.9” before it, this run collapsed."
+
+
 def test_a_variation_and_a_sweep_are_checked_and_queued(desk: Desk, workspace: Workspace, inspector: Inspector) -> None:
     run = ended(workspace, "mine")
     made = answer_of(desk.experiments.experiment_start({"run": run, "how": "variation", "changes": {"ppo.kl_coef": "0.2"}}, OPERATOR))

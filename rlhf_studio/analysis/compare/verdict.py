@@ -33,6 +33,7 @@ from rlhf_studio.units import decimals, number_text
 KL = "objective/kl"
 TITLES = {metric.name: metric.title for metric in METRICS if any(metric.name in headline.names for headline in HEADLINES.values())}
 TITLES |= {GOLD: N_("gold score"), SCORE: N_("score")}
+ONE_SEED = N_("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round.")
 FALLS = frozenset(name for headline in HEADLINES.values() if headline.falls for name in headline.names)
 """Metrics of which the lowest is the best."""
 MOST_TOLD = 4
@@ -105,7 +106,7 @@ def judge(
     if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
-        notes.append(_("There is one seed of each setting: more seeds would show whether another draw of luck turns the order round."))
+        notes.append(_(ONE_SEED))
     return _sentence(results, rows, runs, metric), notes
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from rlhf_studio.analysis.records import Gap
 from rlhf_studio.runs.records import RolloutRecord
-from rlhf_studio.runs.rows import tenth
 
 MOST_GAPS = 3
 FEWEST_RESPONSES = 16
@@ -20,9 +19,10 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
     """The widest gaps, widest first.
 
     Two judges count in different points. Each is therefore put on one scale first: less its mean, over its standard deviation. Both are
-    taken over the recorded responses of the first steps (at least :data:`FEWEST_RESPONSES`), where the policy had not yet learned to please
-    one of the two. For a judge that gives all of these the same value, the responses of all steps count. The gap of a response is the
-    difference of the two values. A response with the same text as one before it in the list is left out.
+    taken over the recorded responses of the first step, before any update, and of the next ones where it has fewer than
+    :data:`FEWEST_RESPONSES`: there the policy had not yet learned to please one of the two. For a judge that gives all of these the same
+    value, the responses of all steps count. The gap of a response is the difference of the two values. A response with the same text as
+    one before it in the list is left out.
 
     Args:
         rollouts: (step, response) of the kept steps, in order.
@@ -44,6 +44,11 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
     return widest
 
 
+def judged(rollouts: Sequence[tuple[int, RolloutRecord]]) -> int:
+    """How many of these responses have a value of both judges."""
+    return sum(np.isfinite([np.nan if value is None else value for value in (one.score, one.gold)]).all() for _step, one in rollouts)
+
+
 def _known(values: Sequence[float | None]) -> np.ndarray | None:
     """What a judge says of each response, NaN where it says nothing; None where it says too little, or always the same."""
     column = np.array([np.nan if value is None else value for value in values], np.float64)
@@ -53,11 +58,9 @@ def _known(values: Sequence[float | None]) -> np.ndarray | None:
 
 
 def _of_first_steps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> int:
-    """How many responses at the front of the list are of the first tenth of the steps, or of as many as give enough of them."""
-    steps = sorted({step for step, _ in rollouts})
-    last = steps[tenth(len(steps)) - 1]
-    enough = rollouts[: 2 * FEWEST_RESPONSES][-1][0]
-    return sum(step <= max(last, enough) for step, _ in rollouts)
+    """How many responses at the front of the list are of the first step, or of as many steps as give enough of them."""
+    enough = rollouts[:FEWEST_RESPONSES][-1][0]
+    return sum(step <= enough for step, _ in rollouts)
 
 
 def _on_one_scale(column: np.ndarray, first: int) -> np.ndarray:

@@ -63,13 +63,17 @@ def log_odds(before: np.ndarray, before_of: np.ndarray, after: np.ndarray, after
     return np.stack([ratio, ratio / np.sqrt(sum(1 / cell for cell in cells))])
 
 
-def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...]], bool] = lambda tokens: True) -> list[ChangedPhrase]:
+def changed_phrases(
+    corpus: Corpus, side: int, legible: Callable[[tuple[int, ...]], bool] = lambda tokens: True, first: int = 0
+) -> list[ChangedPhrase]:
     """The phrases that changed most, strongest first.
 
     Args:
-        side: how many steps count as the first, and how many as the last ones.
+        side: how many steps count as the last ones.
         legible: whether people can read these ids of the corpus; asked of phrases that hold parts of characters.
+        first: how many steps count as the first ones; 0: as many as the last.
     """
+    first = first or side
     table = readable(count_phrases(corpus), corpus)
     of = np.stack([corpus.per_step(), corpus.per_step(), corpus.per_step(corpus.stopped)])[table.location]
     total, all_of = table.counts.sum(axis=1), of.sum(axis=1)
@@ -77,13 +81,13 @@ def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...
     worth = worth[_scatter(table.counts, of)[worth] > SCATTER]
     table, of, total, all_of = table.chosen(worth), of[worth], total[worth], all_of[worth]
     shares = np.where(of > 0, table.counts / np.maximum(of, 1), np.nan)
-    before, before_of = table.counts[:, :side].sum(axis=1), of[:, :side].sum(axis=1)
+    before, before_of = table.counts[:, :first].sum(axis=1), of[:, :first].sum(axis=1)
     after, after_of = table.counts[:, -side:].sum(axis=1), of[:, -side:].sum(axis=1)
-    sure = (p_values(shares) <= LEVEL) & _changed_per_token(table, corpus, side)
+    sure = (p_values(shares) <= LEVEL) & _changed_per_token(table, corpus, (first, side))
     ratio, z = log_odds(before, before_of, after, after_of, total / np.maximum(all_of, 1))
     chosen = np.flatnonzero(sure & (np.abs(z) >= LEAST_Z))
     chosen = chosen[np.argsort(-np.abs(z[chosen]), kind="stable")][:MOST_CLAIMED]
-    occurrences = Occurrences(corpus, side)
+    occurrences = Occurrences(corpus, (first, side))
     claims = []
     for index in chosen:
         tokens = tuple(corpus.ids[table.first[index] : table.first[index] + table.length[index]].tolist())
@@ -96,20 +100,21 @@ def changed_phrases(corpus: Corpus, side: int, legible: Callable[[tuple[int, ...
     return distinct(claims)
 
 
-def _changed_per_token(table: PhraseTable, corpus: Corpus, side: int) -> np.ndarray:
+def _changed_per_token(table: PhraseTable, corpus: Corpus, sides: tuple[int, int]) -> np.ndarray:
     """Whether each phrase's number per token changed, and in the direction of its number per response; of openings and endings: yes."""
     anywhere = table.location == ANYWHERE
     tokens = np.bincount(corpus.row, corpus.lengths, len(corpus.steps))
     responses = corpus.per_step()
     rates = table.uses[anywhere] / np.maximum(1, tokens)
-    changes = [_change(values, of, side) for values, of in ((table.uses[anywhere], tokens), (table.counts[anywhere], responses))]
+    changes = [_change(values, of, *sides) for values, of in ((table.uses[anywhere], tokens), (table.counts[anywhere], responses))]
     result = np.ones(len(anywhere), bool)
     result[anywhere] = (p_values(rates) <= LEVEL) & (changes[0] * changes[1] > 0)
     return result
 
 
-def _change(values: np.ndarray, of: np.ndarray, side: int) -> np.ndarray:
-    change: np.ndarray = values[:, -side:].sum(axis=1) / max(1, of[-side:].sum()) - values[:, :side].sum(axis=1) / max(1, of[:side].sum())
+def _change(values: np.ndarray, of: np.ndarray, first: int, last: int) -> np.ndarray:
+    now: np.ndarray = values[:, -last:].sum(axis=1) / max(1, of[-last:].sum())
+    change: np.ndarray = now - values[:, :first].sum(axis=1) / max(1, of[:first].sum())
     return change
 
 
@@ -143,10 +148,11 @@ def _scatter(counts: np.ndarray, of: np.ndarray) -> np.ndarray:
 class Occurrences:
     """Where phrases stand in the responses of the first and the last steps."""
 
-    def __init__(self, corpus: Corpus, side: int):
+    def __init__(self, corpus: Corpus, sides: tuple[int, int]):
         self._corpus = corpus
-        last_row = len(corpus.steps) - side
-        self._sides = [self._positions(corpus.row < side), self._positions(corpus.row >= last_row)]
+        first, last = sides
+        last_row = len(corpus.steps) - last
+        self._sides = [self._positions(corpus.row < first), self._positions(corpus.row >= last_row)]
         self._response = np.repeat(np.arange(len(corpus.lengths)), corpus.lengths)
         self._left = np.repeat(corpus.starts + corpus.lengths, corpus.lengths) - np.arange(len(corpus.ids))
         mark = marks(corpus)

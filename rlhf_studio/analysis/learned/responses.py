@@ -18,6 +18,8 @@ from rlhf_studio.runs.rows import tenth
 
 MOST_STEPS = 48
 FEWEST_OF_A_SIDE = 3
+ENOUGH_AT_FIRST = 64
+"""So many responses are a start: no more steps are taken for it, since the policy may change from the first update on."""
 MOST_TOKENS = 120_000
 """Of all kept steps together; of steps with longer or more responses only the first responses are taken."""
 FEWEST_RESPONSES = 4
@@ -181,6 +183,17 @@ def thinned(steps: Sequence[int], most: int = MOST_STEPS) -> list[int]:
 def side_of(steps: int) -> int:
     """How many of so many steps count as the first, and as the last ones: a tenth; at least three, or half of fewer than six."""
     return max(tenth(steps), min(FEWEST_OF_A_SIDE, steps // 2), 1)
+
+
+def first_steps(step_tokens: Sequence[StepTokens], side: int) -> int:
+    """How many steps are the start: the first one, whose responses were sampled before any update, and only where it has fewer than
+    :data:`ENOUGH_AT_FIRST` of them the next ones too, at most ``side``."""
+    count = 0
+    for steps, tokens in enumerate(step_tokens[:side], 1):
+        count += len(tokens.lengths)
+        if count >= ENOUGH_AT_FIRST:
+            return steps
+    return side
 
 
 def corpus(step_tokens: Sequence[StepTokens], pieces: dict[int, str]) -> Corpus:

@@ -30,36 +30,36 @@ GROW_WITH_LENGTH = ("repetition", "overlap")
 """Longer responses have more of these by themselves, in proportion to their length where words are drawn at random."""
 
 
-def changed_traits(corpus: Corpus, side: int, counted: str = "tokens") -> list[Trait]:
-    """All traits over the first ``side`` and the last ``side`` steps, and whether each changed more than chance explains.
+def changed_traits(corpus: Corpus, first: int, last: int, counted: str = "tokens") -> list[Trait]:
+    """All traits over the ``first`` and the ``last`` steps, and whether each changed more than chance explains.
 
     ``counted`` is what lengths count.
     """
     values = by_step(corpus)
     known = ~np.isnan(values).all(axis=1)
-    sure = _sure(values, side)
+    sure = _sure(values, first, last)
     traits = []
     for index, (name, title, unit) in enumerate(TRAITS):
-        before, after = (_mean(values[index, part]) for part in (slice(None, side), slice(-side, None)))
+        before, after = (_mean(values[index, part]) for part in (slice(None, first), slice(-last, None)))
         if known[index] and before is not None and after is not None:
             traits.append(Trait(name, _(title), counted if name == "length" else unit, before, after, changed=bool(sure[index])))
     return traits
 
 
-def _sure(values: np.ndarray, side: int) -> np.ndarray:
+def _sure(values: np.ndarray, first: int, last: int) -> np.ndarray:
     """Whether each trait changed by more than chance, and those of :data:`GROW_WITH_LENGTH` by more than the length alone explains."""
     tokens = values[0] - np.nan_to_num(values[1])  # without the stop token
     per_token = values / np.where(tokens > 0, tokens, np.nan)
     sure: np.ndarray = p_values(values) <= LEVEL
     grow = np.isin([name for name, *rest in TRAITS], GROW_WITH_LENGTH)
-    both = (p_values(per_token) <= LEVEL) & (_direction(values, side) == _direction(per_token, side))
+    both = (p_values(per_token) <= LEVEL) & (_direction(values, first, last) == _direction(per_token, first, last))
     sure &= both | ~grow
     return sure
 
 
-def _direction(values: np.ndarray, side: int) -> np.ndarray:
+def _direction(values: np.ndarray, first: int, last: int) -> np.ndarray:
     filled = np.nan_to_num(values)
-    direction: np.ndarray = np.sign(filled[:, -side:].sum(axis=1) - filled[:, :side].sum(axis=1))
+    direction: np.ndarray = np.sign(filled[:, -last:].mean(axis=1) - filled[:, :first].mean(axis=1))
     return direction
 
 

@@ -183,13 +183,17 @@ def _learned(learned: Learned) -> Html:
             class_="quiet",
         )
     )
+    if same := learned.same:
+        every = _("Every answer begins with \u201c{words}\u201d now.")
+        every = every if same.count == same.of else _("{count} of {of} answers begin with \u201c{words}\u201d now.")
+        parts.append(tag("p", tag("b", every.format(words=same.text, count=same.count, of=same.of))))
     if learned.phrases:
         phrase_rows: list[list[Any]] = [
             [tag("q", phrase.text), phrase.place, _of(phrase.before, phrase.before_of), _of(phrase.after, phrase.after_of),
              number(phrase.log_odds)] for phrase in learned.phrases[:20]
         ]  # fmt: skip
         parts.append(table([_("Phrase"), _("Where"), _("Before"), _("After"), _("Log-odds")], phrase_rows))
-    else:
+    elif not same:
         unsure = _("No phrase has clearly become more or less common.")
         parts.append(tag("p", unsure if learned.enough else _("Too few steps to tell which phrases changed.")))
     if learned.traits:

@@ -97,6 +97,19 @@ def fork_name(parent: str, step: int | None, changes: Mapping[str, Any]) -> str:
     return f"{parent[: max(1, MOST_CHARACTERS - len(difference) - 2)]}, {difference}"[:MOST_CHARACTERS]
 
 
+def repair_name(parent: str, taken: Collection[str]) -> str:
+    """A name for a run that mends another, at most 120 characters, in the language of whoever starts it: ``rate 0.9, repaired``.
+
+    Where that is ``taken``, it has the lowest number that makes it a name of its own.
+    """
+    parent = visible(parent, lines=False)
+    repaired = _("{run}, repaired")
+    room = MOST_CHARACTERS - 5 - len(repaired)
+    first = parent if repaired.format(run="") in parent else repaired.format(run=parent[:room])
+    numbered = (f"{first} {number}" if number > 1 else first for number in count(1))
+    return next(name for name in numbered if name not in taken)
+
+
 def run_name(sweep_name: str, values: Mapping[str, Any]) -> str:
     """A name that tells a run of a sweep from the others, at most 120 characters: ``β and seeds, KL coefficient 0.05, Seed 1``."""
     difference = changes_in_words(values)[: MOST_CHARACTERS - 10]

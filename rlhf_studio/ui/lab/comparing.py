@@ -15,6 +15,7 @@ import gradio as gr
 from starlette.responses import Response
 
 from rlhf_studio.analysis.compare import MOST_RUNS, Comparison, compare, overlay, sweep_table
+from rlhf_studio.analysis.compare.verdict import ONE_SEED
 from rlhf_studio.analysis.compare.wording import title
 from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.glossary import explained, glossary_of
@@ -135,6 +136,7 @@ class Comparing:
             "prompts": [prompt.prompt for prompt in comparison.watched],
             "verdict": without_secrets(comparison.verdict),
             "notes": [without_secrets(note) for note in comparison.notes],
+            "luck": _(ONE_SEED),
             "quantities": [shown(asdict(quantity), ("label",)) for quantity in QUANTITIES if quantity.name in COLOURS],
             "glossary": explained({name: entry for name, entry in words.items() if name in (*COLOURS, "score", "gold", "sample_kl")}),
             "shown": metrics,

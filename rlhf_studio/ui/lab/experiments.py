@@ -5,7 +5,7 @@ Every configuration is checked as Start on the Train page checks it, before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from rlhf_studio.inputs.preflight import Preflight
 from rlhf_studio.language import _, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.lab.fork import refuse_only_read, settings_at
+from rlhf_studio.runs.lab.names import repair_name
 from rlhf_studio.runs.lab.resuming import schedule_note, with_more_steps
 from rlhf_studio.runs.lab.suggestions import Suggestion, suggestions
 from rlhf_studio.runs.lab.sweeps import MOST_RUNS, sweep_configs
@@ -37,6 +38,7 @@ from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import for_page
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
+from rlhf_studio.units import score_text
 from rlhf_studio.visible import visible
 
 COMMON: dict[Stage, tuple[str, ...]] = {
@@ -87,7 +89,11 @@ class Experiments:
 
     @callable_by(Role.VIEWER)
     async def experiment_ideas(self, data: Any, request: gr.Request) -> Json:
-        """What to try next after a run, the most telling first; each with the time that it ``takes``, empty where nobody can tell."""
+        """What to try next after a run, the most telling first; each with the time that it ``takes``, empty where nobody can tell.
+
+        ``repaired`` is the newest run that was started to mend this one, with its ``run`` and ``name``, else null; what a run has tried
+        already is not offered again. ``before`` says how a run came out beside the collapsed one that it is a variation of.
+        """
         return await self._answer(self._looks, data, self._ideas)
 
     @callable_by(Role.OPERATOR)
@@ -142,13 +148,14 @@ class Experiments:
         config, over = reader.config(), status.state in ("finished", "stopped")
         following = [asdict(stage) for stage in next_stages(reader, self._alike(run, config))] if over else []
         if not isinstance(config, RunConfig):
-            return {"ideas": [], "next": following, "kind": "", "state": status.state}
+            return {"ideas": [], "next": following, "kind": "", "state": status.state, "repaired": None, "before": ""}
         verdict = self._insights.verdict_of(run, Progress(status.epoch, status.step, status.state))
         kind = str(verdict["kind"])
         has_gold = reader.first_and_last([GOLD])[GOLD][1] is not None
         proposed: list[Suggestion] = []
         if status.state == "finished" or kind == "collapsed":
             proposed = suggestions(config, reader.origin(), kind, has_gold, verdict["changes"])
+        proposed, repaired = self._not_yet_tried(run, proposed)
         ideas = [asdict(idea) for idea in proposed if idea.how != "more steps" or status.state == "finished"]
         recipes = {recipe.name: recipe for recipe in list_recipes("ppo")}
         for idea in ideas:
@@ -157,7 +164,38 @@ class Experiments:
             idea["takes"] = known.text if known else ""
             if idea["how"] == "more steps" and (note := schedule_note(config, idea["changes"]["ppo.steps"])):
                 idea["why"] = f"{idea['why']} {note}"
-        return {"ideas": ideas, "next": following, "kind": kind, "state": status.state}
+        before = self._beside_parent(reader, kind) if over else ""
+        return {"ideas": ideas, "next": following, "kind": kind, "state": status.state, "repaired": repaired, "before": before}
+
+    def _not_yet_tried(self, run: str, proposed: Sequence[Suggestion]) -> tuple[list[Suggestion], Json | None]:
+        """Those of the suggestions that no variation of the run is, and the newest variation that is one of its repairs."""
+        children = [other for other in self._workspace.runs() if other.origin.parent == run and other.origin.parent_step is None]
+        tried = [child.origin.changes for child in children]
+        repairs = [idea.changes for idea in proposed if idea.purpose == "repair"]
+        found = next((child for child in children if child.origin.changes in repairs), None)
+        left = [idea for idea in proposed if idea.how != "variation" or idea.changes not in tried]
+        return left, found and {"run": found.run_id, "name": found.name or found.run_id}
+
+    def _beside_parent(self, reader: RunReader, kind: str) -> str:
+        """How a run came out beside the one that it is a variation of, where that one collapsed; else nothing."""
+        origin = reader.origin()
+        if not origin.parent or origin.parent_step is not None:
+            return ""
+        try:
+            before = self._workspace.status(origin.parent)
+            verdict = self._insights.verdict_of(origin.parent, Progress(before.epoch, before.step, before.state))
+            there = self._workspace.reader(origin.parent).first_and_last([GOLD])[GOLD][1]
+        except StoreError:
+            return ""  # it was deleted
+        if verdict["kind"] != "collapsed":
+            return ""
+        here, name = reader.first_and_last([GOLD])[GOLD][1], visible(before.name or before.run_id, lines=False)
+        if kind == "collapsed":
+            return _("Like “{name}” before it, this run collapsed.").format(name=name)
+        if here is None or there is None:
+            return _("“{name}” collapsed; this run did not.").format(name=name)
+        told = _("“{name}” collapsed; this run did not: gold {there} there, {here} here.")
+        return told.format(name=name, there=score_text(there), here=score_text(here))
 
     def _alike(self, run: str, config: StageConfig) -> list[RunReader]:
         """Other finished reward model runs, when the run is one itself. Only the newest few, so that the answer stays quick."""
@@ -186,6 +224,8 @@ class Experiments:
                 raise StoreError("Choose the checkpoint that the fork begins at.", "state")
             changes = _changes(data, kind)
             config = self._workspace.fork_settings(run, step, changes)
+            if sent.member(data, "repair") is True and not name.strip():
+                name = repair_name(self._workspace.status(run).name or run, {other.name for other in self._workspace.runs()})
             made = [self._workspace.fork(run, step, changes, name.strip(), memory=self._checked(config, run))]
         else:
             raise StoreError("There is no such experiment.", "missing")

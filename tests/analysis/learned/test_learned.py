@@ -14,7 +14,7 @@ from rlhf_studio.analysis.learned import Learning, what_was_learned
 from rlhf_studio.analysis.learned.chance import LEVEL, STEPS_TO_TELL, p_values
 from rlhf_studio.analysis.learned.phrases import log_odds
 from rlhf_studio.analysis.learned.responses import ResponseSource, thinned
-from rlhf_studio.analysis.records import Trait
+from rlhf_studio.analysis.records import Same, Trait
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.reader import RunReader
@@ -224,6 +224,23 @@ def test_the_widest_gaps_are_on_one_scale_and_name_a_response_once(tmp_path: Pat
     assert [(gap.step, gap.sample, gap.first_value, gap.second_value) for gap in gaps] == [(8, 1, 500.0, -0.05)]
     assert gaps[0].response == "".join(steps[7][1])
     assert (gaps[0].first, gaps[0].second) == ("score", "gold")  # the parts of one reward are no judges
+
+
+def test_a_policy_that_collapsed_in_its_first_update_is_told_by_its_one_answer_and_compared_with_what_it_was(tmp_path: Path) -> None:
+    """As a run with a far too large learning rate: the babble of step 1, and one word over and over from step 2 on."""
+    steps = [nothing(7, steps=1, per_step=64)[0]] + [[[" charming"] * 12 + [f" {sample}"] for sample in range(64)]] * 23
+
+    def judge(step: int, sample: int) -> tuple[float, float | None, dict[str, float]]:
+        quality = (sample % 8 - 3.5) / 4  # step 1: both judges agree; later the score likes what gold hates, most of all once
+        return (quality, quality, {}) if step == 1 else (0.9 if (step, sample) == (4, 10) else 0.3, -1.0, {})
+
+    learned = what_was_learned(write_run(tmp_path / "run", steps, recorded=16, judge=judge))
+    assert learned.before_steps == (1, 1) and learned.after_steps == (22, 24)
+    assert learned.same == Same(" ".join(["charming"] * 8), 192, 192, 0, 64)
+    assert (learned.gaps[0].step, learned.gaps[0].sample, learned.judged) == (4, 10, 24 * 16)
+    always = what_was_learned(write_run(tmp_path / "always", [[[" yes"]] * 8] * 20))
+    assert always.same is None  # it began like that: nothing of it was learned
+    assert what_was_learned(write_run(tmp_path / "other", nothing(7))).same is None
 
 
 def test_judges_that_agree_or_say_nothing_have_no_gap(tmp_path: Path) -> None:

@@ -263,7 +263,9 @@ export class Controls {
     show(this.node, this.operator);
     const isLog = status.kind === "log"; // one that is followed: there is nothing to save, and nobody to ask
     for (const { node, menu, states, label, event, primary, theirs, log } of this.buttons) {
-      node.classList.toggle("rs-primary", Boolean(primary) && status.state !== "failed"); // first mend what failed
+      // first mend what failed, or collapsed
+      const broken = status.state === "failed" || status.verdict === "collapsed";
+      node.classList.toggle("rs-primary", Boolean(primary) && !broken);
       const events = menu ? menu.items.map((item) => item.event) : [event];
       const own = log === undefined || log === isLog;
       show(menu?.node || node, own && states.includes(status.state) && !events.every(gone));

@@ -7,7 +7,7 @@ import { lessonAddress, rewardAddress } from "../shared/handover.js";
 import { pageLink } from "../shared/links.js";
 import { stageLink, nextStages } from "../shared/next_stage.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
-import { t } from "../shared/language.js";
+import { t, tx } from "../shared/language.js";
 
 const WRITES = ["ppo", "sft", "dpo"]; // the stages whose model writes
 const SMALL = "rs-button rs-small";
@@ -28,6 +28,10 @@ const PURPOSES = { repair: t("Repair"), experiment: t("Experiment") };
 /** Whether an idea mends what was found, or shows something and may be meant to go wrong. */
 const purposeOf = (idea) =>
   PURPOSES[idea?.purpose] ? [el("b", { class: "rs-chip rs-purpose" }, PURPOSES[idea.purpose]), " "] : null;
+
+/** Where the run was repaired. */
+const mended = ({ run, name }) =>
+  el("p", {}, tx("Repaired in {run}.", { run: pageLink(readable(name, 120), "live", { run }, "rs-link") }));
 
 export class Ending {
   /**
@@ -146,19 +150,22 @@ export class Ending {
   async suggest(large, others) {
     const said = el("p", { class: "rs-muted", role: "status" }, t("Looking for what would tell most next"));
     fill(large, said);
-    const { ideas = [], next = [], problem } = await this.ideas();
+    const { ideas = [], next = [], repaired, before, problem } = await this.ideas();
     const { stage, state } = this.run();
     setText(said, problem || "");
     const toTrain = () => this.send("open_train");
-    const [idea, ...moreIdeas] = ideas;
-    const stages = idea ? next : next.slice(1);
+    const [idea, ...moreIdeas] = repaired ? [null, ...ideas] : ideas;
+    const stages = idea || repaired ? next : next.slice(1);
     const why = el("div", { class: "rs-ending-why rs-column" });
     if (idea) {
       this.field = Object.keys(idea.changes)[0] || "";
       fill(large, this.large(idea, said), why, said);
-    } else if (next.length) fill(large, stageLink(next[0], toTrain, LARGE), why, said);
-    fill(why, el("p", {}, purposeOf(idea), readable((idea || next[0])?.why || "", 300)));
-    this.watch(idea || next.length ? why : large, "rs-link");
+    } else if (repaired) fill(large, this.repair(repaired), why, said);
+    else if (next.length) fill(large, stageLink(next[0], toTrain, LARGE), why, said);
+    const reason = el("p", {}, purposeOf(idea), readable((idea || next[0])?.why || "", 300));
+    fill(why, repaired ? mended(repaired) : reason);
+    this.watch(idea || repaired || next.length ? why : large, "rs-link");
+    if (before) large.prepend(el("p", { class: "rs-ending-before" }, readable(before, 400)));
     // where it is none of the ideas
     const longer = state === "finished" && stage === "ppo" && !ideas.some(({ how }) => how === MORE);
     if (!moreIdeas.length && !stages.length && !longer) return;
@@ -168,6 +175,11 @@ export class Ending {
     const goOn = longer && this.button(t("Go on with more steps"), () => this.goOn());
     const summary = el("summary", {}, t("More to try"));
     fill(others, el("details", { class: "rs-next" }, summary, nextStages(stages, toTrain), list, goOn, told));
+  }
+
+  /** Beside the run that was started to mend this one. */
+  repair({ run }) {
+    return this.button(t("Compare it with its repair"), () => this.compare([this.run().run, run]), LARGE);
   }
 
   /** What may follow, asked once for each state of a run. */
@@ -199,7 +211,8 @@ export class Ending {
   /** Start an idea by its button; gives what was started, null where it could not be. */
   async begin(idea, button, said) {
     button.disabled = true;
-    const reply = await this.start({ how: idea.how, changes: idea.changes, axes: idea.sweep });
+    const { how, changes, sweep: axes, purpose } = idea;
+    const reply = await this.start({ how, changes, axes, repair: purpose === "repair" });
     button.disabled = !reply.problem;
     setText(said, readable(reply.problem || "", 600));
     return reply.problem ? null : reply;
@@ -254,10 +267,8 @@ export class Ending {
     this.trigger(event, { run: this.run().run });
   }
 
-  /** Open the list of runs with this one ticked, and the one that it was varied or forked from. */
-  compare() {
-    const { run, parent } = this.run();
-    const runs = parent ? [parent, run] : [run];
+  /** Open the list of runs with this one ticked, and the one that it was varied or forked from; or with these. */
+  compare(runs = [this.run().parent, this.run().run].filter(Boolean)) {
     memory.set("compare", runs);
     window.dispatchEvent(new CustomEvent("rlhf-studio:compare", { detail: runs }));
     this.send("open_compare");

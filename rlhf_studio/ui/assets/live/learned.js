@@ -1,6 +1,6 @@
 // What did it learn? Phrases, habits, the widest gap between two judges, and the tokens that rose and fell.
 import { el, fill, pushButton, redraw, setText } from "../shared/dom.js";
-import { asOf, number, percent, readable, spoken } from "../shared/format.js";
+import { asOf, integer, number, percent, readable, spoken } from "../shared/format.js";
 import { Detail } from "./detail.js";
 import { t, tp } from "../shared/language.js";
 
@@ -88,6 +88,8 @@ export class LearnedPanel {
       learned.rose,
       learned.fell,
       learned.enough,
+      learned.same,
+      learned.judged,
     ]);
     if (this.drawnAs === content) return;
     this.drawnAs = content;
@@ -100,10 +102,13 @@ export class LearnedPanel {
     const gap = learned.gaps[0];
     fill(
       this.body,
+      learned.same ? el("p", { class: "rs-learned-same" }, el("b", {}, alike(learned.same))) : null,
       phrases.length
         ? el("ul", { class: "rs-phrases rs-column", "aria-label": t("Phrases whose frequency changed most") }, phrases)
-        : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
-      gap ? this.gap(gap) : null,
+        : learned.same
+          ? null
+          : el("p", { class: "rs-muted" }, learned.enough ? NOT_SURE : TOO_FEW),
+      gap ? this.gap(gap, learned.judged) : null,
       shifts(t("More likely now"), learned.rose),
       shifts(t("Less likely now"), learned.fell),
       traits.length ? el("dl", { class: "rs-traits" }, traits.flatMap(trait)) : null,
@@ -161,17 +166,34 @@ export class LearnedPanel {
     );
   }
 
-  gap({ step, sample, first, second, first_value: one, second_value: other, response }) {
+  gap({ step, sample, first, second, first_value: one, second_value: other, response }, count) {
     return el(
       "p",
       { class: "rs-gap" },
-      el("span", {}, t("Where score and gold disagree most:"), " "),
+      el(
+        "span",
+        {},
+        t("Of {count} recorded answers, score and gold disagree most about one:", { count: integer(count) }),
+        " ",
+      ),
       el("b", {}, `${t(readable(first, 40))} ${number(one)}, ${t(readable(second, 40))} ${number(other)}`),
       " ",
       pushButton("rs-link", t("open it (step {step})", { step }), () => this.go({ step, sample })),
       el("span", { class: "rs-gap-text rs-muted" }, readable(response, 160)),
     );
   }
+}
+
+/** That every answer, or nearly every one, begins alike. */
+function alike({ text, count, of }) {
+  const words = readable(text, 80);
+  return count === of
+    ? t("Every answer begins with \u201c{words}\u201d now.", { words })
+    : t("{count} of {of} answers begin with \u201c{words}\u201d now.", {
+        count: integer(count),
+        of: integer(of),
+        words,
+      });
 }
 
 const steps = ([first, last]) =>

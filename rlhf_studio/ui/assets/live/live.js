@@ -164,11 +164,11 @@ class LivePage {
   }
 
   /** Start the run that a finding advises, from a checkpoint or (step null) from the beginning, and open it. */
-  async fork({ run, step, changes }) {
+  async fork({ run, step, changes, repair = false }) {
     if (run !== this.run) return; // a finding of a run that is no longer shown
     this.banner.say("");
     const how = step === null ? "variation" : "fork";
-    const reply = await this.ending.start({ how, step, changes });
+    const reply = await this.ending.start({ how, step, changes, repair });
     if (run !== this.run) return; // the person has gone on to another run
     if (reply.problem) this.banner.say(readable(reply.problem, 600));
     else this.open(reply.runs[0], {});
@@ -185,7 +185,7 @@ class LivePage {
   /** Stop a run that has collapsed, as Stop does, and start the one that its alarms advise. */
   async mend(changes) {
     if (!this.status.stop_asked) this.trigger("stop_run", { run: this.run, view: onlyWatches() });
-    await this.fork({ run: this.run, step: null, changes });
+    await this.fork({ run: this.run, step: null, changes, repair: true });
   }
 
   /** Show a place that a finding or a phrase points at: a metric's chart, or a response and its token or phrase. */
@@ -434,13 +434,13 @@ class LivePage {
     show(this.main, true);
     this.host.dataset.state = this.lastState = status.state;
     notices.show(status);
+    status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
+    status.lesson = this.verdict.verdict?.lesson;
     this.header.update(status, this.steers, this.serverNow(), this.settingsNow());
     const { operator, steers } = this;
     // of a failure its cause counts most
     const first = status.state === "failed" ? this.banner.node : this.verdict.node;
     if (this.scene.firstChild !== first) this.scene.prepend(first);
-    status.verdict = this.verdict.verdict?.kind; // what ends the run leads to what explains it
-    status.lesson = this.verdict.verdict?.lesson;
     this.banner.update(bannerOf(status, { operator, steers, coming: this.restart.isUnderWay(status) }));
     this.waiting.update(status, this.store.lastStep < 1, this.settings, this.serverNow());
     this.replay.offer(status, !isAhead(status.state), (metric) => this.store.has(metric), this.starts);

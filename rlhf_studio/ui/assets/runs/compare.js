@@ -36,12 +36,14 @@ const went = ({ name, score_first, score_last, gold_first, gold_last }) => ({
 });
 
 /** What is said of a run with a verdict that decides more than any number, the gravest first. */
-const WORST = {
+export const WORST = {
   "exploiting the reward": (row) =>
     Number.isFinite(row.gold_last)
       ? t("The judge was fooled in \u201c{name}\u201d: its score went {score}, its gold score {gold}.", went(row))
       : t("The judge may have been fooled in \u201c{name}\u201d: its score went {score}.", went(row)),
-  collapsed: (row) => t("\u201c{name}\u201d collapsed: its score went {score}.", went(row)),
+  // A policy that has gone to pieces may have any score: what the doctor saw says it.
+  collapsed: ({ name, verdict }) =>
+    t("\u201c{name}\u201d: {sentence}", { name: readable(name, 80), sentence: readable(verdict.sentence, 400) }),
 };
 
 /** The few of them that are offered by name: the newest run of one's own, and the recordings. */
@@ -73,6 +75,7 @@ export class CompareView {
     this.open = open;
     this.rows = rows;
     this.ids = [];
+    this.said = { notes: [], luck: "" };
     this.title = el("h2", { tabindex: "-1" });
     this.problem = el("p", { class: "rs-message rs-problem", role: "alert", hidden: true });
     this.worst = el("ul", { class: "rs-compare-worst", hidden: true });
@@ -195,15 +198,24 @@ export class CompareView {
     const told = Object.entries(WORST).flatMap(([kind, say]) =>
       rows.filter(({ verdict }) => verdict.kind === kind).map(say),
     );
-    each(this.worst, told, (sentence) => el("li", {}, readable(sentence, 400)));
+    each(this.worst, told, (sentence) => el("li", {}, readable(sentence, 500)));
     show(this.worst, told.length > 0);
+    this.drawNotes();
+  }
+
+  /** What to bear in mind; no luck turns a policy that has collapsed into the better one. */
+  drawNotes() {
+    const { notes, luck } = this.said;
+    const collapsed = this.ids.some((id) => this.rows().get(id)?.verdict?.kind === "collapsed");
+    const told = collapsed ? notes.filter((note) => note !== luck) : notes;
+    each(this.notes, told, (note) => el("li", {}, readable(note, 600)));
   }
 
   draw(reply) {
     setGlossary({ ...reply.glossary });
+    this.said = reply;
     this.drawWorst();
     setText(this.verdict, readable(reply.verdict, 1500));
-    each(this.notes, reply.notes, (note) => el("li", {}, readable(note, 600)));
     givePlaces(reply.runs, reply.groups);
     this.drawLegend(reply);
     this.curves.draw(reply);

@@ -111,13 +111,15 @@ export const compared = (heads, rows, label) =>
 export const isTwin = (one, other) => Boolean(one.alike) && one.alike === other.alike && one.seed !== other.seed;
 
 /**
- * The rows of the runs that those called `ids` can be compared with: of the same stage, those that differ in the seed
- * alone first, then the workspace's own before recordings, those of the same recipe first, then the newest.
+ * The rows of the runs that those called `ids` can be compared with: of the same stage, the one that the first follows
+ * from before all others and then those that follow from it, those that differ in the seed alone next, then the workspace's own before recordings, those of the same recipe first, then the newest.
  */
 export function partners(rows, ids) {
   const first = rows.get(ids[0]);
   const other = (row) => Number(!isTwin(first, row));
-  const rank = (row) => 4 * other(row) + 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
+  const kin = (row) => (row.id === first.parent ? 0 : row.parent === first.id ? 1 : 2);
+  const rank = (row) =>
+    8 * kin(row) + 4 * other(row) + 2 * Number(Boolean(row.recording)) + Number(row.recipe !== first.recipe);
   return [...rows.values()]
     .filter((row) => first && row.stage === first.stage && row.step > 0 && !ids.includes(row.id))
     .sort((one, other) => rank(one) - rank(other) || (other.started_at || 0) - (one.started_at || 0));
