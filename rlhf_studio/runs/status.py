@@ -44,6 +44,8 @@ JUST_CREATED_SECONDS = 5.0
 SILENT_AFTER = 10.0  # seconds; the engine's heart beats once a second
 STOP_GRACE = 15.0  # seconds that a request to stop is given before force is offered
 _CAUSE_CHARACTERS = 300
+CANCELLED = S_("Cancelled before it started")
+"""The phase of a run that was taken out of the queue and has never begun."""
 
 _NAMES = {recording.run_id: recording.name for recording in RECORDINGS}
 
@@ -126,7 +128,7 @@ def derive(row: RunStatus, locks: Locks, studio: Studio, run_dir: Path, in_works
     if row.state in ALIVE:
         return _with(row, "interrupted", cause=_interruption(entry if untouched else None, run_dir, row.origin))
     if row.state == "queued" and entry is not None and entry.state == "cancelled":
-        return _with(row, "stopped", S_("Cancelled before it started"))
+        return _with(row, "stopped", CANCELLED)
     if row.state == "queued" and entry is not None:
         return _with(row, "failed", cause=early_end(run_dir, entry.exit_code))
     if row.state == "queued" and in_workspace and time.time() - row.created_at > JUST_CREATED_SECONDS:

@@ -84,7 +84,10 @@ class Workspace(RunFolders):
 
     def name_for(self, config: StageConfig) -> str:
         """What a new run is called that is given no other name."""
-        return config.name or names.new_name(config, {run.name for run in self.runs()})
+        if config.name:
+            return config.name
+        runs = {run.run_id: run.name for run in self.runs()}
+        return names.new_name(config, set(runs.values()), runs)
 
     def _queue_new(self, folder: Path, mode: StartMode, by: Admission = FREE) -> None:
         try:

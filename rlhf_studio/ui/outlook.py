@@ -30,12 +30,15 @@ UNKNOWN_TIME = {"label": N_("Time"), "value": N_("known after the first round"),
 _UNKNOWN_OF_A_STAGE = {**UNKNOWN_TIME, "value": N_("known after the first steps")}
 
 
-def sentence(config: StageConfig, recipe: Recipe, prompts: int | None = None, policies: Sequence[str] = ()) -> str:
+def sentence(
+    config: StageConfig, recipe: Recipe, prompts: int | None = None, policies: Sequence[str] = (), answering: int | None = None
+) -> str:
     """What will happen, in plain words that need no knowledge of the method.
 
     Args:
         prompts: how many there are for an evaluation; None where that is not known.
         policies: who answers in an evaluation, in words, where its settings do not name all of them yet.
+        answering: how many policies that is, where somebody has looked: a line for a whole run stands for several.
     """
     if isinstance(config, RunConfig):
         return _ppo_sentence(config, recipe)
@@ -45,7 +48,7 @@ def sentence(config: StageConfig, recipe: Recipe, prompts: int | None = None, po
         return _reward_model_sentence(config)
     if isinstance(config, DPORunConfig):
         return _dpo_sentence(config)
-    return _evaluation_sentence(config, prompts, policies) if isinstance(config, EvaluationRunConfig) else ""
+    return _evaluation_sentence(config, prompts, policies, answering) if isinstance(config, EvaluationRunConfig) else ""
 
 
 _NO_NAMES = ("model", "policy")
@@ -87,13 +90,13 @@ def _dpo_sentence(config: DPORunConfig) -> str:
     ).format(learner=_learner(config), source=short_name(config.data.source), amount=_amount(config.dpo, _("pairs")))
 
 
-def _evaluation_sentence(config: EvaluationRunConfig, there: int | None, policies: Sequence[str]) -> str:
+def _evaluation_sentence(config: EvaluationRunConfig, there: int | None, policies: Sequence[str], answering: int | None) -> str:
     evaluation = config.evaluation
     asked = evaluation.prompts if there is None else min(evaluation.prompts or there, there)
     some = ngettext("{count} held-out prompt gets", "{count} held-out prompts get", asked)
     prompts = some.format(count=grouped(asked)) if asked else _("All held-out prompts get")
-    named = [line for line in evaluation.policies.splitlines() if line.strip()]
-    who = _listed(policies) if policies else ngettext("{count} policy", "{count} policies", len(named) or 1).format(count=len(named) or 1)
+    count = answering or len([line for line in evaluation.policies.splitlines() if line.strip()]) or 1
+    who = _listed(policies) if policies else ngettext("{count} policy", "{count} policies", count).format(count=count)
     each = "" if evaluation.samples == 1 else _(", {count} times each").format(count=evaluation.samples)
     return _("{prompts} an answer from {who}{each}. Nothing is trained.").format(prompts=prompts, who=who, each=each)
 

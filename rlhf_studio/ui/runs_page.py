@@ -16,14 +16,15 @@ import gradio as gr
 
 from rlhf_studio.analysis.compare.runs import in_words
 from rlhf_studio.analysis.ends import headline_ends
+from rlhf_studio.analysis.evaluation.report import last_win_rate
 from rlhf_studio.analysis.logs.shareable import without_secrets
 from rlhf_studio.config.bundled import RECORDINGS
 from rlhf_studio.config.glossary import GLOSSARY
-from rlhf_studio.language import LANGUAGES, _, language, ngettext, told
+from rlhf_studio.language import LANGUAGES, N_, _, language, ngettext, told
 from rlhf_studio.runs.errors import OnlyRead, StoreError
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ALIVE, RunStatus
-from rlhf_studio.runs.status import may_force_stop, silence
+from rlhf_studio.runs.status import CANCELLED, may_force_stop, silence
 from rlhf_studio.runs.visitors.starters import Starter
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
@@ -48,6 +49,7 @@ LEAST_COURSE = 0.01
 """Points: a smaller change of the score is drawn as a nearly flat line."""
 ACTIONS = ("resume", "cancel", "force_stop", "move", "rename", "mark", "archive", "unarchive", "delete")
 EVENTS = ["open_run", "act", "stop_run", "go_train"]
+WIN_RATE = N_("Win rate")
 _ABOUT = {recording.run_id: recording.about for recording in RECORDINGS}
 Json = dict[str, Any]
 NOTHING_BESIDE: Json = {"alike": "", "seed": None, "apart": [], "same": False}
@@ -69,6 +71,8 @@ def allowed_actions(run: RunStatus) -> list[str]:
         return [*marks, "delete"]
     if run.state in ALIVE:
         return [*(["force_stop"] if may_force_stop(run) else []), *follow, *marks]
+    if run.state == "stopped" and run.phase == CANCELLED:  # it has never begun: there is nothing to follow from
+        return ["resume", "delete"]
     if run.state == "queued":
         return ["move", "cancel", *follow, *marks, "delete"]
     more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do
@@ -131,8 +135,12 @@ def course_of(scores: Sequence[float]) -> list[int]:
 def headline_of(reader: RunReader, stage: str) -> Json | None:
     """The number that says most of a run of another stage than PPO, at its beginning and its end; None where there is none.
 
+    Of an evaluation the win rate of its last policy against its first one, which has no beginning.
     ``falls`` says that lower is better, ``percent`` that it is a share.
     """
+    if stage == "evaluation":
+        rate = last_win_rate(reader)
+        return None if rate is None else {"label": WIN_RATE, "first": None, "last": rate, "falls": False, "percent": True}
     headline = None if stage == "ppo" else headline_ends(reader, stage)  # PPO's score and gold score have columns of their own
     if headline is None:
         return None

@@ -162,7 +162,9 @@ class TrainPage:
             "problems": _rows_of(report_problems, data),
             "notes": report.notes if report and not report_problems else [],  # problems first
             "risks": outlook.risks(config, report.known if report else NOTHING_KNOWN),
-            "sentence": outlook.sentence(config, recipe, report.prompts if report else None),
+            "sentence": outlook.sentence(
+                config, recipe, report.prompts if report else None, answering=report.answering if report else None
+            ),
             "watch": outlook.watch(config, recipe),
             "figures": [self._time(config, report, recipe), *outlook.figures(report)],
             "memory": forecast.memory_view(report.memory_estimate, report.change) if report and report.memory_estimate else None,

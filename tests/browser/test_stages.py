@@ -57,7 +57,9 @@ def test_live_of_every_stage_shows_its_own_and_leads_to_the_next(open_page: Call
     # a finished evaluation has a checkpoint, from which it would be resumed, and no model: it leads to its table
     go(page, f"?tab=live&run={studio.runs['evaluation']}")
     banner = live.locator(".rs-banner")
-    expect(live.locator(".rs-verdict-sentence")).to_contain_text("wins 100 %")
+    expect(live.locator(".rs-verdict-sentence")).to_contain_text("100 %")
+    for absent in (".rs-tiles-all", ".rs-inspector"):
+        expect(live.locator(absent)).to_be_hidden()
     expect(banner).to_contain_text("the table compares the policies")
     expect(banner).not_to_contain_text("saved")
     expect(banner).not_to_contain_text("More to try")

@@ -13,7 +13,6 @@ import pytest
 from rlhf_studio.analysis.replay import replay_of
 from rlhf_studio.config.bundled import REPLAYED
 from rlhf_studio.config.io import config_from_yaml
-from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.runs.gpus import Gpu
 from tests.browser.conftest import HOSTILE, choose, go, section, wait_for_form, width_of
 from tests.browser.filled import Studio
@@ -527,9 +526,11 @@ def test_one_click_starts_a_run_and_a_variation_begins_from_what_is_shown(open_p
         bar.fill(str(moment["step"] - 1))
         assert page.evaluate(COUNTED)[0] <= 150, moment
     page.get_by_role("link", name="Watch a judge being fooled").click()
-    page.get_by_role("button", name="Run it myself").click()  # a second click starts a run without a price of KL
+    page.get_by_role("button", name="Run it myself").click()  # a second click starts a run with the recording's settings
     expect(page).to_have_url(re.compile(r"run=20\d{6}-"))
-    assert studio.workspace.reader(studio.newest()).config().ppo == load_recipe("world").config.ppo.model_copy(update={"kl_coef": 0.0})
+    like = studio.workspace.reader(studio.newest())
+    assert (like.config().recipe, like.config().lora.r, like.config().ppo.steps, like.config().ppo.kl_coef) == ("world-lora", 4, 36, 0.0)
+    assert like.status().name == "The judge fooled, run here"
     studio.clear()
     go(page, "?tab=train")
     page.get_by_role("button", name="My own model").click()

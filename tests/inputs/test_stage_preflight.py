@@ -186,6 +186,7 @@ def test_every_named_policy_is_looked_at(evaluation: Any, make_model: MakeModel,
     lines = [f"{run}", f"{run}@2", f"{run}@all", f"{run}@start", f"{other}", f"{tmp_path / 'said.jsonl'}"]
     assert problems(evaluation("\n".join(lines)), tmp_path) == []
     assert problems(evaluation(), tmp_path) == []
+    assert inspect_run(evaluation(f"{run}@all\n{other}"), tmp_path).answering == 5  # the start, three steps, and the other one
 
 
 NOT_THERE = [

@@ -276,7 +276,9 @@ def test_a_caption_says_the_numbers_of_the_lines_at_its_steps(tmp_path: Path) ->
 
     turns, risen = at["gold_turns"], at["score"]
     numbers = of("gold", 4, turns["step"]), of("score", 4, turns["step"])
-    fooled = "The judge is fooled from here: gold falls since step 4 ({}), and the score still rises ({}).".format(*numbers)
+    fooled = "The judge is fooled: gold turns at step 4, certain at {} ({}), and the score still rises ({}).".format(
+        turns["step"], *numbers
+    )
     assert (turns["name"], turns["sentence"]) == ("The judge is fooled from here", fooled)
     assert risen["sentence"].endswith(f": {of('score', 1, risen['step'])}.")
     assert at["end"]["sentence"].endswith("gold 0.08 → −0.44. The numbers after the arrows are means of steps 28 to 30.")

@@ -69,7 +69,11 @@ def test_all_parts_one_after_the_other_each_with_its_number(workspace: Path) -> 
     # by hand: three steps of the stand-in; win rate of the second policy 2 of 3
     headlines = {item.key: item.headline for item in road.parts}
     assert headlines["sft"] == "Held-out loss 3.50 → 1.50." and headlines["pairs"] == "label: 1 line"
-    assert headlines["reward_model"] == "Held-out accuracy 50.0 % → 70.0 % of 9 pairs." and headlines["ppo"] == "Gold score 0.50 → 1.50."
+    chance = "This gain is within chance: 95 % interval 38 % to 90 %."  # Wilson, by hand: 0.7 of 9
+    assert (
+        headlines["reward_model"] == f"Held-out accuracy 50.0 % → 70.0 % of 9 pairs. {chance}"
+        and headlines["ppo"] == "Gold score 0.50 → 1.50."
+    )
     assert headlines["evaluation"].startswith("The last policy wins 67 % of comparisons with the first (")
     assert headlines["evaluation"].endswith(", on 3 prompts.")
     assert [line for line in lines if line.startswith("Train with PPO: done in ") and line.endswith("Gold score 0.50 → 1.50.")]

@@ -339,6 +339,19 @@ def test_a_run_without_a_name_gets_one_of_its_own(tmp_path: Path) -> None:
     assert new_name(own, ()) == "model"
 
 
+def test_an_evaluation_is_called_by_those_it_compares(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    run = workspace.submit(load_recipe("world").config)
+    folder = workspace.run_dir(run)
+    evaluation = load_recipe("world-evaluation").config
+    lines = (f"{folder}@all", f"{folder}@all", f"{folder}@start\n{run}@20\nlab/model@main", str(tmp_path / "answers.jsonl"))
+    names = [workspace.status(workspace.submit(with_values(evaluation, {"evaluation.policies": some}))).name for some in lines]
+    first = "Evaluation of Tiny world"
+    assert names == [first, f"{first} 2", f"{first} (start, 20), model@main", "Evaluation of answers.jsonl"]
+    from_run = with_values(load_recipe("world").config, {"model.policy": f"{folder}/checkpoints/step-000020/policy"})
+    assert new_name(from_run, (), {run: "Tiny world"}).endswith("Tiny world") and "/" not in new_name(from_run, ())
+
+
 def test_names_say_what_is_different() -> None:
     named = fork_name("world", 20, {"ppo.kl_coef": 0.0, "lora.enabled": True})
     assert named == "world, from step 20, KL coefficient 0.0, Train with LoRA on"

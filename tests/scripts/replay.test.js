@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const { ReplayClock, placeOf } = await import("../../rlhf_studio/ui/assets/replay/clock.js");
-const { endOf, frameAt, nextOf, rangeOf, strengthOf, valueAt } =
+const { endOf, frameAt, nextOf, rangeOf, recordedAt, strengthOf, valueAt } =
   await import("../../rlhf_studio/ui/assets/replay/sums.js");
 
 test("steps share the time that the pauses leave, and a pause comes after its step is reached", () => {
@@ -29,6 +29,14 @@ test("a value between two steps lies on their line, and stays what it was where 
   assert.deepEqual(
     [0, 0.5, 1, 1.25, 2, 2.5, 3].map((place) => valueAt(series, place)),
     [1, 2, 3, 3, null, null, 5],
+  );
+});
+
+test("what is written is the value on record at the step that is reached, wherever the drawing is", () => {
+  const series = [1, 3, null, 5];
+  assert.deepEqual(
+    [0, 0.5, 0.99, 1 - 1e-9, 1.25, 2.5, 3].map((place) => recordedAt(series, place)),
+    [1, 1, 1, 3, 3, null, 5],
   );
 });
 

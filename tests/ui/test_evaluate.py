@@ -22,6 +22,7 @@ from rlhf_studio.runs.writer import RunWriter
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.arena import Arena
 from rlhf_studio.ui.evaluate.page import EvaluatePage
+from rlhf_studio.ui.runs_page import headline_of
 from tests.runs.stage_helpers import stage_config, write_stage_run
 from tests.runs.test_answers import answer
 from tests.runs.test_evaluation_policies import run_with
@@ -93,6 +94,8 @@ def test_the_report_is_that_of_the_statistics(page: EvaluatePage) -> None:
     assert late[columns.index("score")]["low"] < 1.55 < late[columns.index("score")]["high"]
     assert [point["root_kl"] for point in numbers["frontier"]["points"]] == [0.0, 1.0]
     assert numbers["frontier"]["over_optimised"] == []
+    headline = headline_of(page._workspace.reader("evaluation-1"), "evaluation")  # the same number on Runs
+    assert headline == {"label": "Win rate", "first": None, "last": 1.0, "falls": False, "percent": True}
     assert report(page, first="late")["first"] == "late"
     assert "no answers of 'nobody'" in report(page, first="nobody")["problem"]
     nothing_new = page.boot({"run": "evaluation-1", "seen": reply["seen"]}, VIEWER)

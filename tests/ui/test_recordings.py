@@ -14,12 +14,15 @@ import pytest
 
 from rlhf_studio.child_process.service import Service
 from rlhf_studio.config.bundled import RECORDINGS
+from rlhf_studio.config.changes import changes_between
+from rlhf_studio.config.io import with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.preflight import inspect_run
 from rlhf_studio.language import speaking
 from rlhf_studio.runs import paths
 from rlhf_studio.runs.errors import OnlyRead
 from rlhf_studio.runs.finding.recordings import Recordings
+from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.page import EvaluatePage
@@ -29,7 +32,7 @@ from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.lab.comparing import Comparing
 from rlhf_studio.ui.lab.experiments import Experiments
 from rlhf_studio.ui.live.feed import LiveFeed
-from rlhf_studio.ui.live.page import ACTIONS, steer
+from rlhf_studio.ui.live.page import ACTIONS, LIKE_IT, OF_REPLAYED, steer
 from rlhf_studio.ui.live.snapshot import Position
 from rlhf_studio.ui.resume import question
 from rlhf_studio.ui.runs_page import ACTIONS as RUN_ACTIONS
@@ -53,6 +56,14 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
 @pytest.fixture
 def workspace(tmp_path: Path, recordings: Recordings) -> Workspace:
     return Workspace(tmp_path, recordings)
+
+
+def test_a_run_like_the_replayed_recording_has_its_settings(recordings: Recordings) -> None:
+    recorded = RunReader(recordings.folder(EXPLOITS)).config()
+    like = with_values(load_recipe(LIKE_IT["basis"]).config, OF_REPLAYED)
+    changed = {change.setting for change in changes_between(recorded.model_dump(mode="json"), like.model_dump(mode="json"))}
+    # what is written down and where it runs may differ, and the words of one default
+    assert {name for name in changed if not name.startswith("engine.")} <= {"reward.components.0.chat_template"}
 
 
 @pytest.fixture

@@ -233,6 +233,13 @@ def test_resume_cancel_rename_delete(page: RunsPage, workspace: Workspace) -> No
     assert rows(page)[0]["queue_position"] == 1
     page.act({"action": "cancel", "run": run_id}, OPERATOR)
     assert rows(page)[0]["state"] == "stopped"
+    young = workspace.submit(CONFIG, "young")
+    page.act({"action": "cancel", "run": young}, OPERATOR)
+    (unbegun,) = [row for row in rows(page) if row["id"] == young]
+    assert (unbegun["note"], unbegun["actions"]) == ("Cancelled before it started", ["resume", "delete"])
+    assert page.act({"action": "resume", "run": young}, OPERATOR)["done"] == "resume"  # without a question
+    for action in ("cancel", "delete"):
+        page.act({"action": action, "run": young}, OPERATOR)
     page.act({"action": "rename", "run": run_id, "name": " new "}, OPERATOR)
     assert rows(page)[0]["name"] == "new"
     page.act({"action": "delete", "run": run_id}, OPERATOR)

@@ -15,6 +15,7 @@ from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.evaluate.page import EvaluatePage
+from rlhf_studio.ui.feedback.from_run import suggested
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.services import runs_alive
 from rlhf_studio.ui.talk.page import TalkPage
@@ -236,6 +237,7 @@ def test_the_pages_choose_the_newest_run_that_has_finished_and_not_collapsed(tmp
     evaluated = EvaluatePage(workspace, Access(), insights=insights)
     reply = evaluated.boot({}, VIEWER)
     assert reply["ends"] == whole and [run["apart"] for run in reply["runs"]] == [run["apart"] for run in runs[1:]]
+    assert suggested(workspace.runs(), insights).run == whole  # pairs for people to rate are of that run, too
     verdicts["whole"] = verdicts["broken"]
     assert evaluated.boot({}, VIEWER)["ends"] == twice[1]  # where all collapsed, the newest
     going.close()

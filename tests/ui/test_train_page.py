@@ -11,7 +11,7 @@ import pytest
 
 from rlhf_studio.config import RunConfig, short_name
 from rlhf_studio.config.bundled import RECORDINGS
-from rlhf_studio.config.io import config_from_yaml, parse_config
+from rlhf_studio.config.io import config_from_yaml, parse_config, with_values
 from rlhf_studio.config.recipes import load_recipe
 from rlhf_studio.inputs.estimate.device import processor
 from rlhf_studio.inputs.models import facts
@@ -27,9 +27,10 @@ from rlhf_studio.ui import once, outlook
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.forecast import estimate
 from rlhf_studio.ui.form import values_of
-from rlhf_studio.ui.live.page import LIKE_IT
+from rlhf_studio.ui.live.page import LIKE_IT, OF_REPLAYED
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.train_page import TrainPage
+from rlhf_studio.ui.visiting.allowed import Budget
 from rlhf_studio.units import duration
 from tests.runs.test_checkpoints import folder_of, write
 from tests.ui.train_helpers import OPERATOR, PROMPT, VIEWER, install_world
@@ -87,7 +88,9 @@ def test_the_page_draws_itself_from_one_answer(bench: Bench) -> None:
         == "python -m rlhf_studio train --recipe world-lora"
     )
     like = bench.page.check(LIKE_IT, OPERATOR)  # all as it is, but for what is named
-    assert like["command"] == "python -m rlhf_studio train --recipe world --ppo.kl_coef 0.0"
+    changed = "--lora.r 4 --lora.alpha 8.0 --ppo.steps 36 --ppo.kl_coef 0.0"
+    assert like["command"] == f"python -m rlhf_studio train --recipe world-lora {changed}"
+    assert Budget().problems(with_values(load_recipe("world-lora").config, OF_REPLAYED), load_recipe("world-lora")) == []
     assert boot["operator"]
     assert not bench.page.boot({"view": True}, OPERATOR)["operator"]
     assert not bench.page.boot({}, VIEWER)["operator"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,19 @@ def report_of(reader: RunReader, first: str = "") -> Report:
     return report(by_policy(answers), {name: float(np.nansum(values)) for name, values in columns.items()}, first)
 
 
+def last_win_rate(reader: RunReader) -> float | None:
+    """The win rate of the last policy against the first one by the measure that decides; None with one policy, and without a measure."""
+    policies = by_policy(reader.answers())
+    if len(policies) < 2:
+        return None
+    first, *_others, last = policies.values()
+    return win_rate(last, first, _decides(known_measures(policies))).rate.value
+
+
+def _decides(measures: Sequence[str]) -> str:
+    return next((name for name in (GOLD, JUDGE, SCORE) if name in measures), SCORE)
+
+
 def report(policies: Mapping[str, PolicyAnswers], text: Mapping[str, float], first: str = "") -> Report:
     """As :func:`report_of`, of given answers. ``text``: sums over all steps of the metrics about the held-out text."""
     if first and first not in policies:
@@ -94,7 +107,7 @@ def report(policies: Mapping[str, PolicyAnswers], text: Mapping[str, float], fir
         )
     measures = known_measures(policies)
     baseline = first or next(iter(policies), "")
-    decides = next((name for name in (GOLD, JUDGE, SCORE) if name in measures), SCORE)
+    decides = _decides(measures)
     rows = [_row(policy, policies[baseline], measures, text) for policy in policies.values()]
     prompts = {int(prompt) for policy in policies.values() for prompt in policy.prompts}
     return Report(measures, decides, baseline, len(prompts), rows, frontier(policies, measures))

@@ -130,13 +130,18 @@ def _gold_turns(run: RunData, findings: Sequence[Finding]) -> Iterator[Moment]:
         fooled = bool(falls[at] and rises[at])
         at = at if fooled else _first(falls, since)
         sentence = (
-            _("The judge is fooled from here: gold falls since step {step:,} ({gold}), and the score still rises ({score}).")
+            _("The judge is fooled: gold turns at step {step:,}, certain at {at:,} ({gold}), and the score still rises ({score}).")
             if fooled
             else _("Gold turns: since step {step:,} gold falls ({gold}), and the score does not rise ({score}).")
         )
         gold_words, scores = (f"{score_text(line.values[top])} \u2192 {score_text(line.values[at])}" for line in (gold, score))
         name = {"name": _(FOOLED)} if fooled else {}
-        yield _moment(run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), gold=gold_words, score=scores)) | name
+        yield (
+            _moment(
+                run.steps[at], "gold_turns", sentence.format(step=int(run.steps[top]), at=int(run.steps[at]), gold=gold_words, score=scores)
+            )
+            | name
+        )
 
 
 def _first(holds: np.ndarray, since: int) -> int:

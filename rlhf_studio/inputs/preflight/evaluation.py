@@ -68,6 +68,7 @@ def inspect_evaluation(config: EvaluationRunConfig, look: Look) -> Preflight:
         models=models,
         prompt_tokens=prompts.tokens,
         steps=steps,
+        answering=len(sources) or None,
     )
 
 

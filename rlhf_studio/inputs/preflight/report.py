@@ -32,6 +32,7 @@ class Preflight:
         examples: what a supervised stage learns from; None in other stages.
         steps: how many steps the run will have; None where that shows only when it has read its data.
         known: what its settings are measured against.
+        answering: how many policies an evaluation compares; None in other stages, and where a line of them leads nowhere.
     """
 
     problems: list[Problem]
@@ -47,6 +48,7 @@ class Preflight:
     examples: ExampleFacts | None = None
     steps: int | None = None
     known: Known = NOTHING_KNOWN
+    answering: int | None = None
 
     @property
     def weights(self) -> int | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlhf_studio.analysis.evaluation.answers import GOLD, JUDGE
+from rlhf_studio.analysis.reward_model.accuracy import share_of
 from rlhf_studio.config.metrics.stages import HEADLINES
 from rlhf_studio.config.metrics.table import METRICS
 from rlhf_studio.jobs.road.state import Comparison, TrainingEnds
-from rlhf_studio.language import N_, _, pgettext
+from rlhf_studio.language import N_, _, pgettext, together
 from rlhf_studio.units import percent
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
@@ -21,7 +24,19 @@ def of_training(course: TrainingEnds | None) -> str:
     last = written(course, course.last)
     first = last if course.first is None else written(course, course.first)
     steps = last if first == last else f"{first} → {last}"
-    return _("{sentence}.").format(sentence=f"{title_of(course)} {steps}{_of_how_many(course)}")
+    said = _("{sentence}.").format(sentence=f"{title_of(course)} {steps}{_of_how_many(course)}")
+    return together(said, _within_chance(course))
+
+
+def _within_chance(course: TrainingEnds) -> str:
+    """Said of a held-out accuracy that rose, where its 95 % interval (Wilson) holds what it was before; else empty."""
+    if course.metric not in _SHARES or not course.held_out or course.first is None or course.last <= course.first:
+        return ""
+    share = share_of("held out", np.full(course.held_out, course.last))
+    if share.low is None or share.high is None or share.low > course.first:
+        return ""
+    words = _("This gain is within chance: 95 % interval {low} to {high}.")
+    return words.format(low=percent(share.low), high=percent(share.high))
 
 
 def of_comparison(comparison: Comparison | None, last: str = N_("The last policy"), first: str = N_("the first")) -> str:

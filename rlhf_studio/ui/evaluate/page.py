@@ -266,7 +266,7 @@ class EvaluatePage:
             checked = self._inspect(config, self._workspace.root)
             if checked.problems:
                 raise ConfigError(checked.problems)
-            title = (name if isinstance(name, str) else "").strip()[:120] or "evaluation"
+            title = (name if isinstance(name, str) else "").strip()[:120]
             return self._once.answer(data, lambda: self._submit(config, title, checked.expected_peak))
         except ConfigError as error:
             return _not_possible(error.problems)

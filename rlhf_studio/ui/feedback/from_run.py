@@ -12,6 +12,8 @@ from rlhf_studio.runs.feedback.records import LONGEST_LINE, NewItem, NewTask
 from rlhf_studio.runs.feedback.store import NotPossible
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import ENDED, RunStatus
+from rlhf_studio.ui.insights import Insights
+from rlhf_studio.ui.talk.offered import newest_fit
 
 MOST_PAIRS = 40
 """As many as one person rates in a quarter of an hour; the form of a new task takes all answers of an evaluation."""
@@ -29,10 +31,12 @@ class Suggestion:
     stage: str
 
 
-def suggested(runs: Iterable[RunStatus]) -> Suggestion | None:
-    """The newest run that has ended and has answers to compare; ``runs`` are the newest first."""
-    ended = (run for run in runs if run.stage in SOURCES and run.state in ENDED and run.step > 0 and run.origin.keeps_model)
-    return next((Suggestion(run.run_id, run.name or run.run_id, run.stage) for run in ended), None)
+def suggested(runs: Iterable[RunStatus], insights: Insights | None = None) -> Suggestion | None:
+    """The newest run that has ended, has answers to compare and still writes useful text; where none does, the newest of them. ``runs``
+    are the newest first."""
+    ended = [run for run in runs if run.stage in SOURCES and run.state in ENDED and run.step > 0 and run.origin.keeps_model]
+    run = newest_fit(ended, {}, insights) or next(iter(ended), None)
+    return Suggestion(run.run_id, run.name or run.run_id, run.stage) if run else None
 
 
 def task_of(reader: RunReader) -> tuple[NewTask, list[NewItem]]:

@@ -31,6 +31,7 @@ from rlhf_studio.ui.feedback.results import agreement, results
 from rlhf_studio.ui.feedback.work import TaskWork
 from rlhf_studio.ui.hosts import host_name, is_loopback
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.roles import Role, callable_by
 from rlhf_studio.ui.sent import as_json
 from rlhf_studio.ui.serving.bounded import Bounded, TooBusy
@@ -49,8 +50,9 @@ _counter = itertools.count(1)
 class FeedbackPage:
     """The page of one app."""
 
-    def __init__(self, workspace: Workspace, access: Access, feedback: Feedback) -> None:
+    def __init__(self, workspace: Workspace, access: Access, feedback: Feedback, insights: Insights | None = None) -> None:
         self._workspace, self._access, self._feedback = workspace, access, feedback
+        self._insights = insights
         self._work, self._held = TaskWork(feedback, workspace), Held(workspace)
         self._voting = Bounded("votes", VOTING_THREADS, MOST_VOTES_WAITING)
         self._reading = Bounded("feedback", READING_THREADS, MOST_READS_WAITING)
@@ -122,7 +124,7 @@ class FeedbackPage:
             {"value": run.run_id, "name": run.name or run.run_id, "created_at": run.created_at} for run in answered[:MOST_EVALUATIONS]
         ]
         lists: Json = {"tasks": rows, "evaluations": evaluations if rights["operator"] else []}
-        suggestion = suggested(states.values()) if rights["operator"] else None
+        suggestion = suggested(states.values(), self._insights) if rights["operator"] else None
         lists |= {"suggested": asdict(suggestion) if suggestion else None, "example": self._workspace.recordings.knows(EXAMPLE_FEEDBACK)}
         return {**rights, "why_not": why, **lists, "confidences": CONFIDENCES, "longest_name": LONGEST_NAME}
 

@@ -23,7 +23,7 @@ from rlhf_studio.config import STAGES, StageConfig
 from rlhf_studio.config.bundled import RECORDINGS, REPLAYED
 from rlhf_studio.config.io import ConfigError, parse_config, walk_fields
 from rlhf_studio.config.wording import shortened
-from rlhf_studio.language import S_, _, language
+from rlhf_studio.language import N_, S_, _, language
 from rlhf_studio.runs.commands import CommandKind, send_command
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.pace import usual_start
@@ -54,8 +54,10 @@ COMMANDS: dict[str, CommandKind] = {
 OPERATORS_ONLY = ("checkpoint_run", "force_stop_run")
 ACTIONS = (*COMMANDS, "force_stop_run", "resume_run")
 """What the buttons do to a run. What makes another one, or gives it more steps, is asked of :mod:`rlhf_studio.ui.lab.experiments`."""
-LIKE_IT = {"basis": "world", "as_it_is": True, "values": {"ppo.kl_coef": 0.0}}
-"""What starts a run like :data:`REPLAYED`, as the Train page would send it: the tiny world without a price of KL."""
+OF_REPLAYED = {"lora.r": 4, "lora.alpha": 8.0, "ppo.steps": 36, "ppo.kl_coef": 0.0}
+LIKE_IT = {"basis": "world-lora", "as_it_is": True, "values": OF_REPLAYED}
+"""What starts a run like :data:`REPLAYED`, as the Train page would send it: what differs between the recording and its recipe."""
+LIKE_IT_NAME = N_("The judge fooled, run here")
 _counter = itertools.count(1)
 
 
@@ -164,7 +166,11 @@ def about_settings() -> dict[str, Any]:
 @cache
 def _page_data(spoken: str) -> bytes:
     """What a page asks for once, in the language that is ``spoken`` now."""
-    recordings = {"replay": REPLAYED, "like_it": LIKE_IT, "around": RECORDINGS[0].run_id}
+    recordings = {
+        "replay": REPLAYED,
+        "like_it": {**LIKE_IT, "values": {**OF_REPLAYED, "name": _(LIKE_IT_NAME)}},
+        "around": RECORDINGS[0].run_id,
+    }
     return payloads.encode_text({**charts.page_data(), **about_settings(), **recordings})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from rlhf_studio.language import told
@@ -31,7 +32,7 @@ def runs_with_policies(workspace: Workspace, insights: Insights | None = None, a
     known = insights.verdicts({run.run_id: _progress(run) for run in every}) if insights else {}
     kinds = {run: str(verdict["kind"]) for run, verdict in known.items()}
     ended = [run for run in runs if run.state == "finished"]
-    first = next((run for run in [*ended, *runs] if verdict_kind(run, kinds, insights) not in BROKEN), None)
+    first = newest_fit([*ended, *runs], kinds, insights)
     apart = alike.names(runs) if alike else {}
     return [
         {
@@ -46,6 +47,11 @@ def runs_with_policies(workspace: Workspace, insights: Insights | None = None, a
         }
         for run in runs
     ]
+
+
+def newest_fit(runs: Iterable[RunStatus], kinds: dict[str, str], insights: Insights | None) -> RunStatus | None:
+    """The first of these runs that is not known to write no useful text any more; ``kinds`` as in :func:`verdict_kind`."""
+    return next((run for run in runs if verdict_kind(run, kinds, insights) not in BROKEN), None)
 
 
 def verdict_kind(run: RunStatus, kinds: dict[str, str], insights: Insights | None) -> str:

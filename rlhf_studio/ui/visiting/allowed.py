@@ -19,7 +19,7 @@ FREE_SETTINGS = frozenset(
         *("name", "ppo.learning_rate", "ppo.critic_learning_rate", "ppo.lr_schedule", "ppo.warmup_steps", "ppo.max_grad_norm"),
         *("ppo.kl_coef", "ppo.kl_controller", "ppo.kl_target", "ppo.kl_horizon", "ppo.kl_estimator", "ppo.gamma", "ppo.lam"),
         *("ppo.cliprange", "ppo.cliprange_high", "ppo.cliprange_value", "ppo.vf_coef", "ppo.entropy_coef", "ppo.whiten_advantages"),
-        *("ppo.target_kl", "ppo.ratio_level", "ppo.loss_average"),
+        *("ppo.target_kl", "ppo.ratio_level", "ppo.loss_average", "lora.alpha"),
         *("generation.temperature", "generation.top_k", "generation.top_p", "engine.seed"),
     }
 )
@@ -44,6 +44,7 @@ class Budget:
     most: Mapping[str, float] = field(
         default_factory=lambda: {
             "ppo.steps": 40,
+            "lora.r": 16,
             "ppo.batch_size": 64,
             "ppo.mini_batch_size": 64,
             "ppo.ppo_epochs": 8,

@@ -437,5 +437,4 @@ def test_a_finished_evaluation_says_who_won(tmp_path: Path) -> None:
     reader = write_stage_run(tmp_path, "evaluation", [{}], rollouts=samples)
     result = diagnose(reader).verdict
     assert result.kind == "evaluated"
-    assert result.sentence.startswith("Evaluated. The last policy wins 100 % of comparisons with the first")
-    assert result.sentence.endswith("by the gold score.")
+    assert result.sentence.startswith("Evaluated. Win rate against start, by the gold score – late: 100 % (")

@@ -9,7 +9,7 @@ import numpy as np
 from rlhf_studio.analysis.doctor.recorded import RecordedRun
 from rlhf_studio.analysis.doctor.settings_rules import settings_finding
 from rlhf_studio.analysis.doctor.verdict import Checked, VerdictRules, failure
-from rlhf_studio.analysis.evaluation.in_words import in_words
+from rlhf_studio.analysis.evaluation.in_words import each_in_words
 from rlhf_studio.analysis.evaluation.report import report_of
 from rlhf_studio.analysis.records import Finding, VerdictKind
 from rlhf_studio.config import EvaluationRunConfig
@@ -22,7 +22,7 @@ def _words(checked: Checked[RecordedRun], kind: VerdictKind) -> tuple[str, str]:
     done = _("{count:,} of {total:,} steps") if run.total_steps else _("{count:,} steps")
     sentence = _("Evaluated: {done} of prompts are answered.") if run.ended else _("The policies are answering: {done} are done.")
     sentence = sentence.format(done=done.format(count=len(run.steps), total=run.total_steps))
-    if run.ended and run.reader is not None and (won := in_words(report_of(run.reader))):
+    if run.ended and run.reader is not None and (won := each_in_words(report_of(run.reader))):
         begin = _("Evaluated.") if run.state == "finished" else sentence
         sentence = _("{sentence} {next}").format(sentence=begin, next=won)
     return sentence, _("An evaluation trains nothing; its tables compare the policies.")

@@ -7,7 +7,7 @@ import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/t
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Frontier } from "./frontier.js";
-import { bracketed, t, tn } from "../shared/language.js";
+import { bracketed, listing, t, tn } from "../shared/language.js";
 
 const FILES = [
   ["csv", "CSV"],
@@ -173,7 +173,11 @@ const rowOf = ({ policy, rate, wins, ties, losses }, alone) => ({
   share: rate.value,
   low: rate.low,
   high: rate.high,
-  note: t("{wins} wins, {ties} ties, {losses} losses", { wins, ties, losses }),
+  note: listing([
+    tn("{count} win", "{count} wins", wins),
+    tn("{count} tie", "{count} ties", ties),
+    tn("{count} loss", "{count} losses", losses),
+  ]),
 });
 
 /** The last policy against the one that all are compared with, in a sentence; empty where nothing was compared. */

@@ -1,6 +1,7 @@
 // The buttons that steer a run: plain ones, menus of related ones, and the question that changes settings.
 import { forceStop, form } from "../shared/dialogs.js";
 import { el, elEach, keepInside, setText, show } from "../shared/dom.js";
+import { neverBegan } from "../shared/format.js";
 import { nodeByArrow } from "../shared/segments.js";
 import { t } from "../shared/language.js";
 
@@ -275,7 +276,8 @@ export class Controls {
       if (status.controls && theirs) node.dataset.tip = theirs;
       const asked = (events.includes("stop_run") || log) && status.stop_asked;
       const busy = asked ? "stop_run" : events.find((own) => own === this.pending?.event);
-      setText(node.firstChild, busy ? WORKING[busy] : label);
+      const usual = event === "resume_run" && neverBegan(status) ? t("Start again") : label;
+      setText(node.firstChild, busy ? WORKING[busy] : usual);
       node.setAttribute("aria-disabled", String(Boolean(this.pending || (asked && !status.may_force_stop))));
     }
   }

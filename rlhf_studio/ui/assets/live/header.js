@@ -2,7 +2,7 @@
 import { Controls } from "./controls.js";
 import { isAlive, stepOf } from "./stage.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
-import { bytes, counted, duration, lower, percent, readable, stateWord } from "../shared/format.js";
+import { bytes, counted, duration, lower, neverBegan, percent, readable, stateWord } from "../shared/format.js";
 import { clauses, t, tp } from "../shared/language.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
@@ -184,6 +184,12 @@ function contentOf(status, operator) {
         lines: [status.cause || t("The engine ended without saying why."), ...how],
       };
     case "stopped":
+      if (neverBegan(status))
+        return {
+          tone: "interrupted",
+          title: t("Cancelled before it started"),
+          lines: operator ? [t("Start again puts it into the queue once more.")] : [],
+        };
       return status.cause?.startsWith("Waits") ? waitingBanner(status, how) : stoppedBanner(status, how);
     case "finished":
       return {

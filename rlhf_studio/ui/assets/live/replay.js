@@ -23,7 +23,9 @@ export class LiveReplay {
     this.moved = moved;
     this.film = film;
     this.like = pushButton("rs-button rs-small rs-primary", t("Run it myself"), () => this.begin(like));
-    this.like.dataset.tip = t("The tiny world with a KL coefficient of 0, about a minute: see the same happen.");
+    this.like.dataset.tip = t(
+      "Trains a run with the settings of this recording, in about a minute: see the same happen.",
+    );
     this.button = pushButton("rs-button rs-small", t("Replay"), () => (this.wanted ? this.close() : this.open()));
     this.button.setAttribute("aria-expanded", "false");
     this.problem = el("p", { class: "rs-problem", role: "alert", hidden: true });

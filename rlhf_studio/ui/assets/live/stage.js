@@ -43,5 +43,7 @@ export function applyStage(page, stage) {
   page.answers.offer(own);
   page.learned.node.classList.toggle("rs-gone", !ppo);
   page.guide.start.classList.toggle("rs-gone", !ppo);
+  // an evaluation has no course, and no numbers for tokens: its result is the verdict's sentence
+  for (const part of [page.tiles.node, page.work.place.node]) part.classList.toggle("rs-gone", stage === "evaluation");
   page.measures.offer(stage === "reward_model");
 }

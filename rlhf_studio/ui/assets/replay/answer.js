@@ -79,7 +79,10 @@ export class ReplayAnswer {
     this.tokens.show(frame);
     const next = nextOf(this.frames, frame, this.steps);
     const said = frame.step === 0 ? t("Answer before training") : t("Answer at step {step}", { step: frame.step });
-    setText(this.when, next && !this.hero ? t("{said}, next: {step}", { said, step: next.step }) : said);
+    setText(
+      this.when,
+      next && !this.hero ? t("{said}; the next one is of step {step}", { said, step: next.step }) : said,
+    );
     if (next && !anew && !this.calm) this.tokens.node.animate(NEW, LIT);
     for (const node of this.judged) {
       const { name } = node.dataset;

@@ -3,7 +3,7 @@ import { apart, pathOf, scale, shortest, text, ticks } from "../charts/axes.js";
 import { svg } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
-import { rangeOf, valueAt } from "./sums.js";
+import { rangeOf, recordedAt, valueAt } from "./sums.js";
 import { t, tp } from "../shared/language.js";
 
 const HERO = 104; // the right edge where words are large
@@ -165,6 +165,7 @@ export class ReplayChart {
     this.window.setAttribute("width", (here - box.left + DOT).toFixed(1));
     for (const end of ["x1", "x2"]) this.rule.setAttribute(end, here.toFixed(1));
     const values = lines.map(({ series }) => valueAt(series, place));
+    const recorded = lines.map(({ series }) => recordedAt(series, place));
     const heights = values.map((value) => (value === null ? box.top : y(value)));
     const beside = apart(heights, LINE * textSize());
     this.heads.forEach(({ dot, words }, index) => {
@@ -175,9 +176,10 @@ export class ReplayChart {
       dot.setAttribute("cy", heights[index].toFixed(1));
       words.setAttribute("x", (here + 10).toFixed(1));
       words.setAttribute("y", (beside[index] + 4 * textSize()).toFixed(1));
-      say(words, `${lines[index].label} ${number(values[index], digits)}`);
+      // the dot glides; what is written is on record at the step that is named
+      say(words, `${lines[index].label} ${number(recorded[index], digits)}`);
     });
-    if (shades) this.sayGap(here, values, heights);
+    if (shades) this.sayGap(here, recorded, heights);
   }
 
   sayGap(here, [first, second], [one, other]) {

@@ -6,6 +6,7 @@ import { textSize } from "../shared/lasting.js";
 import { ReplayAnswer } from "./answer.js";
 import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
+import { reachedAt } from "./sums.js";
 import { colon, t } from "../shared/language.js";
 
 const OTHER = t("It shows an answer that this update learned from; the answer on this page may be another one.");
@@ -282,7 +283,7 @@ class ReplayPlayer {
 
   /** One step on or back, and stay there. */
   by(steps) {
-    const place = Math.min(this.clock.last, Math.max(0, Math.floor(this.place + 1e-6) + steps));
+    const place = Math.min(this.clock.last, Math.max(0, reachedAt(this.place) + steps));
     if (this.playing) this.pause();
     this.jump(place);
   }
@@ -315,7 +316,7 @@ class ReplayPlayer {
 
   get place() {
     const place = this.clock.placeAt(this.time);
-    return calm() ? Math.floor(place + 1e-6) : place;
+    return calm() ? reachedAt(place) : place;
   }
 
   /** Whether its last step is shown; the sentence there stands for a while. */
@@ -335,7 +336,7 @@ class ReplayPlayer {
       this.second = second;
       setText(this.times, `${duration(second)} / ${duration(Math.floor(clock.total))}`);
     }
-    const reached = Math.floor(place + 1e-6);
+    const reached = reachedAt(place);
     if (reached !== this.shown) this.drawStep(reached);
   }
 
@@ -388,7 +389,7 @@ class ReplayPlayer {
 
   /** The step of the run that is shown. */
   get now() {
-    return this.payload.steps[Math.floor(this.place + 1e-6)];
+    return this.payload.steps[reachedAt(this.place)];
   }
 
   tell() {

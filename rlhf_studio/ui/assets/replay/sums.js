@@ -9,6 +9,12 @@ export function valueAt(series, place) {
   return Number.isFinite(from) && Number.isFinite(to) ? from + (to - from) * share : (from ?? null);
 }
 
+/** The place of the step that is reached: what is written as a number is this step's own. */
+export const reachedAt = (place) => Math.floor(place + 1e-6);
+
+/** The value on record at the step that is reached; null where it is not known. */
+export const recordedAt = (series, place) => series[reachedAt(place)] ?? null;
+
 /**
  * The range that holds all numbers of some series, with room above and below.
  * @returns {[number, number]}

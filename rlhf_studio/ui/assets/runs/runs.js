@@ -4,7 +4,7 @@ import { TakeHome } from "../export/take_home.js";
 import { address } from "../shared/address.js";
 import { ask, forceStop } from "../shared/dialogs.js";
 import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
-import { counted, readable } from "../shared/format.js";
+import { counted, neverBegan, readable } from "../shared/format.js";
 import { handOver, rewardAddress } from "../shared/handover.js";
 import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
@@ -314,7 +314,7 @@ class RunsPage {
         item(t("Fork or variation"), () => this.forms.fork(row), "follow"),
         item(t("Another seed"), () => this.forms.seed(row, this.twins(row)), "follow"),
         item(t("Vary settings"), () => this.forms.vary(row), "follow"),
-        item(t("Resume"), () => this.resume(row), "resume"),
+        item(neverBegan(row) ? t("Start again") : t("Resume"), () => this.resume(row), "resume"),
         item(t("Go on with more steps"), () => this.goOn(row), "go_on"),
         row.queue_position > 1 && item(t("Move up"), () => this.move(row, row.queue_position - 1), "move"),
         item(t("Move down"), () => this.move(row, row.queue_position + 1), "move"),

@@ -111,8 +111,9 @@ export const compared = (heads, rows, label) =>
 export const isTwin = (one, other) => Boolean(one.alike) && one.alike === other.alike && one.seed !== other.seed;
 
 /**
- * The rows of the runs that those called `ids` can be compared with: of the same stage, the one that the first follows
- * from before all others and then those that follow from it, those that differ in the seed alone next, then the workspace's own before recordings, those of the same recipe first, then the newest.
+ * The rows of the runs that those called `ids` can be compared with: of the same stage, first the one that the first of
+ * them follows from, then those that follow from it, then those that differ in the seed alone, then the workspace's own
+ * before recordings, those of the same recipe first, then the newest.
  */
 export function partners(rows, ids) {
   const first = rows.get(ids[0]);

@@ -64,6 +64,10 @@ const STATES = {
 /** What the state of a run is called. */
 export const stateWord = (state) => STATES[state] ?? state;
 
+/** Whether a run was taken out of the queue before it had ever begun. */
+export const neverBegan = ({ state, started_at: began, step, kind }) =>
+  state === "stopped" && !began && !step && kind === "studio";
+
 /** 75 -> "1:15", 3700 -> "1:01:40". */
 export function duration(seconds) {
   if (!Number.isFinite(seconds)) return NONE;

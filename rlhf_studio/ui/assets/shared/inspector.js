@@ -397,7 +397,13 @@ export class InspectorPlace {
 
   open() {
     const { parentElement } = this.node;
-    if (this.wide.matches || this.sheet.open || !parentElement?.getClientRects().length) return;
+    if (
+      this.wide.matches ||
+      this.sheet.open ||
+      this.node.closest(".rs-gone") ||
+      !parentElement?.getClientRects().length
+    )
+      return;
     this.sheet.showModal();
     this.sheet.scrollTop = 0;
   }

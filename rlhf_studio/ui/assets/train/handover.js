@@ -45,10 +45,7 @@ export function takeRecipe(page) {
   for (const [name] of asked.texts) page.sections.openAt(name);
   const { title } = state.own.get(asked.recipe) || state.recipe;
   const left = unknown.length ? t(" There is no such setting: {join}.", { join: listing(unknown) }) : "";
-  page.say(
-    t("Filled in for you: {title}. Look it over, then press Start run.{left}", { title, left }),
-    unknown.length > 0,
-  );
+  page.say(t("Filled in for you: {title}. Look it over, then start it.{left}", { title, left }), unknown.length > 0);
 }
 
 /** Settings of another run, handed over by another page. */
