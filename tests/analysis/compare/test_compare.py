@@ -68,6 +68,22 @@ def test_a_difference_that_chance_can_make_is_called_so(tmp_path: Path) -> None:
     assert "about the same gold score" in verdict and "the noise from step to step alone can make a difference of" in verdict
 
 
+def test_a_run_that_goes_on_is_compared_at_the_last_step_that_all_have(tmp_path: Path) -> None:
+    over = run(tmp_path / "over", lambda step: step / 10, steps=30, seed=1)
+    going = run(tmp_path / "going", lambda step: step / 20, steps=9, seed=2)
+    other = run(tmp_path / "other", lambda step: step / 5, steps=9, ppo={"kl_coef": 0.1})
+    for reader, state in ((over, "finished"), (going, "running"), (other, "finished")):
+        with RunWriter(reader.run_dir) as writer:
+            writer.set_state(state)
+    told = "So far, at step 9, the gold score is 0.90 for “over” and 0.45 for “going”."
+    seeds = compare([going, over])
+    assert seeds.verdict == told
+    assert "Not finished yet: “going”." in seeds.notes
+    apart = compare([going, other])
+    assert apart.verdict.startswith("So far, at step 9, the gold score is 1.80 for “other” and 0.45 for “going”. They differ in ")
+    assert "chance" not in apart.verdict and not any("luck" in note for note in apart.notes)
+
+
 def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:
     def seeds(name: str, heights: list[float], kl_coef: float) -> list[RunReader]:
         return [run(tmp_path / f"{name}{n}", level(h), seed=n, ppo={"kl_coef": kl_coef}) for n, h in enumerate(heights)]
