@@ -609,15 +609,14 @@ def test_the_guided_look_and_the_ending(watch_run: Callable[..., Any], run: Fake
     page.route("**/component_server/", lambda route: held.append(route) if asks.search(route.request.post_data) else route.continue_())
     page.get_by_role("button", name="Show me around").click()
     for questions in (1, 2):
-        page.wait_for_function("(times) => times > 0", arg=questions)
         while len(held) < questions:
             page.wait_for_timeout(20)
         page.locator(".rs-inspector").dispatch_event("pointerleave")
-    page.unroute("**/component_server/")
     for route in held:
         route.continue_()
     guide = page.locator(".rs-guide")
     guide.get_by_text(f"the update of step {clearest(run)[0]} moved this one most clearly").wait_for()
+    page.unroute("**/component_server/")
     for number, word in enumerate(("orange turned out better", "the value head expected", "That is the way its advantage asked for."), 1):
         page.wait_for_function("(text) => document.activeElement.textContent.includes(text)", arg=f"{number} of 3")
         assert word in page.inner_text(".rs-guide")
