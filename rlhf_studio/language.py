@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -92,6 +92,26 @@ def pgettext(context: str, sentence: str) -> str:
 def together(*sentences: str) -> str:
     """Sentences one after the other, without the empty ones; Chinese has no space between them."""
     return ("" if _language.get() == "zh" else " ").join(sentence for sentence in sentences if sentence)
+
+
+def labelled(label: str, what: object) -> str:
+    """``label: what``, with the colon of the language that is spoken now."""
+    return f"{label}{_(': ')}{what}"
+
+
+def listing(things: Iterable[object]) -> str:
+    """Things of one kind, one after the other: ``a, b, c``."""
+    return _(", ").join(map(str, things))
+
+
+def clauses(parts: Iterable[str]) -> str:
+    """What is said one after the other, without what is empty: ``650 MB, 21 GB free``."""
+    return pgettext("clauses", ", ").join(filter(None, parts))
+
+
+def bracketed(text: object) -> str:
+    """An addition in brackets, to be put behind a word."""
+    return _(" ({text})").format(text=text)
 
 
 def N_(sentence: str) -> str:

@@ -33,7 +33,7 @@ def span(low: str, high: str) -> str:
 
 def percent(share: float, digits: int = 0) -> str:
     """``0.8`` -> "80 %"; with ``digits`` after the point."""
-    return f"{share:.{digits}%}".replace("%", " %")
+    return f"{share:.{digits}%}".replace("%", _(" %"))
 
 
 def short_count(count: int) -> str:

@@ -170,6 +170,15 @@ async def _said_in_a_thread(threads: Bounded) -> str:
         return await threads.run(lambda: _("Help"))
 
 
+def test_help_in_chinese_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help", "--lang", "zh"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line.encode("gb18030")) for line in lines) <= 80  # two bytes for each Chinese character, as it takes two columns
+    assert not [line for line in lines if line.lstrip()[:1] in set("、。，；：？！）”")]
+
+
 def test_threads_speak_as_whoever_asks() -> None:
     import asyncio
 

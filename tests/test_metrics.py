@@ -80,7 +80,7 @@ def test_a_tile_of_held_out_examples_says_so() -> None:
 def test_a_stage_has_two_main_charts_and_shows_its_own_metrics_alone(stage: str) -> None:
     charts = [chart for chart in page_data()["charts"] if stage in chart["stages"]]
     assert sum(chart["first"] for chart in charts) == 2
-    prefixes = {"ppo": ("objective/", "gold/", "policy/", "val/", "loss/", "tokens/", "time/"), "dpo": ("dpo/",), "sft": ("sft/",)}
+    prefixes = {"ppo": ("objective/", "gold/", "policy/", "val/", "loss/", "tokens/", "time/", "eval/"), "dpo": ("dpo/",), "sft": ("sft/",)}
     own = prefixes.get(stage, ("reward_model/",))
     drawn = {line["metric"] for chart in charts for line in chart["lines"]}
     assert all(name.startswith((*own, "speed/")) for name in drawn)

@@ -84,6 +84,8 @@ def test_a_key_goes_to_no_other_address_than_its_own() -> None:
         ([], ["judge=file:///etc/passwd"], "judge: the address must begin with http"),
         ([], ["judge=http://"], "name a host"),
         ([], ["judge=http://x:port/s3cret"], "judge: the address must"),
+        ([], ["judge=http://１２７.0.0.1/s3cret"], "judge: the host has characters that stand for others"),
+        ([], ["judge=http://127。0。0。1/s3cret"], "judge: the host has characters that stand for others"),
     ],
 )
 def test_flags_that_are_wrong(files: list[str], urls: list[str], part: str) -> None:

@@ -57,7 +57,7 @@ def said() -> Iterator[Said]:
         yield from (Said(TOLD, text, "", path.relative_to(ROOT).as_posix()) for text in told_in(path, PACKAGE))
     for path in sorted((PACKAGE / "ui" / "assets").rglob("*.js")):
         text = path.read_text(encoding="utf-8")
-        if re.search(r'language\.js"|counted\(', text):
+        if path.name == "language.js" or re.search(r'language\.js"|counted\(', text):
             yield from _sentences(path, calls(text, FUNCTIONS))
     yield from (Said("", text, "", f"rlhf_studio/{place}") for place, text in tables())
 

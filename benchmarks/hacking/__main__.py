@@ -72,12 +72,20 @@ def gathered(folder: Path) -> list[data.Run]:
     runs = []
     for run in planned_runs():
         if is_done(run, folder):
-            told = json.loads((folder / "runs" / run.name / ROWS).read_text(encoding="utf-8"))
-            accuracy = json.loads((folder / "reward-models" / run.judge_name / "accuracy.json").read_text(encoding="utf-8"))
-            about = {name: getattr(run, name) for name in ("name", "beta", "rate", "part", "seed")}
-            about |= {"judge": run.judge.name, "kind": run.judge.kind, "seconds": told["seconds"]}
-            runs.append(data.judged({**about, "accuracy": round(accuracy["held_out_accuracy"], 4)}, told["rows"]))
+            try:
+                runs.append(_finished(run, folder))
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+                redo = f"remove runs/{run.name} and reward-models/{run.judge_name} there, and train them again"
+                raise SystemExit(f"the files of {run.name} in {folder} are damaged ({type(error).__name__}: {error}); {redo}") from None
     return runs
+
+
+def _finished(run: Planned, folder: Path) -> data.Run:
+    told = json.loads((folder / "runs" / run.name / ROWS).read_text(encoding="utf-8"))
+    accuracy = json.loads((folder / "reward-models" / run.judge_name / "accuracy.json").read_text(encoding="utf-8"))
+    about = {name: getattr(run, name) for name in ("name", "beta", "rate", "part", "seed")}
+    about |= {"judge": run.judge.name, "kind": run.judge.kind, "seconds": told["seconds"]}
+    return data.judged({**about, "accuracy": round(accuracy["held_out_accuracy"], 4)}, told["rows"])
 
 
 def tables(folder: Path | None) -> None:

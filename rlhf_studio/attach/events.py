@@ -150,6 +150,7 @@ class TrainerWatch:
             device=str(getattr(args, "device", "")),
             after=0 if self._online is not None else self._after,
             began=self._began,
+            reward=self._online.reward if self._online is not None else "",
         )
 
     def step_begin(self) -> None:

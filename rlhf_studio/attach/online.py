@@ -21,6 +21,7 @@ from rlhf_studio.attach.steps import Response
 from rlhf_studio.language import S_
 from rlhf_studio.runs.means import mean_metrics, part_metrics
 from rlhf_studio.runs.messages import text_of
+from rlhf_studio.runs.records import reward_told
 
 REWARDS, GENERATE, LOGPROBS, LOSS = (
     "_calculate_rewards",
@@ -107,6 +108,11 @@ class Online:
         for name in map(str, self._trainer.reward_func_names):
             names.append(name if name not in names else f"{name} {names.count(name) + 1}")
         return names
+
+    @property
+    def reward(self) -> str:
+        """What the trainer sums: each function with its weight."""
+        return reward_told(to_numpy(self._trainer.reward_weights), self.reward_names)
 
     def base_settings(self, args: Any) -> dict[str, Any]:
         """What a run of such a trainer is by our settings, by dotted name."""

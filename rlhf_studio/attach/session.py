@@ -86,6 +86,7 @@ class Session:
         began: float | None = None,
         unclosed: str = UNCLOSED,
         title: str = "",
+        reward: str = "",
     ) -> None:
         """Make the run folder, and start the thread that fills it.
 
@@ -98,6 +99,7 @@ class Session:
             began: when the training began, by :meth:`now`; None for now.
             unclosed: as of :class:`~rlhf_studio.attach.recording.Recording`.
             title: the run's name where a person gave none; empty for ``source``.
+            reward: as of :class:`~rlhf_studio.runs.records.Origin`.
 
         Raises StoreError, and ConfigError for a name that cannot be used.
         """
@@ -111,7 +113,7 @@ class Session:
         self._estimator, self._ratio_level = ppo.kl_estimator, ppo.ratio_level
         self.stopping, self._told_of_texts, self._episodes, self._words = False, False, 0, None
         folder = paths.run_dir(self._workspace, paths.new_run_id())
-        origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls))
+        origin = Origin(imported=source, settings_known=False, settings_given=own, controls=list(controls), reward=reward)
         # The log is there from the start: its block holds another line when the disk is full.
         files = {paths.TRAINER: as_json(facts), paths.LOG: f"Recorded from {visible(source, lines=False)}.\n".encode()}
         create_run(folder, config, name=name, origin=origin, files=files)

@@ -16,7 +16,7 @@ from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.engine.check.checks import CHECKS, NAMES, NoDevice, Outcome, Task
 from rlhf_studio.exit_codes import DONE, FAILED
 from rlhf_studio.language import N_, _, told
-from rlhf_studio.visible import say
+from rlhf_studio.visible import RawHelpFormatter, say
 
 MINUTES = 10
 EXIT_CODES = N_("exit code: 0 when all that was tried is right, 1 when something is wrong, 2 for a device that is not there")
@@ -29,7 +29,7 @@ def add_commands(commands: Subcommands) -> None:
         "check",
         help=_("check that this machine's GPU (or CPU) computes what it should"),
         epilog=_("checks:") + f"\n{about}\n\n{_(EXIT_CODES)}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawHelpFormatter,
         allow_abbrev=False,
     )
     check.add_argument("--device", default="", help=_("cpu, cuda or cuda:1 (default: a CUDA GPU where there is one, else the CPU)"))

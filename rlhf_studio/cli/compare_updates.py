@@ -35,7 +35,7 @@ def add_commands(commands: Subcommands) -> None:
         ),
     )
     command.add_argument("--out", type=Path, metavar="FILE", help=_("write all figures there, as JSON"))
-    command.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    command.add_argument("--replace", action="store_true", help=_(REPLACE_HELP))
     command.add_argument("--json", action="store_true", help=_("print the figures instead of tables"))
     command.add_argument("--fresh", type=int, default=256, metavar="N", help=_("responses sampled with each policy (default: 256)"))
     command.add_argument("--seed", type=int, default=0, help=_("of these responses, the same for each policy (default: 0)"))

@@ -41,7 +41,7 @@ def _doctor(options: argparse.Namespace) -> int:
         text = diagnosis_text(diagnosis, folder, [checkpoint.step for checkpoint in reader.checkpoints()])
         say(
             _("{name} ({run_id}), {state}, looked at up to step {step}\n{text}").format(
-                name=visible(status.name, lines=False), run_id=status.run_id, state=status.state, step=diagnosis.step, text=text
+                name=visible(status.name, lines=False), run_id=status.run_id, state=_(status.state), step=diagnosis.step, text=text
             )
         )
     return DONE

@@ -19,7 +19,7 @@ from rlhf_studio.language import N_, _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.evaluation.policies import run_named
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.visible import say
+from rlhf_studio.visible import cells, padded, say
 
 OPTIONS = {name: name for name in ("samples", "seed", "judge", "reference", "text")} | {"prompts": "count"}
 """Settings of ``evaluation`` that have an option of their own."""
@@ -160,12 +160,12 @@ def as_text(run_dir: Path) -> str:
     report, status = report_of(reader), reader.status()
     table = table_of(report)
     lines = [["", *(readable(name, 40) for name, _ in table.rows)]]
-    lines += [[column.title, *(cell_text(cells[index], column) for _, cells in table.rows)] for index, column in enumerate(table.columns)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    drawn = [
-        "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
+    lines += [[column.title, *(cell_text(row[index], column) for _, row in table.rows)] for index, column in enumerate(table.columns)]
+    widths = [max(cells(line[index]) for line in lines) for index in range(len(lines[0]))]
+    drawn = []
+    for first, *others in lines:
+        figures = (padded(text, width, right=True) for text, width in zip(others, widths[1:], strict=True))
+        drawn.append("  ".join([padded(first, widths[0]), *figures]))
     left = (
         _(" Step {step} of {total_steps} so far.").format(step=status.step, total_steps=status.total_steps)
         if status.step < status.total_steps

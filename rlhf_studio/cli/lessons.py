@@ -35,7 +35,7 @@ def _add_sheet(actions: Any) -> None:
     sheet.add_argument("--each", type=int, default=3, metavar="N", help=_("questions of each lesson (default: 3)"))
     sheet.add_argument("--answers", action="store_true", help=_("the answers to the same sheet, with explanations"))
     sheet.add_argument("--out", type=Path, required=True, metavar="FILE", help=_("a page (HTML) that needs no network"))
-    sheet.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    sheet.add_argument("--replace", action="store_true", help=_(REPLACE_HELP))
     sheet.set_defaults(run=_sheet)
 
 

@@ -50,7 +50,7 @@ def _open_log(options: argparse.Namespace) -> int:
     if options.follow:
         return _follow(options, name)
     opened = open_log(options.file, options.workspace, name, tokenizer=options.tokenizer, weights=options.reward_weights)
-    say_run("run", options.workspace / "runs" / opened.run_id)
+    say_run(_("run"), options.workspace / "runs" / opened.run_id)
     say(_("{steps} steps, {rollouts} responses").format(steps=opened.steps, rollouts=opened.rollouts))
     for note in opened.notes:
         say(told(note))
@@ -80,7 +80,7 @@ def _follow(options: argparse.Namespace, name: str) -> int:
         say(_("Nothing is there yet; waiting."))
 
     def begun(run_dir: Path) -> None:
-        say_run("run", options.workspace / "runs" / run_dir.name)
+        say_run(_("run"), options.workspace / "runs" / run_dir.name)
 
     def waiting(why: str) -> None:
         say(_("No rollouts yet. {why}").format(why=told(why)))

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rlhf_studio import __version__
 from rlhf_studio.child_process.loading import libraries_stay
@@ -42,7 +42,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.language import ENGLISH, LANGUAGES, N_, _, of_environment, speaking, told
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.trl.table import name_trl_in_errors
-from rlhf_studio.visible import say
+from rlhf_studio.visible import HelpFormatter, say
 
 LANG_OPTION = "--lang"
 TAKE_SETTINGS = ("train", "try", "plan", "resume", "fork", "sweep", "score", "open-log", "evaluate", "measure-reward", "road", "hand-over")
@@ -137,6 +137,9 @@ ARGPARSE = (
 
 class _Parser(argparse.ArgumentParser):
     """Bad arguments end like every other bad input: one line, exit code 2."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormatter} | given)
 
     def error(self, message: str) -> NoReturn:
         before, known, unknown = message.partition(_("unrecognized arguments: %s").removesuffix("%s"))

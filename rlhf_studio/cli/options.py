@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlhf_studio.config import Permissions, StageConfig, permissions_from_environment, permissions_from_flags
 from rlhf_studio.config.io import ConfigError, Problem, config_from_file, mapping_from_file, names_given, parse_config, text_of, walk_fields
 from rlhf_studio.inputs.relative_paths import with_runs_in_full
-from rlhf_studio.language import _, together, told
+from rlhf_studio.language import _, labelled, together, told
 from rlhf_studio.runs import paths
 from rlhf_studio.visible import say
 
@@ -145,9 +145,9 @@ def _from_recipe(recipe: Recipe, given: Mapping[str, Any], overrides: Mapping[st
 
     config, fitted = own_config(recipe, settings, chosen)
     for name, value in fitted.items():
-        guess = ", a guess" if value.guess else ""
+        guess = _(", a guess") if value.guess else ""
         say(
-            f"rlhf-studio: {name} {text_of(value.value)}: {told(value.why)}{guess}",
+            "rlhf-studio: " + labelled(f"{name} {text_of(value.value)}", f"{told(value.why)}{guess}"),
             sys.stderr,
         )
     return config
@@ -180,6 +180,6 @@ def default_workspace() -> Path:
 
 def say_run(label: str, run_dir: Path) -> None:
     """Say where a run lies and, where the page would not show it, what to do about that."""
-    say(f"{label}: {run_dir}")
+    say(labelled(label, run_dir))
     if hint := paths.where_shown(run_dir, default_workspace()):
         say(told(hint))

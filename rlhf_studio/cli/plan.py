@@ -15,7 +15,7 @@ from rlhf_studio.config.recipes import Recipe, list_recipes
 from rlhf_studio.exit_codes import DONE
 from rlhf_studio.inputs.estimate.speed import SpeedMeasurement, measure_command
 from rlhf_studio.inputs.preflight import Preflight, inspect_run
-from rlhf_studio.language import _
+from rlhf_studio.language import _, clauses, labelled
 from rlhf_studio.ui import forecast, outlook
 from rlhf_studio.visible import say
 
@@ -51,12 +51,12 @@ def say_plan(config: StageConfig, report: Preflight, workspace: Path, policies: 
     time = _time(config, report, recipe, recipes, workspace)
     say(_("Time: {time} ({rstrip})").format(time=time["value"], rstrip=time["help"].rstrip(".。")))
     for row in outlook.figures(report):
-        say(f"{row['label']}: {row['value']}")
+        say(labelled(row["label"], row["value"]))
     if report.memory_estimate:
         memory = forecast.memory_view(report.memory_estimate, report.change)
-        say(_("Memory: {memory}").format(memory=memory["total"]) + (f", {memory['free']}" if memory["free"] else ""))
+        say(clauses([_("Memory: {memory}").format(memory=memory["total"]), memory["free"]]))
         for part in memory["rows"]:
-            say(f"  {part['name']}: {part['size']}")
+            say("  " + labelled(part["name"], part["size"]))
         if memory["advice"]:
             say(memory["advice"])
 

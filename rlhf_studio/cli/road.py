@@ -46,7 +46,7 @@ def add_commands(commands: Subcommands) -> None:
     listed = actions.add_parser("list", help=_("the roads of the workspace"), allow_abbrev=False)
     listed.set_defaults(run=_list)
     for command in (world, own):
-        command.add_argument("--seed", type=int, default=0, metavar="NUMBER")
+        command.add_argument("--seed", type=int, default=0, metavar="NUMBER", help=_("of its runs and answers (default: 0)"))
     for command in (own, go):
         command.add_argument("--anyway", action="store_true", help=_("go on after a part that was not worth it"))
         add_permission_flags(command)

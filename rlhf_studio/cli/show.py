@@ -11,8 +11,8 @@ from typing import Any
 from rlhf_studio.cli.options import Subcommands, add_folder, default_workspace
 from rlhf_studio.config.io import config_to_yaml, used_to_yaml
 from rlhf_studio.exit_codes import DONE
-from rlhf_studio.language import _
-from rlhf_studio.visible import say
+from rlhf_studio.language import _, labelled, together
+from rlhf_studio.visible import padded, say
 
 
 def add_commands(commands: Subcommands) -> None:
@@ -25,7 +25,7 @@ def _add_runs(commands: Subcommands) -> None:
     runs = commands.add_parser("runs", help=_("list runs, or show one"), allow_abbrev=False)
     actions = runs.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help=_("the runs of a workspace"), allow_abbrev=False)
-    listing.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR")
+    listing.add_argument("--workspace", type=Path, default=default_workspace(), metavar="DIR", help=_("the folder with the runs"))
     listing.add_argument("--json", action="store_true", help=_("machine-readable"))
     listing.set_defaults(run=_runs_list)
     show = actions.add_parser("show", help=_("one run: state, progress, last metrics, checkpoints"), allow_abbrev=False)
@@ -88,7 +88,8 @@ def _recipes_list(options: argparse.Namespace) -> int:
     from rlhf_studio.config.recipes import list_recipes
 
     for recipe in list_recipes():
-        say(f"{recipe.name:16}{recipe.title}: {recipe.summary}" + (f" {recipe.first}" if recipe.first else ""))
+        about = labelled(_(recipe.title), together(_(recipe.summary), _(recipe.first)))
+        say(padded(f"{recipe.name} ", 16) + about)
     return DONE
 
 

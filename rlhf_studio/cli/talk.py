@@ -46,7 +46,7 @@ def add_commands(commands: Subcommands) -> None:
     generate.add_argument(
         "--out", type=Path, metavar="FILE", help=_("write prompts and completions as JSON Lines, in batches, without scores")
     )
-    generate.add_argument("--replace", action="store_true", help=REPLACE_HELP)
+    generate.add_argument("--replace", action="store_true", help=_(REPLACE_HELP))
     generate.add_argument("--samples", type=int, default=1, metavar="K", help=_("completions per prompt, with --out (default: 1)"))
     generate.add_argument("--greedy", action="store_true", help=_("take the likeliest token instead of drawing one, with --out"))
     generate.add_argument(

@@ -22,7 +22,7 @@ from rlhf_studio.exit_codes import BAD_INPUT, DONE
 from rlhf_studio.language import _
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import StartMode
-from rlhf_studio.visible import say
+from rlhf_studio.visible import RawHelpFormatter, say
 
 
 def add_train(commands: Subcommands) -> None:
@@ -34,7 +34,7 @@ def add_train(commands: Subcommands) -> None:
         "train",
         help=_("train: a policy with PPO, or a stage before or after it"),
         epilog=_("settings:") + f"\n{settings}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawHelpFormatter,
         allow_abbrev=False,
     )
     help = _("a prepared run folder, or the id of a run in the workspace; nothing else is needed then")

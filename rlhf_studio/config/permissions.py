@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -122,6 +123,8 @@ def _addresses(flag: str, texts: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"{flag}: write NAME=URL, the name in letters, digits, dots and dashes")
         if not _is_web_address(url):
             raise ValueError(f"{flag} {name}: the address must begin with http:// or https:// and name a host")
+        if not _is_plain(urlsplit(url).hostname or ""):
+            raise ValueError(f"{flag} {name}: the host has characters that stand for others, such as fullwidth digits; write those others")
         table[name] = url
     return table
 
@@ -146,6 +149,11 @@ def _key(text: str, urls: Mapping[str, str], environment: Mapping[str, str]) -> 
     if not key.isascii() or not key.isprintable():
         raise ValueError(f"--reward-key {name}: what the environment variable holds cannot be a key")
     return name, key
+
+
+def _is_plain(host: str) -> bool:
+    """Whether a host is written as it is looked up: one whose characters become others on the way is compared with the wrong ones."""
+    return unicodedata.normalize("NFKC", host) == host and "\N{IDEOGRAPHIC FULL STOP}" not in host
 
 
 def _is_web_address(url: str) -> bool:

@@ -27,6 +27,7 @@ from rlhf_studio.runs.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
+MISTAKE = "An error in the program, with one run; the others go on"
 FREE = status.Locks(starting=False, alive=False)
 
 
@@ -88,10 +89,22 @@ def _claim(workspace: Workspace, connection: sqlite3.Connection, entry: studio.Q
     except AlreadyRunning:  # it is being deleted or started by hand: it stays in the queue
         return None
     except StoreError as error:  # one damaged run must not hold up the others
-        studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
+        _give_up(connection, entry, str(error))
+        return None
+    except Exception as error:  # nor one that the program has an error with
+        logger.exception(MISTAKE)
+        _give_up(connection, entry, _not_started(error))
         return None
     studio.set_entry(connection, entry.run_id, "claimed", seq=seq)
     return Claim(entry.run_id, folder, entry.mode, ticket)
+
+
+def _give_up(connection: sqlite3.Connection, entry: studio.QueueEntry, cause: str) -> None:
+    studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=cause)
+
+
+def _not_started(error: Exception) -> str:
+    return S_(f"The engine could not be started: {error}")
 
 
 def _has_more_steps(reader: RunReader, seq: int, ticket: liveness.StartTicket) -> bool:
@@ -153,7 +166,10 @@ def _settle_claim(workspace: Workspace, connection: sqlite3.Connection, entry: s
         else:
             studio.set_entry(connection, entry.run_id, "done", seq=seq)
     except StoreError as error:  # somebody removed or damaged it meanwhile
-        studio.set_entry(connection, entry.run_id, "lost", seq=entry.seq, cause=str(error))
+        _give_up(connection, entry, str(error))
+    except Exception as error:
+        logger.exception(MISTAKE)
+        _give_up(connection, entry, _not_started(error))
     return False
 
 
@@ -243,7 +259,7 @@ class Dispatcher:
                     logger.warning("The queue stands still: %s", error)
                 self.problem = str(error)
             except Exception as error:
-                # An error in the program must not end the thread: no run would start any more, and nobody would know why.
+                # An error in the program, and not with one run, must not end the thread: nobody would know why no run starts any more.
                 logger.exception("The dispatcher failed")
                 self.problem = S_(f"The queue stands still because of an error in the program: {error}")
             self._wake.wait(self.interval)
@@ -290,7 +306,11 @@ class Dispatcher:
         try:
             process = self._start_engine(claim.run_dir, claim.mode, ticket=claim.ticket)
         except (StoreError, OSError) as error:
-            note_not_started(self.workspace, claim.run_id, S_(f"The engine could not be started: {error}"))
+            note_not_started(self.workspace, claim.run_id, _not_started(error))
+            return
+        except Exception as error:  # it would come again at each look, and the runs behind this one would wait
+            logger.exception(MISTAKE)
+            note_not_started(self.workspace, claim.run_id, _not_started(error))
             return
         self._children[claim.run_id] = process
         note_started(self.workspace, claim.run_id, process.pid)

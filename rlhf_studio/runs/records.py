@@ -6,7 +6,7 @@ Arrays are numpy; nothing here knows torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from rlhf_studio.language import N_, S_
 from rlhf_studio.runs.visitors.starters import Starter
+from rlhf_studio.visible import visible
 
 State = Literal["queued", "loading", "running", "paused", "finished", "stopped", "failed", "interrupted"]
 """``interrupted`` is never stored: the reader derives it when a run says it is alive but nobody holds its lock."""
@@ -235,6 +236,14 @@ TOLD = {
 """Who trains a run of each kind, in a few words."""
 
 
+MOST_TOLD = 400  # characters of the sum that a reward is
+
+
+def reward_told(weights: Iterable[float], names: Iterable[str]) -> str:
+    """A reward that is a sum with weights, for people: ``2 × right + 0.5 × short``."""
+    return visible(" + ".join(f"{weight:g} × {name}" for weight, name in zip(weights, names, strict=True)), lines=False)[:MOST_TOLD]
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a run comes from, beside its settings.
@@ -254,7 +263,8 @@ class Origin:
         followed: whether it is such a log.
         program: the name of somebody's own program that trains the run with our engine (``library``, ``trl.program``): its prompts and
             rewards are in that program alone, and its process is not ours to end. Empty for all others.
-        reward: of a log whose reward is a sum with weights that a person gave, that sum, such as ``2 × right + 0.5 × short``; else empty.
+        reward: of a log whose reward is a sum with weights that a person gave, and of a trainer that is watched and has such weights, that
+            sum, see :func:`reward_told`; else empty.
         words: whether its responses came as texts without tokens and are cut at words: its lengths count words then, see :attr:`unit`.
     """
 

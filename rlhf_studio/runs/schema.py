@@ -106,7 +106,7 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
 
     Raises:
         StoreError: missing, damaged, not a database, or not to be opened.
-        RunGone: it was to be written, and was replaced while it was opened.
+        RunGone: it was to be written, not made, and was replaced while it was opened.
     """
     path = Path(path)
     if path.is_symlink():
@@ -119,9 +119,7 @@ def connect(path: Path, read_only: bool = False, *, create: bool = False, busy_s
     try:
         if read_only:
             return _open_to_read(path, busy_seconds)
-        if create:
-            return _open(path, "mode=rwc", busy_seconds)
-        return _open_to_write(path, busy_seconds)
+        return _open_to_write(path, create, busy_seconds)
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except UnicodeDecodeError as error:  # sqlite3 fails like this when its own message quotes a damaged table name
@@ -144,15 +142,17 @@ def _open(path: Path, mode: str, busy_seconds: float) -> sqlite3.Connection:
     return connection
 
 
-def _open_to_write(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """SQLite opens the write-ahead log after the database, by its path: a run that took the place between the two would get ours written
-    into its log, over what it had there."""
-    file = FileIdentity(path)
-    connection = _open(path, "mode=rw", busy_seconds)
-    if not file.is_ours():
+def _open_to_write(path: Path, create: bool, busy_seconds: float) -> sqlite3.Connection:
+    """SQLite opens the write-ahead log after the database, by its path: what took the place between the two would get ours written into its
+    log, over what it had there. A run is gone then; of a workspace, whose databases may be made, what lies there now is meant."""
+    while True:
+        file = FileIdentity(path)
+        connection = _open(path, "mode=rwc" if create else "mode=rw", busy_seconds)
+        if file.is_ours() or (create and not file.was_there):
+            return connection
         connection.close()
-        raise RunGone(path.parent)
-    return connection
+        if not create:
+            raise RunGone(path.parent)
 
 
 def _open_to_read(path: Path, busy_seconds: float) -> sqlite3.Connection:
@@ -241,6 +241,11 @@ class FileIdentity:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_dev, status.st_ino
+
+    @property
+    def was_there(self) -> bool:
+        """Whether a file lay at the path at all."""
+        return self._file is not None
 
     def is_ours(self) -> bool:
         """Whether the remembered file still lies at the path."""

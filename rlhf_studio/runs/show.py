@@ -10,7 +10,7 @@ from rlhf_studio.config import RunConfig
 from rlhf_studio.config.changes import changes_between
 from rlhf_studio.config.io import parse_ppo, ppo_only
 from rlhf_studio.config.live import LIVE_SETTINGS, PlannedChange, with_changes, write_schedule
-from rlhf_studio.language import _, told
+from rlhf_studio.language import _, bracketed, labelled, told
 from rlhf_studio.runs.create import first_settings
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.reader import RunReader
@@ -18,7 +18,7 @@ from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.status import silence
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.units import without_dust
-from rlhf_studio.visible import visible
+from rlhf_studio.visible import padded, visible
 
 MOST_EVENTS = 1_000_000  # more than a run has
 
@@ -81,9 +81,10 @@ def _status_values(status: RunStatus) -> dict[str, Any]:
 def show_text(values: dict[str, Any]) -> str:
     """A few lines for people; with the doctor's ``verdict`` and ``findings`` where the values have them."""
     silent = _("; the engine has not answered for {values} s").format(values=values["silent"]) if values["silent"] is not None else ""
+    cause = labelled("", told(values["cause"])) if values["cause"] else ""
     lines = [
-        f"{visible(values['name'], lines=False)} ({values['run_id']})",
-        _("state        {state}").format(state=_(values["state"])) + silent + (f": {told(values['cause'])}" if values["cause"] else ""),
+        visible(values["name"], lines=False) + bracketed(values["run_id"]),
+        _("state        {state}").format(state=_(values["state"])) + silent + cause,
         (_("step         {step} of {total}") if values["total_steps"] else _("step         {step}")).format(
             step=values["step"], total=values["total_steps"]
         ),
@@ -101,9 +102,10 @@ def show_text(values: dict[str, Any]) -> str:
         lines += [_("verdict      {sentence}").format(sentence=values["verdict"]["sentence"])]
         lines += [_("note         {note}").format(note=note) for note in values["verdict"]["notes"]]
         graver = [finding for finding in values["findings"] if finding["level"] != "note"]
-        lines += [f"{finding['level']:13}{finding['title']} ({finding['when']})" for finding in graver]
+        lines += [padded(_(finding["level"]), 13) + told(finding["title"]) + bracketed(finding["when"]) for finding in graver]
     lines += [f"{name:34}{value:.5g}" for name, value in sorted(values["metrics"].items()) if value is not None]
-    lines += [f"checkpoint   {checkpoint['path']}{' (the best)' if checkpoint['best'] else ''}" for checkpoint in values["checkpoints"]]
+    for checkpoint in values["checkpoints"]:
+        lines.append(padded(_("checkpoint"), 13) + checkpoint["path"] + (bracketed(_("the best")) if checkpoint["best"] else ""))
     return "\n".join(lines)
 
 
@@ -113,7 +115,8 @@ def list_text(workspace: Path) -> str:
     if not statuses:
         return _("No runs in {workspace} yet. Start one with: python -m rlhf_studio train --recipe world").format(workspace=workspace)
     return "\n".join(
-        f"{status.run_id:24}{'unreadable' if status.unreadable else status.state:13}{_progress(status)} {visible(status.name, lines=False)}"
+        f"{status.run_id:24}{padded(_('unreadable') if status.unreadable else _(status.state), 13)}{_progress(status)} "
+        f"{visible(status.name, lines=False)}"
         for status in statuses
     )
 

@@ -329,8 +329,9 @@ class RunWriter:
         with self._lock:
             try:
                 # Giving up the write-ahead log removes it by its path, where another run's may lie by now; closing alone does not.
-                self._connection.execute("PRAGMA busy_timeout = 0")
-                schema.set_journal(self._connection, "delete", 0.2, only_of=self._database_file)
+                if self._database_file.is_ours():
+                    self._connection.execute("PRAGMA busy_timeout = 0")
+                    schema.set_journal(self._connection, "delete", 0.2, only_of=self._database_file)
             except sqlite3.Error as error:
                 raise store_error(error, self.path) from error
             finally:

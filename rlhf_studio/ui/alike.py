@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlhf_studio.analysis.compare.runs import all_known, but_for_the_seed, plain_settings, told_apart, what_changed
+from rlhf_studio.analysis.compare.runs import all_known, but_for_the_seed, in_words, plain_settings, told_apart, what_changed
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
@@ -52,6 +53,12 @@ class Alike:
             for run_id, apart in zip(ids, self._apart[key], strict=True):
                 facts[run_id] |= {"apart": apart, "same": not apart and bool(settings[run_id].alike)}
         return facts
+
+    def names(self, runs: Sequence[RunStatus]) -> dict[str, str]:
+        """For a menu: what tells runs from others of their name, in words. Empty for those that nothing does, or not yet."""
+        often = Counter((run.name, run.stage) for run in runs)
+        facts = self.of([run for run in runs if run.name and often[run.name, run.stage] > 1])
+        return {run: in_words(own["apart"]) for run, own in facts.items()}
 
     def _read(self, runs: Sequence[RunStatus]) -> dict[str, _Settings]:
         left, now = MOST_AT_ONCE, {}

@@ -117,7 +117,7 @@ def build_app(context: Context, services: Services) -> gr.Blocks:
             with gr.Tab("Feedback", id=FEEDBACK):
                 feedback = services.feedback_page.build()
             with gr.Tab("Evaluate", id=EVALUATE):
-                EvaluatePage(workspace, access, wake, inspect).build()
+                EvaluatePage(workspace, access, wake, inspect, context.feed.insights).build()
             with gr.Tab("Road", id=ROAD):
                 road = RoadPage(workspace, access, context.permissions, keep_hub_token=context.keep_hub_token).build()
         live.connect_tabs(tabs, train=TRAIN, runs=RUNS)

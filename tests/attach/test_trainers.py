@@ -46,7 +46,7 @@ def test_a_watched_trainer_has_the_same_weights_and_its_numbers_are_in_the_store
     for ours, theirs in ((only_run(tmp_path), watched), (only_run(tmp_path / "second"), called_back)):
         assert ours.status().state == "finished"
         assert ours.origin().controls == ["stop", "checkpoint"]
-        assert ours.config().ppo.advantage == "grpo"
+        assert ours.config().ppo.advantage == "grpo" and ours.origin().reward == "1 × length + 0.5 × letters"
         assert "ppo.kl_coef" in ours.origin().settings_given
         assert ours.status().step == len(theirs.seen) == 3
         for step, seen in enumerate(theirs.seen, 1):

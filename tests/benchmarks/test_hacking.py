@@ -233,6 +233,19 @@ def test_the_page_says_what_the_scores_say() -> None:
     assert scoring.MOST_FALSE == 0.1 and "one run in\nten" in page
 
 
+@pytest.mark.parametrize("rows", ["{", "[]", '{"rows": []}', '{"seconds": 1, "rows": []}', '{"seconds": 1, "rows": [{"step": 1}]}'])
+def test_a_damaged_file_is_one_sentence(rows: str, tmp_path: Path) -> None:
+    planned = planned_runs()[0]
+    for file, text in (
+        (tmp_path / "runs" / planned.name / run.ROWS, rows),
+        (tmp_path / "reward-models" / planned.judge_name / "accuracy.json", "{}"),
+    ):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    with pytest.raises(SystemExit, match=f"the files of {planned.name} in .* are damaged .*; remove runs/{planned.name} and"):
+        command.gathered(tmp_path)
+
+
 @pytest.mark.long
 def test_two_tiny_runs_through_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, gone on with after a kill, gathered, judged; and the training is bit for bit that of a run without fresh answers."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from io import BufferedReader, FileIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -576,4 +577,12 @@ def test_a_packed_log_is_bounded_as_it_is_unpacked(tmp_path: Path, monkeypatch: 
             patch.setattr(f"rlhf_studio.analysis.logs.translate.MOST_{name}_BYTES", most)
             open_log(path, tmp_path / "w")
         assert f"{most:,}" in str(refused.value) and f"row {row}:" in str(refused.value)
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="the file is too long: at most 999 rows"):
+        patch.setattr("rlhf_studio.analysis.logs.sources.MOST_LINES", 999)
+        patch.setattr("rlhf_studio.analysis.logs.sources.batches_of", None)  # nothing of it is read
+        open_log(path, tmp_path / "w")
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match="too full: the log has [0-9,]* bytes, and 1,000,000 are free"):
+        patch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1_000_000))  # enough for the file, not for what is in it
+        patch.setattr("rlhf_studio.analysis.logs.open_log._stored", None)  # it is said while the file is unpacked
+        open_log(path, tmp_path / "w")
     assert not (tmp_path / "w").exists()

@@ -110,6 +110,13 @@ def as_an_end_is_recorded(run: Path, replace: Callable[[], None]) -> None:
             record_end(run, EventRecord("info", "stop", "stopped"))
 
 
+def as_a_database_is_opened_that_may_be_made(run: Path, replace: Callable[[], None]) -> None:
+    with RunWriter(run) as writer:
+        writer.commit_step(step_record(1))
+        with between_database_and_log(replace), closing(schema.connect(run / "run.db", create=True)) as connection:
+            connection.execute("UPDATE run SET name = 'of what lies there now'")
+
+
 def as_the_writer_waits_for_a_reader(run: Path, replace: Callable[[], None]) -> None:
     """SQLite removes a log by its path: whoever gives up his own must look first whether that is still his."""
     writer = RunWriter(run)
@@ -127,7 +134,14 @@ def as_the_writer_waits_for_a_reader(run: Path, replace: Callable[[], None]) -> 
 
 
 @pytest.mark.parametrize(
-    "work", [as_the_heart_beats, as_the_heart_opens_the_database, as_an_end_is_recorded, as_the_writer_waits_for_a_reader]
+    "work",
+    [
+        as_the_heart_beats,
+        as_the_heart_opens_the_database,
+        as_an_end_is_recorded,
+        as_a_database_is_opened_that_may_be_made,
+        as_the_writer_waits_for_a_reader,
+    ],
 )
 def test_the_write_ahead_log_of_a_run_that_took_the_place_survives(run: Path, work: Callable[[Path, Callable[[], None]], None]) -> None:
     other = new_run(run.with_name("other"))

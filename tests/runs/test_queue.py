@@ -15,9 +15,9 @@ from rlhf_studio.runs.create import create_run
 from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.launch import engine_processes, kill_engine
 from rlhf_studio.runs.liveness import EngineLock, StartTicket, is_alive, is_starting
-from rlhf_studio.runs.queue import Dispatcher
+from rlhf_studio.runs.queue import Dispatcher, Process
 from rlhf_studio.runs.reader import RunReader
-from rlhf_studio.runs.records import Origin
+from rlhf_studio.runs.records import Origin, StartMode
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.runs.writer import RunWriter
 from tests.runs.store_helpers import HERE, EndsAtOnce, config, end, open_descriptors, python_environment, step_record, use_fake_engine
@@ -222,20 +222,51 @@ def test_a_start_that_fails_is_the_runs_failure(workspace: Workspace):
     assert workspace.resume(ids[0]) == 2
 
 
-def test_a_mistake_in_the_program_does_not_end_the_thread(workspace: Workspace, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("place", ["start", "claim", "settle"])
+def test_a_mistake_with_one_run_is_that_runs_failure(
+    place: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It is said once, with the run, and the run behind it starts."""
+    bad, good = (workspace.submit(config()) for _ in range(2))
+    engine = EndsAtOnce()
+
+    def mistake(folder: Path) -> None:
+        if folder.name == bad:
+            raise AttributeError("a mistake")
+
+    def start(folder: Path, mode: StartMode, *, ticket: StartTicket) -> Process:
+        mistake(folder)
+        return engine(folder, mode, ticket=ticket)
+
+    class Reader(RunReader):
+        def stored(self) -> tuple[str, int]:
+            mistake(self.run_dir)
+            return super().stored()
+
+    if place == "settle":
+        claim = queue.claim_next(workspace)
+        assert claim is not None and claim.run_id == bad
+        claim.ticket.close()
+    if place != "start":
+        monkeypatch.setattr(queue, "RunReader", Reader)
+    ticks(Dispatcher(workspace, start if place == "start" else engine))
+    status = workspace.status(bad)
+    assert (status.state, status.cause) == ("failed", "The engine could not be started: a mistake")
+    assert engine.starts == [(good, "train")] and caplog.text.count("Traceback") == 1
+
+
+def test_a_mistake_in_the_program_does_not_end_the_thread(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     run_id = workspace.submit(config())
-    calls = []
-
-    def broken(folder: Path, resume: bool, *, ticket: StartTicket) -> subprocess.Popen[bytes]:
-        calls.append(folder)
-        raise RuntimeError("a mistake")
-
-    dispatcher = Dispatcher(workspace, start=broken, interval=0.01)
+    monkeypatch.setattr(queue, "has_work", lambda workspace: 1 / 0)
+    dispatcher = Dispatcher(workspace, EndsAtOnce(), interval=0.01)
     dispatcher.start()
-    wait_until(lambda: state(workspace, run_id) == "failed")  # given back, tried again, given up
+    wait_until(lambda: "division by zero" in dispatcher.problem)
+    monkeypatch.undo()
+    wait_until(lambda: dispatcher.problem == "" and state(workspace, run_id) == "finished")
     dispatcher.stop()
-    assert len(calls) == queue.MAX_ATTEMPTS and "Resume tries again" in workspace.status(run_id).cause
-    assert "a mistake" in caplog.text
+    assert "The dispatcher failed" in caplog.text
 
 
 def test_a_queue_that_cannot_be_read_is_said_and_recovers(workspace: Workspace):

@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+globalThis.navigator ??= /** @type {any} */ ({ language: "en" });
+globalThis.document = /** @type {any} */ ({ documentElement: { dataset: {} } });
 const { COLUMNS } = await import("../../rlhf_studio/ui/assets/runs/columns.js");
 const { colourName, dashOf, figures, givePlaces, isTwin, linesOf, partners } =
   await import("../../rlhf_studio/ui/assets/runs/values.js");
@@ -55,4 +57,17 @@ test("runs that differ in the seed alone are offered first", () => {
   const ids = partners(new Map(rows.map((one) => [one.id, one])), ["own"]).map(({ id }) => id);
   assert.deepEqual(ids, ["twin", "newer", "again"]);
   assert.ok(!isTwin(row("a", "", 0), row("b", "", 1))); // of settings that are not all known nobody can say so
+});
+
+test("runs of one name are told apart in a menu by their settings, else by when they started", async () => {
+  const { toldApart } = await import("../../rlhf_studio/ui/assets/shared/format.js");
+  const runs = [
+    { name: "a", apart: "seed 1", created_at: 1 },
+    { name: "a", apart: "", created_at: 2 },
+    { name: "b", apart: "", created_at: 3 },
+  ];
+  const [byItsSeed, byItsStart, alone] = toldApart(runs).map(({ name }) => name);
+  assert.equal(byItsSeed, "a (seed 1)");
+  assert.match(byItsStart, /^a, started /);
+  assert.equal(alone, "b");
 });

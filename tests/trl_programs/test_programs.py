@@ -7,8 +7,10 @@ import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -121,7 +123,10 @@ def test_a_later_program_runs(run: Run, home: Path, tmp_path: Path, like: str, c
         options |= {"dataset_test_split": "validation", "stop_token": "eos", "eval_strategy": "steps", "eval_steps": 100}
     arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     adapters = ["--use_peft", "--lora_target_modules", "c_attn"] if like == "ppo with adapters" else []
-    check_run(run("later_ppo.py", *arguments, *adapters), 2, {"reward model"})
+    check_run(reader := run("later_ppo.py", *arguments, *adapters), 2, {"reward model"})
+    measured = {step: metrics["eval/scores"] for step, metrics in reader.metrics_since(0)}  # of the dataset that is not trained on
+    scores = [answer.score for step, answer in reader.watched() if step == 1]
+    assert scores and measured == {1: pytest.approx(np.mean(scores)), 2: ANY}
     saved = "adapter_model.safetensors" if adapters else "model.safetensors"
     assert (tmp_path / "out" / saved).exists() and (tmp_path / "out" / "tokenizer.json").exists()
     assert "model response: " in capsys.readouterr().out

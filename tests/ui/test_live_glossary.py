@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from rlhf_studio.config import STAGES
 from rlhf_studio.config.glossary import GLOSSARY
 from rlhf_studio.config.metrics.stages import SUMMARIES
+from rlhf_studio.language import speaking
 from rlhf_studio.runs.records import TOKEN_QUANTITIES
+from rlhf_studio.ui.form import describe_form
 from rlhf_studio.ui.live import charts
+from rlhf_studio.ui.live.page import about_settings
 
 
 def test_every_quantity_of_a_token_has_an_entry():
@@ -46,3 +52,10 @@ def test_the_inspector_of_ppo_has_the_eight_quantities_in_their_order():
         "Entropy",
         "Clipped",
     ]
+
+
+@pytest.mark.parametrize("spoken", ["en", "zh"])
+def test_settings_stand_under_the_titles_that_the_form_has(spoken: str) -> None:
+    with speaking(spoken):
+        form = {section["name"]: section["title"] for stage in STAGES for section in describe_form(stage=stage)["sections"]}
+        assert about_settings()["sections"] == form

@@ -14,6 +14,7 @@ from rlhf_studio.child_process.service import Service
 from rlhf_studio.runs.paths import MANIFEST, checkpoint_dir, snapshot_dir
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.evaluate.page import EvaluatePage
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.services import runs_alive
 from rlhf_studio.ui.talk.page import TalkPage
@@ -214,19 +215,28 @@ def test_whether_a_run_is_alive(tmp_path: Path) -> None:
     assert not alive()
 
 
-def test_the_page_chooses_the_newest_run_that_has_finished_and_not_collapsed(tmp_path: Path, service: Service) -> None:
+def test_the_pages_choose_the_newest_run_that_has_finished_and_not_collapsed(tmp_path: Path, service: Service) -> None:
     whole, broken = run_with_checkpoints(tmp_path, name="whole"), run_with_checkpoints(tmp_path, name="broken")
+    twice = [run_with_checkpoints(tmp_path, name="twice", kl_coef=price) for price in (0.1, 0.2)]
     workspace = Workspace(tmp_path)
     going = FakeRun(tmp_path, steps=20, name="going")
     going.run()
     going.step(5)
     (going.folder / "snapshots" / "step-000005").mkdir(parents=True)
     verdicts = {"broken": {"kind": "collapsed"}, "whole": {"kind": "improved"}, "going": {"kind": "improving"}}
+    verdicts["twice"] = verdicts["broken"]
     insights = Insights(workspace, find_analyses=lambda: {"diagnosis": lambda reader: lambda step: None})
     insights.verdict_of = lambda run, progress, seconds=0.0: verdicts[workspace.status(run).name]  # type: ignore[method-assign]
     runs = TalkPage(workspace, Access(), service, insights=insights).boot({}, VIEWER)["runs"]
-    assert [(run["id"], run["broken"], run["first"]) for run in runs] == [
-        (going.run_id, "", False), (broken, "collapsed", False), (whole, "", True)
+    assert [(run["id"], run["broken"], run["first"], run["apart"]) for run in runs] == [
+        (going.run_id, "", False, ""),
+        (twice[1], "collapsed", False, "KL coefficient 0.2"), (twice[0], "collapsed", False, "KL coefficient 0.1"),
+        (broken, "collapsed", False, ""), (whole, "", True, ""),
     ]  # fmt: skip
+    evaluated = EvaluatePage(workspace, Access(), insights=insights)
+    reply = evaluated.boot({}, VIEWER)
+    assert reply["ends"] == whole and [run["apart"] for run in reply["runs"]] == [run["apart"] for run in runs[1:]]
+    verdicts["whole"] = verdicts["broken"]
+    assert evaluated.boot({}, VIEWER)["ends"] == twice[1]  # where all collapsed, the newest
     going.close()
     insights.close()

@@ -63,5 +63,5 @@ def start_stand_in(run_dir: Path, mode: StartMode = "train", *, ticket: StartTic
     """Start a small engine that writes steps without a model; runs of more than three steps wait for a stop."""
     from rlhf_studio.runs.reader import RunReader
 
-    steps = RunReader(run_dir).config().ppo.steps
+    steps = RunReader(run_dir).config().planned_steps or 2  # of other stages, the examples decide
     return start_process(run_dir, ["-c", ENGINE, str(run_dir), str(min(steps, 5))], ticket)

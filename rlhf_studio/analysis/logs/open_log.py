@@ -75,14 +75,21 @@ def open_log(
             return _stored(source, Path(workspace), title, label, progress)
     translation = Translation(Path(file), tokenizer, weights)
     size = _size_of(Path(file), translation)
-    _refuse_without_room(Path(tempfile.gettempdir()), size)
+    between = Path(tempfile.gettempdir())
+    _refuse_without_room(between, size)
     with tempfile.TemporaryFile(prefix="rlhf-studio-log-") as lines:
+
+        def spooled(done: int) -> None:
+            for place in (between, workspace):  # a packed log may grow by as much again, and its run needs what is there already
+                _refuse_without_room(Path(place), lines.tell())
+            progress(0.4 * min(1.0, done / max(1, size)))
+
         try:
-            places = spool(translation, lines, lambda done: progress(0.4 * min(1.0, done / max(1, size))))
+            places = spool(translation, lines, spooled)
             lines.flush()
             lines.seek(0)
         except OSError as error:
-            raise store_error(error, Path(tempfile.gettempdir())) from error
+            raise store_error(error, between) from error
         try:
             return _stored(lines, Path(workspace), title, label, lambda done: progress(0.4 + 0.6 * done), translation.reading, places)
         except ConfigError as error:

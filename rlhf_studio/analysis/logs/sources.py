@@ -168,7 +168,10 @@ class GrowingFile:
             return
         given = self.count  # of a file that could not be read to its end
         try:
-            for rows in batches_of(ParquetFile(file), BATCH, BATCH_BYTES):
+            table = ParquetFile(file)
+            if table.metadata.num_rows > MOST_LINES:
+                raise ConfigError([Problem(self.name, S_(f"the file is too long: at most {MOST_LINES:,} rows are read"))])
+            for rows in batches_of(table, BATCH, BATCH_BYTES):
                 if new := [row for row in rows if row.number > given]:
                     yield new
                 self.count = max(given, rows[-1].number)

@@ -62,6 +62,15 @@ _OBJECTIVE = (
         "Small beside the change you want to see.",
     ),
     Metric(
+        "eval/scores",
+        "Score on eval_dataset",
+        "points",
+        "Mean score of almost greedy answers to prompts that are not trained on: of programs for TRL that give an eval_dataset.",
+        "Rises with the score.",
+        colour="heldout",
+        lines=(ChartLine("score", style="sparse"),),
+    ),
+    Metric(
         "objective/kl",
         "KL",
         "nats per response",

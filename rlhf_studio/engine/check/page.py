@@ -8,7 +8,8 @@ from typing import Any
 
 from rlhf_studio import __version__
 from rlhf_studio.engine.check.checks import Outcome, Task
-from rlhf_studio.language import _, told
+from rlhf_studio.language import _, bracketed, listing, told
+from rlhf_studio.visible import padded
 
 FORMAT = 1
 """Of the JSON file; grows when a reader of older files would read a newer one wrongly."""
@@ -18,7 +19,7 @@ def line(outcome: Outcome) -> str:
     """``right      sft           losses of 2 steps as the CPU's ...   1.2 s``."""
     mark, text = {"right": _("right"), "wrong": _("WRONG"), "not tried": "–"}[outcome.state], told(outcome.sentence)
     text = text if outcome.state != "not tried" else _("not tried: {why}").format(why=text)
-    return f"{mark:6} {outcome.name:13} {text}" + (f" ({outcome.seconds:.1f} s)" if outcome.seconds >= 0.05 else "")
+    return f"{padded(mark, 6)} {outcome.name:13} {text}" + (bracketed(f"{outcome.seconds:.1f} s") if outcome.seconds >= 0.05 else "")
 
 
 def last_line(outcomes: Sequence[Outcome]) -> str:
@@ -26,7 +27,7 @@ def last_line(outcomes: Sequence[Outcome]) -> str:
     count = {state: sum(outcome.state == state for outcome in outcomes) for state in ("right", "not tried")}
     wrong = [outcome.name for outcome in outcomes if outcome.state == "wrong"]
     seconds = sum(outcome.seconds for outcome in outcomes)
-    found = _("WRONG: {names}").format(names=", ".join(wrong)) if wrong else _("nothing is wrong")
+    found = _("WRONG: {names}").format(names=listing(wrong)) if wrong else _("nothing is wrong")
     counted = _("{right} right, {not_tried} not tried, {found} ({seconds:.0f} s)")
     return counted.format(right=count["right"], not_tried=count["not tried"], found=found, seconds=seconds)
 

@@ -105,15 +105,19 @@ class ProgramRun:
         with self.recorded():
             self._control.before_step()
 
-    def step(self, given: tuple[Samples, Scores] | None = None) -> tuple[StepRecord, StepSoFar]:
+    def step(
+        self, given: tuple[Samples, Scores] | None = None, measure: Callable[[StepRecord], StepRecord] = lambda record: record
+    ) -> tuple[StepRecord, StepSoFar]:
         """One step, committed: its record, and all that it has computed. Call :meth:`before_step` first.
+
+        ``measure`` gives the record with what the program measures itself after the step, before it is committed.
 
         Raises what ``stopped`` makes when somebody has asked for a stop; whatever else it raises is the run's end on record too.
         """
         self._stage.given = given
         with self.recorded():
             try:
-                record = self._control.step()
+                record = measure(self._control.step())
             finally:
                 self._stage.given = None
             self._writer.commit_step(record)

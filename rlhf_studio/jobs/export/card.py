@@ -29,7 +29,7 @@ from rlhf_studio.jobs.export.stages import telling_of
 from rlhf_studio.jobs.export.story import Story, answers_of, sentence_of
 from rlhf_studio.jobs.export.text import markdown, number, readable
 from rlhf_studio.jobs.export.weights import BASE, Base, Chosen
-from rlhf_studio.language import _, speaking, told
+from rlhf_studio.language import _, bracketed, labelled, listing, pgettext, speaking, told
 from rlhf_studio.runs.lab.fault import EVENT as FAULT
 from rlhf_studio.runs.records import WatchRecord
 
@@ -154,7 +154,7 @@ def _what(story: Story, exported: Exported) -> str:
         + (_(", in the folder `{base}/`").format(base=BASE) if carried else ""),
         _("- **{noun}:** {text}").format(noun=noun, text=markdown(shareable(source), 200))
         + (_(", split {story}").format(story=markdown(_split(story), 100)) if _is_hub_id(source) else ""),
-        *([_("- **Reward:** {join}").format(join=", ".join(_reward(item) for item in rewards.components))] if rewards else []),
+        *([_("- **Reward:** {join}").format(join=listing(_reward(item) for item in rewards.components))] if rewards else []),
         _("- **Checkpoint:** step {step} of {total_steps}, {why}").format(
             step=chosen.step, total_steps=story.status.total_steps, why=markdown(told(chosen.why), 200)
         ),
@@ -188,7 +188,7 @@ def _split(story: Story) -> str:
 def _reward(component: Component) -> str:
     """A reward component in a few words: its kind, and the model or the name that it has."""
     own = shareable(str(getattr(component, "model", "") or component.name))
-    return markdown(f"{_(component.title)} ({own})" if own else _(component.title), 200)
+    return markdown(_(component.title) + bracketed(own) if own else _(component.title), 200)
 
 
 def snippet(exported: Exported, data: Any) -> str:
@@ -289,7 +289,7 @@ def _doctor(story: Story) -> str:
         markdown(note, 500)
         for note in [*verdict.notes, *(_("Not checked. {sentence}").format(sentence=group.sentence) for group in verdict.not_checked)]
     ]
-    points += [f"{level_word(finding.level)}: {markdown(finding.title, 500)} ({finding.when})" for finding in findings]
+    points += [labelled(level_word(finding.level), markdown(finding.title, 500) + bracketed(finding.when)) for finding in findings]
     return "\n\n".join([*lines, *(["\n".join(f"- {point}" for point in points)] if points else [])])
 
 
@@ -302,7 +302,7 @@ def _training(story: Story) -> str:
     if not rows:
         return ""
     fold = _("<details>\n<summary>All settings of the run</summary>\n\n{}\n\n</details>")
-    return _("## Training\n\n") + fold.format(_table([_("Setting"), "", _("Value")], rows))
+    return _("## Training\n\n") + fold.format(_table([_("Setting"), "", pgettext("of a setting", "Value")], rows))
 
 
 def _limits(story: Story, exported: Exported) -> str:

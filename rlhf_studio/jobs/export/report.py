@@ -21,7 +21,7 @@ from rlhf_studio.jobs.export.report_style import STYLE
 from rlhf_studio.jobs.export.story import Answers, Story, sentence_of
 from rlhf_studio.jobs.export.svg import curve_svg
 from rlhf_studio.jobs.export.text import number
-from rlhf_studio.language import TAGS, _, language, told
+from rlhf_studio.language import TAGS, _, bracketed, clauses, labelled, language, told
 from rlhf_studio.runs.records import WatchRecord
 
 RULES = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'"
@@ -129,15 +129,15 @@ def _finding(finding: Finding) -> Html:
     facts = [(_("Rule"), finding.threshold), (_("Seen"), [tag("div", _evidence_text(item)) for item in finding.evidence])]
     facts += [(_("Cause"), finding.cause), (_("What to do"), finding.advice)]
     if finding.changes:
-        facts.append((_("To try"), ", ".join(f"{name} = {value}" for name, value in finding.changes.items())))
+        facts.append((_("To try"), clauses(f"{name} = {value}" for name, value in finding.changes.items())))
     body = tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in facts if value])
     return tag("details", head, body, data_level=finding.level, open=finding.level != "note")
 
 
 def _evidence_text(evidence: Evidence) -> str:
     position = {_("step {n}"): evidence.step, _("response {n}"): evidence.sample, _("token {n}"): evidence.token}
-    where = ", ".join(name.format(n=value) for name, value in position.items() if value is not None)
-    return f"{evidence.text} ({where})" if where else evidence.text
+    where = clauses(name.format(n=value) for name, value in position.items() if value is not None)
+    return evidence.text + bracketed(where) if where else evidence.text
 
 
 def _summary(story: Story) -> Html:
@@ -152,7 +152,7 @@ def _summary(story: Story) -> Html:
     return join(
         tag("p", story.compared, class_="quiet"),
         table(["", _("First"), _("Last"), _("Unit")], rows, "figures"),
-        tag("p", f"{_(nats.title)}: {_(nats.meaning)}", class_="quiet") if in_nats else None,
+        tag("p", labelled(_(nats.title), _(nats.meaning)), class_="quiet") if in_nats else None,
     )
 
 
@@ -160,7 +160,7 @@ def _curves(story: Story) -> Html:
     curves = curves_of(story.series, story.origin.unit)
     if not curves:
         return tag("p", _("Nothing to draw: no steps were recorded."), class_="quiet")
-    marks = [(change.step, f"{change.setting}: {change.old} \u2192 {change.new}") for change in story.changes]
+    marks = [(change.step, labelled(change.setting, f"{change.old} \u2192 {change.new}")) for change in story.changes]
     explained = {title for title, *_ in story.summary}
     told_here = [curve.name for curve in curves if curve.title not in explained]
     meanings = {name: tag("span", _(GLOSSARY[name].meaning), class_="meaning") for name in told_here if name in GLOSSARY}
@@ -256,9 +256,9 @@ def _answer(step: int, record: WatchRecord, scale: float) -> Html:
     if differences is not None and len(differences) == len(record.pieces):
         body = [_token(piece, float(value), scale) for piece, value in zip(record.pieces, differences, strict=True)]
     facts = {_("score"): record.score, _("gold"): record.gold, "KL": record.kl}
-    figures = ", ".join(f"{name} {number(value)}" for name, value in facts.items() if value is not None)
+    figures = clauses(f"{name} {number(value)}" for name, value in facts.items() if value is not None)
     who = _("starting policy") if step == 0 else _("step {step}").format(step=step)
-    return tag("div", tag("p", body, class_="answer"), tag("p", f"{who}: {figures}", class_="quiet"))
+    return tag("div", tag("p", body, class_="answer"), tag("p", labelled(who, figures), class_="quiet"))
 
 
 def _token(piece: str, difference: float, scale: float) -> Html:

@@ -22,6 +22,7 @@ from rlhf_studio.engine.loop.phases import advantages_of, read_given, reference_
 from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.saving.checkpoint import go_on_from
 from rlhf_studio.engine.types import PromptBatch, ReferencePass, Rollout, Samples, Scores, TokenBatch
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.masking import masked_select
 from rlhf_studio.ppo.rewards import shape_rewards
@@ -105,10 +106,10 @@ def recorded_batch(run_dir: Path, step: int, permissions: Permissions, report: R
     trainer = _trainer(_settings(run_dir, began), permissions, report)
     go_on_from(run_dir, began or None, trainer)
     for number in range(began + 1, step):
-        report(f"Training step {number} again")
+        report(S_(f"Training step {number} again"))
         trainer.step()
     trainer.change_settings()
-    report(f"Reading the batch of step {step}")
+    report(S_(f"Reading the batch of step {step}"))
     given = _put_together(trainer, trainer.next_prompts(), episodes)
     off = float((given.own.policy.logprobs - given.batch.samples.policy.logprobs)[given.own.mask].abs().max())
     if off > SAME[trainer.compute.dtype]:
@@ -125,7 +126,7 @@ def fresh_batch(config: RunConfig, steps: int, permissions: Permissions, report:
     """A batch that a new run samples after so many steps. Nothing is written."""
     trainer = _trainer(config, permissions, report)
     for number in range(1, steps + 1):
-        report(f"Training step {number} of {steps}")
+        report(S_(f"Training step {number} of {steps}"))
         trainer.step()
     samples = sample(trainer.models, trainer.next_prompts(), trainer.sampling_generator)
     scores, reference = score(trainer.models, samples), reference_pass(trainer.models, samples)

@@ -16,11 +16,12 @@ from rlhf_studio.jobs.updates.algorithms import ALGORITHMS, why_not
 from rlhf_studio.jobs.updates.batch import Found, fresh_batch, recorded_batch
 from rlhf_studio.jobs.updates.compare import Comparer
 from rlhf_studio.jobs.updates.figures import Json, as_data
+from rlhf_studio.language import S_, told
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.visible import say
 
 EXAMPLE, EXAMPLE_STEPS = {"ppo.responses_per_prompt": 4}, 10
-EXAMPLE_TITLE = f"The tiny world with four responses to a prompt, after {EXAMPLE_STEPS} steps"
+EXAMPLE_TITLE = S_(f"The tiny world with four responses to a prompt, after {EXAMPLE_STEPS} steps")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def compare_updates(request: Request, permissions: Permissions) -> Json:
     with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():  # relative paths in its settings start there
         found = recorded_batch(reader.run_dir, request.step, permissions, _report)
         name = reader.status().name or reader.run_dir.name
-        about = {"title": f"Step {request.step} of {name}", "run": reader.run_dir.name, "step": request.step, "began": found.began}
+        about = {"title": S_(f"Step {request.step} of {name}"), "run": reader.run_dir.name, "step": request.step, "began": found.began}
         return _figures(found, request, about)
 
 
@@ -69,4 +70,4 @@ def _figures(found: Found, request: Request, about: Json) -> Json:
 
 
 def _report(text: str) -> None:
-    say(text, sys.stderr)
+    say(told(text), sys.stderr)

@@ -17,6 +17,7 @@ from rlhf_studio.engine.models.policy import Policy
 from rlhf_studio.engine.types import UpdateStats
 from rlhf_studio.jobs.updates.algorithms import Algorithm, settings_of
 from rlhf_studio.jobs.updates.batch import Batch, Report
+from rlhf_studio.language import S_
 from rlhf_studio.ppo.kl import kl_per_token
 from rlhf_studio.ppo.masking import masked_select
 
@@ -88,7 +89,7 @@ class Comparer:
 
     def compare(self, algorithms: Sequence[Algorithm]) -> Comparison:
         """Each algorithm's update. The trainer is as before when this returns."""
-        self._report("Sampling with the policy as it was")
+        self._report(S_("Sampling with the policy as it was"))
         before = self._look()
         return Comparison(self._batch, before, [self._update(algorithm, before) for algorithm in algorithms])
 
@@ -100,10 +101,10 @@ class Comparer:
         old = [weight.detach().clone() for weight in policy.model_parameters()]
         with _put_back(trainer):
             trainer.updater.use(config)
-            self._report(f"{algorithm.title}: update")
+            self._report(S_(f"{algorithm.title}: update"))
             with contextlib.nullcontext() if algorithm.has_critic else _without_critic(policy):
                 stats = trainer.updater.update(rollout, trainer.progress.step, trainer.shuffling_generator)
-            self._report(f"{algorithm.title}: sampling with the new policy")
+            self._report(S_(f"{algorithm.title}: sampling with the new policy"))
             after, moved = self._look(), _moved(policy, old)
         return Update(algorithm, config, rollout.whitened_advantages, stats, after, self._kl(before, after), moved)
 

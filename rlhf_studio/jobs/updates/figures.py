@@ -13,7 +13,8 @@ from rlhf_studio.engine.text import response_pieces
 from rlhf_studio.engine.types import TokenBatch
 from rlhf_studio.jobs.updates.algorithms import Algorithm
 from rlhf_studio.jobs.updates.compare import Comparison, Fresh, Update
-from rlhf_studio.visible import visible
+from rlhf_studio.language import _, labelled, listing, pgettext, told
+from rlhf_studio.visible import cells, padded, visible
 
 Json = dict[str, Any]
 VERSION = 1
@@ -171,29 +172,29 @@ def _plain(value: Any) -> float | None:
 def as_text(data: Json) -> str:
     """The comparison for a terminal."""
     batch, before = data["batch"], data["before"]
-    lines = [
-        f"{data['title']}: {batch['responses']} responses to {batch['prompts']} prompts, {batch['tokens']} tokens, "
-        f"mean reward {batch['reward']:.3f}; learning rate {data['learning_rate']:.2g}",
-    ]
+    about = _("{responses} responses to {prompts} prompts, {tokens} tokens, mean reward {reward:.3f}; learning rate {rate:.2g}")
+    lines = [labelled(told(data["title"]), about.format(**batch, rate=data["learning_rate"]))]
     if batch["silent_prompts"]:
-        lines.append(f"For {batch['silent_prompts']} of the prompts all responses have one score: within those nothing is learned.")
+        silent = _("For {count} of the prompts all responses have one score: within those nothing is learned.")
+        lines.append(silent.format(count=batch["silent_prompts"]))
     lines += ["", *_table(list(_main_rows(data))), ""]
-    gold = "" if before["gold"] is None else f", gold {before['gold']:.3f}"
-    lines.append(
-        f"Before: KL to the reference {before['kl_reference']:.3f}; {before['fresh']} fresh responses earn {before['reward']:.3f}{gold}."
-    )
+    gold = "" if before["gold"] is None else _(", gold {gold:.3f}").format(gold=before["gold"])
+    earned = _("Before: KL to the reference {kl_reference:.3f}; {fresh} fresh responses earn {reward:.3f}{gold}.")
+    lines.append(earned.format(**{**before, "gold": gold}))
     for why in dict.fromkeys(one["why"] for one in data["left_out"]):
-        lines.append(f"Left out: {', '.join(one['title'] for one in data['left_out'] if one['why'] == why)}. {why[0].upper()}{why[1:]}.")
+        names = listing(one["title"] for one in data["left_out"] if one["why"] == why)
+        lines.append(_("Left out: {names}. {why}.").format(names=names, why=told(f"{why[0].upper()}{why[1:]}")))
     if data["movers"]:
-        lines += ["", "The tokens that moved most, and their probabilities before and after:", "", *_table(list(_mover_rows(data)))]
+        lines += ["", _("The tokens that moved most, and their probabilities before and after:"), "", *_table(list(_mover_rows(data)))]
     if len(data["algorithms"]) > 1:
-        lines += ["", "How alike the moves of all tokens are (correlation):", "", *_table(list(_alike_rows(data)))]
+        lines += ["", _("How alike the moves of all tokens are (correlation):"), "", *_table(list(_alike_rows(data)))]
     return "\n".join(lines)
 
 
 def _main_rows(data: Json) -> Iterator[list[str]]:
     gold = data["before"]["gold"] is not None
-    yield ["", "steps", "gradient", "clipped", "silent clip", "KL from old", "KL to ref.", "reward", *(["gold"] if gold else [])]
+    clip = _("clipped"), _("silent clip")
+    yield ["", _("steps"), _("gradient"), *clip, _("KL from old"), _("KL to ref."), _("reward"), *([_("gold")] if gold else [])]
     for row in data["algorithms"]:
         clipped = row["clipped"]
         shares = ["", ""] if clipped is None else [f"{clipped:.1%}", f"{1 - clipped:.1%}"]
@@ -211,7 +212,7 @@ def _figure(value: float | None) -> str:
 
 
 def _mover_rows(data: Json) -> Iterator[list[str]]:
-    yield ["token", "response", "before", *(row["title"] for row in data["algorithms"])]
+    yield [_("token"), _("response"), pgettext("an update", "before"), *(row["title"] for row in data["algorithms"])]
     for one in data["movers"]:
         text = visible(f"{'…' if one['place'] > AROUND else ''}{one['before']}[{one['token']}]")
         after = [f"{one['after'][row['name']]:.3f}" for row in data["algorithms"]]
@@ -227,6 +228,9 @@ def _alike_rows(data: Json) -> Iterator[list[str]]:
 
 def _table(rows: list[list[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    widths = [max(cells(cell) for cell in column) for column in zip(*rows, strict=True)]
     first, *others = widths
-    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
+    return [
+        "  ".join([padded(row[0], first), *(padded(cell, width, right=True) for cell, width in zip(row[1:], others, strict=True))])
+        for row in rows
+    ]

@@ -1,8 +1,4 @@
-"""``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do.
-
-``lesson-run`` trains in the world and packs the run that the lessons ask; ``recordings`` packs what else is shown as a recording.
-``sums`` makes the policy and the questions of the recipes with a right answer; ``sums-check`` measures them.
-"""
+"""The command ``world``: makes what is bundled, and measures it."""
 
 from __future__ import annotations
 
@@ -13,8 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from rlhf_studio.config.bundled import ASSETS, COLLAPSED_RUN, LESSON_RUN
-from rlhf_studio.language import _
+from rlhf_studio.language import N_, _
+from rlhf_studio.visible import HelpFormatter
 
+ABOUT = N_(
+    "``python -m rlhf_studio world build`` makes the bundled review world from seeds; ``check`` measures what it can do. "
+    "``lesson-run`` trains in the world and packs the run that the lessons ask; ``recordings`` packs what else is shown as a recording. "
+    "``sums`` makes the policy and the questions of the recipes with a right answer; ``sums-check`` measures them."
+)
 COMMANDS = ("build", "check", "lesson-run", "recordings", "sums", "sums-check")
 
 
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rlhf_studio world", description=_(ABOUT), formatter_class=HelpFormatter)
     parser.add_argument("command", choices=COMMANDS, help=_("build and sums also check at the end"))
     parser.add_argument("--dir", type=Path, help=_("folder of the world; the bundled one if left out"))
     parser.add_argument("--samples", type=_positive, default=1000, help=_("responses and pairs to measure with"))

@@ -14,7 +14,7 @@ from rlhf_studio.engine.loop.trainer import Trainer
 from rlhf_studio.engine.parity.gate import check_before_training
 from rlhf_studio.engine.process.program_run import ProgramRun
 from rlhf_studio.engine.rewards.component import Component
-from rlhf_studio.engine.types import Samples, Scores, StepSoFar
+from rlhf_studio.engine.types import StepSoFar
 from rlhf_studio.runs.paths import new_run_id, where_shown
 from rlhf_studio.runs.records import EventRecord, StepRecord
 from rlhf_studio.trl.program.one_process import OneProcess
@@ -76,9 +76,9 @@ class RecordedTrainer:
             raise ValueError(f"the recording in {self.run_dir} has ended{why}; build a new PPOTrainer")
         self._run.before_step()
 
-    def _learn(self, given: tuple[Samples, Scores] | None = None) -> tuple[StepRecord, StepSoFar]:
-        """One step, and one of the program's own schedule. Raises as :meth:`ProgramRun.step`."""
-        made = self._run.step(given)
+    def _learn(self, *given: Any) -> tuple[StepRecord, StepSoFar]:
+        """One step, and one of the program's own schedule. As :meth:`ProgramRun.step`."""
+        made = self._run.step(*given)
         if self.lr_scheduler is not None:
             self.lr_scheduler.step()
             keep_rates(self.optimizer)

@@ -43,6 +43,7 @@ LOGGED = (
     *("val/clipfrac_avg", "val/ratio", "val/ratio_var", "val/num_eos_tokens", "lr"),
 )
 """What TRL logs for each batch; the names are the same here."""
+EVAL_SCORE = "eval/scores"
 GREEDY = 0.01  # the temperature of generate_completions in TRL
 SHOWN = 5  # rows of its table
 
@@ -104,6 +105,7 @@ class LaterPPOTrainer(RecordedTrainer):
         self._reward.work_on(self.trainer.compute)
         self.dataloader = self._loader()
         self.trainer.prompts = LoaderPrompts(self.dataloader, processing_class, self.trainer.models.pad_id)
+        self._measures: StepRecord | None = None  # of the step that is just being measured
         self._record(run_dir)
         self._run.listener = self._reward.after_phase
         self.state, self.control = TrainerState(max_steps=args.num_total_batches or 0), TrainerControl()
@@ -141,12 +143,11 @@ class LaterPPOTrainer(RecordedTrainer):
         try:
             while self.state.global_step < total and not self.control.should_training_stop:
                 self._before_step()
-                self._after_step(*self._learn())
+                asks = samples_every and self.state.global_step % samples_every == 0 and self.eval_dataset is not None
+                self._after_step(*(self._learn(None, self._measured) if asks else self._learn()))
                 if (every and self.state.global_step % every == 0) or self.control.should_save:
                     self._run.checkpoint()
                     self.control = self.callback_handler.on_save(args, self.state, self.control)
-                if samples_every and (self.state.global_step - 1) % samples_every == 0:
-                    self.generate_completions(sampling=True)
             self._run.checkpoint()
         except ProgramStopped as stop:
             say(str(stop))
@@ -164,6 +165,15 @@ class LaterPPOTrainer(RecordedTrainer):
         state.log_history.append({**logs, "step": record.step})
         self.control = self.callback_handler.on_log(args, state, self.control, logs)
         self.control = self.callback_handler.on_step_end(args, state, self.control)
+
+    def _measured(self, record: StepRecord) -> StepRecord:
+        """A step's record with the answers to ``eval_dataset`` and their mean score."""
+        self.state.global_step, self._measures = record.step, record
+        try:
+            self.generate_completions(sampling=True)
+            return self._measures
+        finally:
+            self._measures = None
 
     @torch.no_grad()
     def generate_completions(self, sampling: bool = False) -> None:
@@ -188,7 +198,11 @@ class LaterPPOTrainer(RecordedTrainer):
                 break
         for answer in answers[:SHOWN]:
             say(f"query: {answer.prompt}\nmodel response: {answer.response}\nscore: {answer.score:.4g}\n")
-        self._run.watched(self.state.global_step, answers)
+        if self._measures is None:
+            self._run.watched(self.state.global_step, answers)
+        elif answers:
+            mean = sum(answer.score for answer in answers) / len(answers)
+            self._measures = replace(self._measures, metrics={**self._measures.metrics, EVAL_SCORE: mean}, watched=answers)
 
     def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
         """Write the policy (or its adapter) and the tokenizer, to ``args.output_dir`` where no folder is given."""

@@ -33,13 +33,16 @@ from rlhf_studio.runs.records import RunStatus
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.alike import Alike
 from rlhf_studio.ui.evaluate.arena import CHOICES, Arena, standings
 from rlhf_studio.ui.evaluate.tables import matrix, report_values
 from rlhf_studio.ui.html import panel
+from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.once import Once
 from rlhf_studio.ui.problems import plain
 from rlhf_studio.ui.remembered import OfRuns
 from rlhf_studio.ui.roles import Role, callable_by
+from rlhf_studio.ui.talk.offered import BROKEN, verdict_kind
 
 MOST_RUNS = 200
 MOST_SHOWN = 8
@@ -59,6 +62,7 @@ class EvaluatePage:
     Args:
         wake: called when the queue has changed.
         inspect: the check before a start, as :func:`~rlhf_studio.inputs.preflight.inspect_run`.
+        insights: know of runs whether they collapsed.
     """
 
     def __init__(
@@ -67,12 +71,14 @@ class EvaluatePage:
         access: Access,
         wake: Callable[[], None] = lambda: None,
         inspect: Callable[..., Preflight] = inspect_run,
+        insights: Insights | None = None,
     ):
         self._workspace, self._access, self._wake, self._inspect = workspace, access, wake, inspect
         self._arena = Arena(lambda run: workspace.reader(run).run_dir)
         self._lock = threading.Lock()
         self._once = Once(lambda outcome: "run" in outcome)
         self._known_steps = OfRuns(self._steps)
+        self._alike, self._insights = Alike(workspace), insights
         self._known: OrderedDict[tuple[str, int, int, str, str], Json] = OrderedDict()
         self._answers: OrderedDict[tuple[str, int, int], dict[str, PolicyAnswers]] = OrderedDict()
 
@@ -88,7 +94,8 @@ class EvaluatePage:
         """The runs whose policies can be evaluated, and the evaluations that there are, newest first.
 
         Where ``run`` is one of these, or a recorded example, and has changed since it was as ``seen`` says: its ``report``, and the next
-        ``seen``. ``example`` is the id of the recorded one that an empty page shows; empty where there is none.
+        ``seen``. ``ends`` is the id of the run whose start and end one click compares, ``example`` that of the recorded evaluation that an
+        empty page shows; empty where there is none.
         """
         own = self._access.rights(request, data)
         try:
@@ -96,6 +103,7 @@ class EvaluatePage:
         except StoreError as error:
             return {**own, "problem": told(error), "runs": [], "evaluations": []}
         policies: list[Json] = []
+        kept: list[RunStatus] = []
         evaluations: list[Json] = []
         for run in runs:
             row = {"id": run.run_id, "name": run.name or run.run_id, "state": run.state, "step": run.step, "total": run.total_steps}
@@ -104,8 +112,11 @@ class EvaluatePage:
                 evaluations.append({**row, "cause": told(without_secrets(run.cause)), "phase": told(run.phase)})
             elif run.stage in LEARN_POLICIES and run.origin.keeps_model and (steps := self._known_steps.of(run)):
                 policies.append({**row, "steps": steps, "stage": run.stage})
+                kept.append(run)
+        apart = self._alike.names(kept)
+        policies = [{**row, "apart": apart.get(row["id"], "")} for row in policies]
         example = EXAMPLE_EVALUATION if self._workspace.recordings.knows(EXAMPLE_EVALUATION) else ""
-        listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations, "example": example}
+        listed = {**own, "problem": "", "runs": policies, "evaluations": evaluations, "example": example, "ends": self._ends(kept)}
         wanted = sent.member(data, "run")
         chosen = next((row for row in evaluations if row["id"] == wanted), None)
         if chosen is None and example and wanted in (EXAMPLE_EVALUATION, EXAMPLE_ROAD_EVALUATION):
@@ -113,6 +124,13 @@ class EvaluatePage:
         if chosen is None or (version := f"{chosen['id']} {chosen['state']} {chosen['step']}") == sent.member(data, "seen"):
             return listed
         return {**listed, "report": self._report(chosen["id"], sent.member(data, "first")), "seen": version}
+
+    def _ends(self, runs: Sequence[RunStatus]) -> str:
+        """The newest run that has finished and is not broken, of PPO if there is one; where all are broken, the newest."""
+        finished = sorted((run for run in runs if run.state == "finished"), key=lambda run: run.stage != "ppo")
+        return next(
+            (run.run_id for run in finished if verdict_kind(run, {}, self._insights) not in BROKEN), finished[0].run_id if finished else ""
+        )
 
     def _steps(self, run: RunStatus) -> list[int]:
         """At which steps a policy was kept."""

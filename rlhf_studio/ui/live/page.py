@@ -31,7 +31,7 @@ from rlhf_studio.runs.visitors.limits import FREE, Admission
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import html, sent
 from rlhf_studio.ui.access import Access
-from rlhf_studio.ui.form import describe_field
+from rlhf_studio.ui.form import SECTION_TITLES, describe_field
 from rlhf_studio.ui.insights import KINDS, ON_DEMAND
 from rlhf_studio.ui.live import charts, payloads
 from rlhf_studio.ui.live.feed import LiveFeed
@@ -152,11 +152,13 @@ def _refusals() -> Iterator[None]:
 
 
 def about_settings() -> dict[str, Any]:
-    """What the page needs of the settings: their titles by dotted name, and those that can be ``steered`` as the form describes them."""
+    """What the page needs of the settings: their titles by dotted name, those of their ``sections``, and the settings that can be
+    ``steered``, all as the form has them."""
     fields = dict(walk_fields())
     every = {name: info for kind in reversed(STAGES.values()) for name, info in walk_fields(kind)}
     titles = {name: _(str(info.title)) for name, info in every.items() if "." in name}
-    return {"settings": titles, "steered": [describe_field(name, fields[name]) for name in payloads.STEERED]}
+    sections = {name: _(title) for name, title in SECTION_TITLES.items()}
+    return {"settings": titles, "sections": sections, "steered": [describe_field(name, fields[name]) for name in payloads.STEERED]}
 
 
 @cache

@@ -23,6 +23,7 @@ from rlhf_studio.runs.errors import StoreError
 from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import jobs, sent
 from rlhf_studio.ui.access import Access
+from rlhf_studio.ui.alike import Alike
 from rlhf_studio.ui.html import panel
 from rlhf_studio.ui.insights import Insights
 from rlhf_studio.ui.live.charts import QUANTITIES
@@ -51,7 +52,7 @@ class TalkPage:
         self, workspace: Workspace, access: Access, service: Service, students: StudentTalk | None = None, insights: Insights | None = None
     ) -> None:
         self._workspace, self._access, self._service, self._students = workspace, access, service, students
-        self._insights = insights
+        self._insights, self._alike = insights, Alike(workspace)
         self.component: gr.HTML | None = None
 
     def open(self, run_id: str) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class TalkPage:
         """The runs that have a checkpoint or a snapshot, newest first, and what the page needs once."""
         own = self._access.rights(request, data) | (self._students.offer(data, request) if self._students else {})
         try:
-            rows = runs_with_policies(self._workspace, self._insights)
+            rows = runs_with_policies(self._workspace, self._insights, self._alike)
         except StoreError as error:
             return {**own, "problem": told(error), "runs": []}
         return {**own, "runs": rows, "limits": {"prompt": LONGEST_PROMPT, "tokens": MOST_TOKENS}, "replay": REPLAYED, **_static()}

@@ -10,11 +10,13 @@ from rlhf_studio.config import add_permission_flags
 from rlhf_studio.language import _
 from rlhf_studio.ui.hosted.ending import VARIABLE as STOP_RUNS_VARIABLE
 from rlhf_studio.ui.hosts import HOSTS_VARIABLE
+from rlhf_studio.visible import HelpFormatter
 
 
 def parser() -> argparse.ArgumentParser:
     """Reads the command line; what is not given comes from the environment, as containers and Spaces set it."""
-    made = argparse.ArgumentParser(prog="app", description=_("RLHF Studio in the browser."), allow_abbrev=False)
+    about = _("RLHF Studio in the browser.")
+    made = argparse.ArgumentParser(prog="rlhf-studio app", description=about, allow_abbrev=False, formatter_class=HelpFormatter)
     port = os.environ.get("GRADIO_SERVER_PORT")
     made.add_argument(
         "--host",

@@ -13,9 +13,9 @@ from rlhf_studio.analysis.logs.shape import LogFields
 from rlhf_studio.config.io import ConfigError, Problem
 from rlhf_studio.language import S_
 from rlhf_studio.runs.messages import text_of
+from rlhf_studio.runs.records import reward_told
 from rlhf_studio.visible import visible
 
-MOST_TOLD = 400  # characters of the sum that a reward is
 USED = {"step", "prompt", "completion", "advantage"}
 
 
@@ -81,9 +81,8 @@ def _weighted(records: Sequence[Record], reading: Reading, names: list[str]) -> 
         given = S_("1 reward weight is") if len(reading.weights) == 1 else S_(f"{len(reading.weights)} reward weights are")
         columns = S_("1 column") if len(names) == 1 else S_(f"{len(names)} columns")
         raise ConfigError([Problem("", f"{given} given for {columns} of numbers ({', '.join(names)}); give each column one")])
-    told = " + ".join(f"{weight:g} × {name}" for name, weight in zip(names, reading.weights, strict=True))
-    reading.reward = visible(told, lines=False)[:MOST_TOLD]
-    reading.note(f"The reward is the sum {told}, with the weights that were given.")
+    reading.reward = reward_told(reading.weights, names)
+    reading.note(f"The reward is the sum {reading.reward}, with the weights that were given.")
     sums = []
     for record in records:
         parts = numbers_in(record, USED)

@@ -1,7 +1,7 @@
 // A class: everyone looks where the teacher is and what is asked; the teacher has two buttons, students a switch.
 import { address } from "../shared/address.js";
 import { el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
-import { t, tn } from "../shared/language.js";
+import { clauses, t, tn } from "../shared/language.js";
 import { Poll } from "../shared/poll.js";
 import { onlyWatches, whyNot } from "../shared/visit.js";
 import { AskDialog } from "../rounds/ask.js";
@@ -141,10 +141,7 @@ function teacherTools(host, server, card, changed) {
     came = newest;
     const leads = leading ? t("Class: leading") : told.seq > 0 ? t("Class: another page leads") : t("Class");
     const asking = told.asking ? tn("{count} asks the model", "{count} ask the model", told.asking) : "";
-    setText(
-      button,
-      [leads, told.late ? t("{late} without a place", { late: told.late }) : "", asking].filter(Boolean).join(", "),
-    );
+    setText(button, clauses([leads, told.late ? t("{late} without a place", { late: told.late }) : "", asking]));
     return undefined;
   };
   return { nodes: [button, ask, said], now };

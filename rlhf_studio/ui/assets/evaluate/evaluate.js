@@ -139,7 +139,7 @@ class EvaluatePage {
     this.say(reply.problem || "");
     if (reply.problem) return RESTING;
     const runs = toldApart(reply.runs);
-    this.ends = endsOf(reply.runs);
+    this.ends = endsOf(reply);
     this.form.setRuns(runs, this.ends);
     setText(this.viewer, reply.why_not);
     show(this.viewer, Boolean(reply.why_not));
@@ -197,7 +197,7 @@ class EvaluatePage {
     return t("Compare start and end of \u201c{name}\u201d", { name: readable(this.ends?.name || "", MOST_NAME) });
   }
 
-  /** One click: the start and the end of the newest run that has finished. */
+  /** One click: the start and the end of a run that has finished. */
   async quick() {
     if (this.asking || !this.ends) return;
     this.asking = true;
@@ -308,10 +308,9 @@ class EvaluatePage {
   }
 }
 
-/** The newest run that has finished and has kept its end, of PPO if there is one: its id, name and last step. */
-function endsOf(runs) {
-  const finished = runs.filter(({ state, steps }) => state === "finished" && steps.length);
-  const run = finished.find(({ stage }) => stage === "ppo") || finished[0];
+/** The run whose start and end one click compares: its id, name and last step. */
+function endsOf({ runs, ends }) {
+  const run = runs.find(({ id }) => id === ends);
   return run ? { id: run.id, name: run.name, step: run.steps.at(-1) } : null;
 }
 

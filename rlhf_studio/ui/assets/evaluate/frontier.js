@@ -4,7 +4,7 @@ import { keys } from "../charts/keys.js";
 import { el, fill, setText, show, svg } from "../shared/dom.js";
 import { number, policyName, readable } from "../shared/format.js";
 import { word } from "../shared/tips.js";
-import { t, tx } from "../shared/language.js";
+import { clauses, colon, listing, t, tx } from "../shared/language.js";
 
 const COLOURS = { score: "--q-score", gold: "--q-gold", judge: "--q-part-3" };
 const MARK = 5; // pixels from the middle of a mark to its edge
@@ -69,7 +69,7 @@ function picture(points, named, width) {
     x: t("distance from the reference, \u221aKL"),
     y: t("mean over answers"),
   };
-  const titles = named.map(({ title }) => t(title)).join(", ");
+  const titles = listing(named.map(({ title }) => t(title)));
   const said = t("{titles} against the distance from the reference: {count} policies, root of KL from 0 to {far}", {
     titles,
     count: points.length,
@@ -84,7 +84,8 @@ function picture(points, named, width) {
     for (const point of known) {
       const cell = point.measures[name];
       const middle = [x(point.root_kl), y(cell.value)];
-      const words = `${policyName(point.policy)}: ${t(title)} ${number(cell.value)}, \u221aKL ${number(point.root_kl)}`;
+      const values = [`${t(title)} ${number(cell.value)}`, `\u221aKL ${number(point.root_kl)}`];
+      const words = colon(policyName(point.policy), clauses(values));
       const whisker = Number.isFinite(cell.low)
         ? [svg("path", { d: `M${middle[0]} ${y(cell.low)}V${y(cell.high)}`, style: { stroke } })]
         : [];

@@ -7,7 +7,7 @@ import { figure, head, numberHead, rowHead, scrolling, table } from "../shared/t
 import { word } from "../shared/tips.js";
 import { NO_ANSWER } from "../shared/visit.js";
 import { Frontier } from "./frontier.js";
-import { t, tn } from "../shared/language.js";
+import { bracketed, t, tn } from "../shared/language.js";
 
 const FILES = [
   ["csv", "CSV"],
@@ -186,7 +186,7 @@ function headlineOf({ wins, first, decides }, alone) {
   const about = {
     who: policyName(last.policy, alone),
     first: policyName(first, alone),
-    rate: range ? `${rate} (${range})` : rate,
+    rate: range ? `${rate}${bracketed(range)}` : rate,
     by: BY[decides] || t("the score"),
   };
   if (alone) {

@@ -2,7 +2,7 @@
 // machine, or from the answers of an evaluation.
 import { el, fill, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { counted, toldApart } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { t, tp } from "../shared/language.js";
 import { NO_ANSWER, Once } from "../shared/visit.js";
 import { Segments } from "../shared/segments.js";
 
@@ -84,7 +84,7 @@ export class NewTask {
       "form",
       { class: "rs-new-task", onsubmit: (event) => this.send(event) },
       this.title,
-      (this.kindField = label(t("What to do"), this.kinds.node)),
+      (this.kindField = label(tp("a task", "What to do"), this.kinds.node)),
       this.name.node,
       this.criterion.node,
       this.guidelines.node,

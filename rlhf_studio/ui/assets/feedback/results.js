@@ -1,7 +1,7 @@
 // What a task has found: which was chosen, agreement, the round with known answers, how each annotator leans, and where
 // people disagree. For operators.
 import { shares } from "../pictures/shares.js";
-import { t } from "../shared/language.js";
+import { colon, listing, t, tp } from "../shared/language.js";
 import { saveText } from "../shared/take.js";
 import { answerCard, sideBySide } from "../shared/answers.js";
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
@@ -106,13 +106,13 @@ export function pictured(task, { agreement, verdicts, people, preferred, disagre
   const order = Object.keys(WORDS);
   const answers = Object.entries(verdicts)
     .sort(([one], [other]) => order.indexOf(one) - order.indexOf(other) || one.localeCompare(other))
-    .map(([word, count]) => `${WORDS[word] || word}: ${integer(count)}`);
+    .map(([word, count]) => colon(WORDS[word] || word, integer(count)));
   const far = el(
     "p",
     { class: "rs-help" },
     t("{done} of {items} complete, ", { done: integer(progress.done), items: counted(progress.items, "item") }),
     counted(progress.votes, "answer"),
-    answers.length ? t(" ({answers}).", { answers: answers.join(t(", ")) }) : ".",
+    answers.length ? t(" ({answers}).", { answers: listing(answers) }) : ".",
   );
   if (!progress.votes) return [far, waiting()];
   const panels = [preferredOf(preferred), agreementOf(agreement)];
@@ -229,7 +229,8 @@ function agreementOf({ items, alpha, same }) {
       "p",
       { class: "rs-agreement" },
       el("b", {}, alpha === null ? NONE : number(alpha)),
-      t(" alpha{alpha}", { alpha: alpha === null ? "" : `: ${wordFor(alpha)}` }),
+      " ",
+      alpha === null ? "alpha" : colon("alpha", wordFor(alpha)),
     ),
     alpha === null ? null : alphaBar(alpha),
     el(
@@ -312,7 +313,7 @@ function figuresOf({ items, level, fleiss, fleiss_items: fleissItems, cohen }) {
 
 const sideways = (heads, rows, numbersFrom) =>
   scrolled(
-    heads.join(", "),
+    listing(heads),
     table(
       heads.map((title, place) => (place < numbersFrom ? title : numberHead(title))),
       rows,
@@ -351,7 +352,7 @@ function peopleOf(people, kind) {
       person.rounds ? integer(person.rounds) : NONE,
     ].map((value) => figure(value)),
   ]);
-  const heads = [t("Annotator"), t("Answers"), t("Skipped"), t("Usual time")];
+  const heads = [t("Annotator"), tp("how many", "Answers"), t("Skipped"), t("Usual time")];
   if (compares) heads.push(t("Ties"), t("Chose the left"), t("Chose the longer"));
   if (kind === "rating") heads.push(t("Mean rating"));
   return el(
@@ -385,7 +386,7 @@ const disagreements = (found) =>
       el(
         "p",
         { class: "rs-help" },
-        item.said.map((one) => `${readable(one.name, 40)}: ${wordOf(one)}`).join(" \u00b7 "),
+        item.said.map((one) => colon(readable(one.name, 40), wordOf(one))).join(" \u00b7 "),
       ),
       sideBySide(
         item.responses.map((text, place) => {

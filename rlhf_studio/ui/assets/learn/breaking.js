@@ -7,7 +7,7 @@ import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { Prediction } from "./lesson/prediction.js";
 import { blocks, inline, putSlot } from "./lesson/text.js";
-import { t, tn } from "../shared/language.js";
+import { bracketed, clauses, colon, t, tn } from "../shared/language.js";
 
 const RESTING = 5000; // milliseconds between two looks while no run is under way
 const WHICH = ["first", "second"];
@@ -264,9 +264,9 @@ export class Breaking {
   drawRun(row, run, seed) {
     const going = ["loading", "running", "paused"].includes(run.state);
     setText(row.called, t("{called}, seed {seed}", { called: this.word(run.called), seed }));
-    const phase = run.state === "loading" && run.phase ? `: ${run.phase}` : "";
+    const phase = run.state === "loading" && run.phase ? colon("", run.phase) : "";
     const steps = run.state ? t(", step {step} of {steps}", run) : tn(", {count} step", ", {count} steps", run.steps);
-    setText(row.state, `${STATES[run.state] || run.state}${phase}${steps}${run.cause ? `. ${run.cause}` : ""}`);
+    setText(row.state, `${STATES[run.state] || run.state}${phase}${steps}${run.cause ? t(". {cause}", run) : ""}`);
     show(row.bar, going);
     row.bar.value = run.steps ? run.step / run.steps : 0;
     row.bar.setAttribute("aria-label", t("Steps of {run}", { run: this.word(run.called) }));
@@ -346,7 +346,7 @@ export class Breaking {
     const lead = refused
       ? t("The check before training would refuse this run. It said:")
       : t("What the engine put on record:");
-    const items = found.map(({ title, level, when }) => el("li", {}, `${title} (${level}, ${when})`));
+    const items = found.map(({ title, level, when }) => el("li", {}, `${title}${bracketed(clauses([level, when]))}`));
     return [
       el("h4", {}, t("Would the program have told you?")),
       noticed.length ? el("p", {}, lead) : el("p", {}, t("The engine noticed nothing.")),

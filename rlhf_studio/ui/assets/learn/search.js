@@ -1,7 +1,7 @@
 // The search, on Learn and in Help: while it is typed, results stand where the text stood.
 import { address } from "../shared/address.js";
 import { debounce, each, el, memory, pushButton, setText, show } from "../shared/dom.js";
-import { t, tn, tp } from "../shared/language.js";
+import { listing, t, tn, tp } from "../shared/language.js";
 
 const WAIT = 150; // milliseconds after a key, before the app is asked
 const KINDS = {
@@ -116,12 +116,12 @@ export class Search {
   named({ answer }) {
     const { name, releases, what, symbols, settings, note, see, family } = answer;
     const said = [
-      el("span", { class: "rs-learn-kind" }, [KINDS.name, releases.join(", ")].filter(Boolean).join(" \u00b7 ")),
+      el("span", { class: "rs-learn-kind" }, [KINDS.name, listing(releases)].filter(Boolean).join(" \u00b7 ")),
       el("code", { class: "rs-learn-name" }, name),
     ];
     if (what) said.push(el("p", {}, el("strong", {}, t("In TRL:"), " "), coded(what)));
     if (settings.length) {
-      const codes = settings.flatMap((setting, place) => [place ? ", " : "", el("code", {}, setting)]);
+      const codes = settings.flatMap((setting, place) => [place ? t(", ") : "", el("code", {}, setting)]);
       said.push(el("p", {}, el("strong", {}, t("Setting here:"), " "), codes));
     }
     if (note || symbols.length) said.push(el("p", {}, el("strong", {}, t("Here:"), " "), coded(note)));
@@ -129,7 +129,7 @@ export class Search {
       const places = symbols.map((symbol) => el("li", {}, this.symbol(symbol)));
       said.push(el("ul", {}, places));
     }
-    if (family.length) said.push(el("p", { class: "rs-muted" }, t("Answered together with:"), " ", family.join(", ")));
+    if (family.length) said.push(el("p", { class: "rs-muted" }, t("Answered together with:"), " ", listing(family)));
     if (see) said.push(el("p", {}, t("More:"), " ", this.link(see.title, see.to)));
     return el("div", { class: "rs-learn-result" }, said);
   }

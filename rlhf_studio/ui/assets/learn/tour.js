@@ -4,7 +4,7 @@ import { el, fill } from "../shared/dom.js";
 import { addedTo } from "./added.js";
 import { Scene } from "./lesson/scene.js";
 import { blocks } from "./lesson/text.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const PLACE = "tour";
 const CARRIED = ["step", "sample"]; // what a reader has chosen stays the same from station to station
@@ -112,7 +112,7 @@ export class Tour {
     const station = this.page.stations[place];
     if (!station) return el("span", {});
     const attributes = { type: "button", class: "rs-button rs-small", onclick: () => this.visit(shortOf(station)) };
-    return el("button", attributes, `${word}: ${station.title}`);
+    return el("button", attributes, colon(word, station.title));
   }
 }
 

@@ -7,7 +7,7 @@ import { decimals, duration, number, percent } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { term, unitWords } from "../shared/tips.js";
 import { isShared, layoutOf, linesOf, tracesOf, usualOf } from "./traces.js";
-import { t, tp } from "../shared/language.js";
+import { clauses, colon, t, tp } from "../shared/language.js";
 
 /** A value of a line as its legend has it. */
 const written = ({ line, digits }, value) => (line.percent ? percent(value) : number(value, digits));
@@ -265,7 +265,7 @@ class ChartCard {
     const said = { valuemin: steps[0] ?? 0, valuemax: steps.at(-1) ?? 0, valuenow: now };
     for (const [name, value] of Object.entries({
       ...said,
-      valuetext: `${t("step {step}", { step: now })}: ${values.join(", ")}`,
+      valuetext: colon(t("step {step}", { step: now }), clauses(values)),
     }))
       this.frame.setAttribute(`aria-${name}`, value);
     this.frame.setAttribute("role", "slider"); // only now: before, there is nothing to go along
@@ -283,7 +283,7 @@ class ChartCard {
         entry2: written(entry, store.now(entry.line.metric)),
       });
     });
-    return `${this.spec.title}: ${parts.join("; ")}`;
+    return colon(this.spec.title, parts.join(t("; ")));
   }
 
   /** The lines that are drawn. */

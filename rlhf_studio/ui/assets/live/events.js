@@ -2,7 +2,7 @@
 import { el, fill, setText, show } from "../shared/dom.js";
 import { clock } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const MOST_ROWS = 300;
 const LOG_EVERY = 3000;
@@ -84,7 +84,7 @@ export class EventPanel {
       el(
         "span",
         { class: "rs-event-text" },
-        WORDS[event.level] ? el("b", {}, `${WORDS[event.level]}: `) : null,
+        WORDS[event.level] ? el("b", {}, colon(WORDS[event.level], "")) : null,
         event.text,
       ),
     );

@@ -3,7 +3,7 @@ import { Controls } from "./controls.js";
 import { isAlive, stepOf } from "./stage.js";
 import { el, fill, redraw, setText, show } from "../shared/dom.js";
 import { bytes, counted, duration, lower, percent, readable, stateWord } from "../shared/format.js";
-import { t, tp } from "../shared/language.js";
+import { clauses, t, tp } from "../shared/language.js";
 
 const CAUSE = /^The (Space|app) was restarted$/; // also in runs/hosted/ending.py
 const MOST_OF_DEVICE = 120; // characters: a log of another program may name anything
@@ -106,7 +106,7 @@ export class Header {
       if (ends)
         parts.push(t("but it is stopped after {minutes} minutes, the limit here", { minutes: this.limit / 60 }));
     }
-    setText(this.times, parts.join(", "));
+    setText(this.times, clauses(parts));
   }
 }
 

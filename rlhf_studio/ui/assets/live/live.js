@@ -117,7 +117,7 @@ class LivePage {
     this.answers = new Answers(this.fetch, page.quantities);
     this.learned = new LearnedPanel(this.fetch, (place) => this.go(place));
     this.measures = new Measures(this.fetch);
-    this.settingsPanel = new SettingsPanel(this.fetch, page.settings);
+    this.settingsPanel = new SettingsPanel(this.fetch, page);
     this.events = new EventPanel(this.fetch);
     const film = (words) =>
       new RecordedReplay({ ask: (question) => this.server.replay(question), run: page.replay, words });

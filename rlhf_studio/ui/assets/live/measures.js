@@ -6,7 +6,7 @@ import { each, el, fill, show, svg } from "../shared/dom.js";
 import { integer, number, percent, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
 import { figure, rowHead, table } from "../shared/table.js";
-import { t, tp } from "../shared/language.js";
+import { bracketed, t, tp } from "../shared/language.js";
 
 const WIDTH = 280;
 const HEIGHT = 190;
@@ -106,7 +106,7 @@ function worst(pairs) {
         chosen: number(pair.chosen),
         rejected: number(pair.rejected),
       }),
-      pair.group ? ` (${readable(pair.group, 60)})` : "",
+      pair.group ? bracketed(readable(pair.group, 60)) : "",
     ),
   );
   return el("ol", { class: "rs-worst" }, rows);

@@ -3,7 +3,7 @@ import { sharedEnds, shortPrompt } from "./ends.js";
 import { PART, partsOf, sorted, valueOf } from "./rows.js";
 import { each, el, fill, labelled, memory, setText, show } from "../shared/dom.js";
 import { counted, number, ofOneRun, policyName, readable } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { clauses, t } from "../shared/language.js";
 
 /** @typedef {{sort?: string, label: string, name?: string, term?: string, kind?: string}} Column */
 /** @type {Column[]} */
@@ -16,7 +16,7 @@ const COLUMNS = [
   { sort: "loss", label: t("Loss"), term: "loss" },
   { sort: "length", label: t("Length"), term: "length" },
 ];
-const SIDES = ["chosen", "rejected"];
+const SIDES = [t("chosen"), t("rejected")];
 
 const MOST_PARTS = 3; // that stand side by side; of more, one is chosen
 const WIDTHS = { kl: "thin", loss: "thin", part: "part" };
@@ -171,7 +171,7 @@ export class SampleTable {
         tabindex: "-1",
         "data-sample": row.sample,
         "aria-selected": "false",
-        "aria-description": cells.map(({ said }) => said).join(", "), // the row's own text is its name
+        "aria-description": clauses(cells.map(({ said }) => said)), // the row's own text is its name
       },
       el("span", { class: "rs-cell-order" }, this.pairs ? pairNumber(row) : String(row.sample + 1)),
       el(

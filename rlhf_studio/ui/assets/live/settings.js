@@ -4,10 +4,11 @@ import { readable } from "../shared/format.js";
 import { t } from "../shared/language.js";
 
 export class SettingsPanel {
-  /** @param titles  of the settings, by dotted name */
-  constructor(fetch, titles) {
+  /** @param page  with the titles of the `settings`, by dotted name, and of their `sections` */
+  constructor(fetch, page) {
     this.fetch = fetch;
-    this.titles = titles;
+    this.titles = page.settings;
+    this.sections = page.sections;
     this.find = el("input", {
       class: "rs-input",
       type: "search",
@@ -61,12 +62,14 @@ export class SettingsPanel {
         sections.get(section).push(title, said);
         return { text, nodes: [title, said], section };
       });
-    this.blocks = new Map(
-      [...sections].map(([section, nodes]) => [section, el("section", {}, el("h4", {}, section), el("dl", {}, nodes))]),
-    );
+    this.blocks = new Map([...sections].map(([section, nodes]) => [section, this.section(section, nodes)]));
     this.none = el("p", { class: "rs-hint", hidden: true });
     fill(this.list, [...this.blocks.values()], this.none);
     this.filter();
+  }
+
+  section(name, nodes) {
+    return el("section", {}, el("h4", {}, this.sections[name] || name), el("dl", {}, nodes));
   }
 
   filter() {
@@ -89,7 +92,7 @@ export class SettingsPanel {
 
 function written(value) {
   if (value === null || value === "") return "–";
-  if (value === true) return "on";
-  if (value === false) return "off";
+  if (value === true) return t("on");
+  if (value === false) return t("off");
   return readable(typeof value === "string" ? value : JSON.stringify(value, null, 1), 2000);
 }

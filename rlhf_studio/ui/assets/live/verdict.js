@@ -2,7 +2,7 @@
 import { el, elEach, fill, pushButton, redraw, setText, show } from "../shared/dom.js";
 import { asOf, counted, readable } from "../shared/format.js";
 import { Detail } from "./detail.js";
-import { t, tn } from "../shared/language.js";
+import { bracketed, clauses, t, tn } from "../shared/language.js";
 
 const LEVELS = { alarm: t("alarm"), warning: t("warning"), note: t("note") };
 const COUNTED = {
@@ -103,7 +103,7 @@ export class Verdict {
   /** @param newest  the newest step that is shown: a verdict that was made before says of which step it is */
   date(newest) {
     const old = asOf(this.verdict?.step, newest);
-    setText(this.asOf, old && ` (${old})`);
+    setText(this.asOf, old && bracketed(old));
   }
 
   /** What stands beside the sentence: the doctor's first note. */
@@ -125,9 +125,7 @@ export class Verdict {
 
   /** Settings with their values, in words. */
   listed(changes) {
-    return Object.keys(changes)
-      .map((name) => `${this.title(name)} ${said(changes[name])}`)
-      .join(", ");
+    return clauses(Object.keys(changes).map((name) => `${this.title(name)} ${said(changes[name])}`));
   }
 
   /** @param version  changes with every new verdict */
@@ -233,7 +231,7 @@ export class Verdict {
     const led = item.metric || item.step !== null;
     const text = readable(item.text, 300);
     if (!led) return el("span", { class: "rs-evidence" }, text);
-    return pushButton("rs-evidence rs-link", [text, place.length ? ` (${place.join(", ")})` : ""], () =>
+    return pushButton("rs-evidence rs-link", [text, place.length ? bracketed(clauses(place)) : ""], () =>
       this.go({ ...item, phrase }),
     );
   }

@@ -1,7 +1,7 @@
 // What a reward model's files say: its class, files, score head, pad token, and the token that is scored.
 import { el } from "../shared/dom.js";
 import { bytes, counted, integer, number, readable } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { bracketed, clauses, colon, listing, t, tp } from "../shared/language.js";
 
 const shape = (sizes) => sizes.map((size) => integer(size)).join(" × ");
 const token = (id, text) => {
@@ -17,15 +17,15 @@ export function loadedPanel(model) {
     model.head === "hidden"
       ? t("one hidden layer ({activation}), then linear", { activation: model.activation })
       : t("linear");
-  const files = Object.entries(model.files).map(([name, size]) => `${name}, ${bytes(size)}`);
+  const files = Object.entries(model.files).map(([name, size]) => clauses([name, bytes(size)]));
   const normal = model.normalised;
   const rows = [
-    [t("Class"), readable(model.architecture, 80)],
+    [tp("of a model", "Class"), readable(model.architecture, 80)],
     [t("Base"), model.base ? readable(model.base, 200) : null],
-    [t("Files"), readable(files.join("; "), 400) || t("on the Hugging Face hub")],
+    [t("Files"), readable(files.join(t("; ")), 400) || t("on the Hugging Face hub")],
     [t("Weights"), model.parameters === null ? null : integer(model.parameters)],
-    [t("Score head"), `${kind}${head.length ? `: ${readable(head.join(", "), 400)}` : ""}`],
-    [t("Outputs"), model.labels.length > 1 ? readable(model.labels.join(", "), 400) : "1"],
+    [t("Score head"), head.length ? colon(kind, readable(listing(head), 400)) : kind],
+    [t("Outputs"), model.labels.length > 1 ? readable(listing(model.labels), 400) : "1"],
     [t("Pad token"), token(model.pad_id, model.pad_token)],
     [t("End token"), token(model.end_id, model.end_token)],
     [t("Position scored"), model.scored],
@@ -39,7 +39,7 @@ export function loadedPanel(model) {
               mean: number(normal.mean, 3),
               std: number(normal.std, 3),
             }),
-            normal.source && ` (${readable(normal.source, 80)})`,
+            normal.source && bracketed(readable(normal.source, 80)),
           ].filter(Boolean)
         : t("not recorded"),
     ],

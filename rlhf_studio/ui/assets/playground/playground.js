@@ -9,7 +9,7 @@ import { followJob } from "../talk/exchange.js";
 import { loadedPanel } from "./loaded.js";
 import { measuredPanel } from "./measured.js";
 import { WordChanges } from "./words.js";
-import { t } from "../shared/language.js";
+import { bracketed, t } from "../shared/language.js";
 
 const SCALE_WORDS = {
   change: t("points of score"),
@@ -21,7 +21,7 @@ const GROUPS = { trained: t("Trained here"), bundled: t("Bundled"), used: t("Use
 /** The models as options, those that runs have trained first; runs of one name are told apart by their ids. */
 function optionsOf(models) {
   const titleOf = ({ kind, name, from, run }) => {
-    if (kind !== "trained") return `${readable(name, 120)} (${readable(from, 80)})`;
+    if (kind !== "trained") return `${readable(name, 120)}${bracketed(readable(from, 80))}`;
     const twin = models.some((other) => other.run !== run && other.from === from);
     return `${readable(from, 120)}${twin ? ` \u00b7 ${run}` : ""}`;
   };

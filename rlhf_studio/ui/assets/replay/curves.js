@@ -4,7 +4,7 @@ import { number } from "../shared/format.js";
 import { textSize } from "../shared/lasting.js";
 import { ReplayChart } from "./drawing.js";
 import { explained } from "./tokens.js";
-import { t } from "../shared/language.js";
+import { bracketed, clauses, t } from "../shared/language.js";
 
 const TALL = { full: 248, compact: 168, apart: 144, kl: 104, small: 88 };
 const HERO = { beside: 496, score: 0.72, least: 160, most: 420 }; // pixels of a window that are not for the charts
@@ -22,7 +22,7 @@ function heroic(last) {
 
 const TERMS = { Score: "score", gold: "gold", Gold: "gold", KL: "kl", 得分: "score", 金标准: "gold" };
 
-const NEVER_SEEN = ` (${t("gold: true worth")})`;
+const NEVER_SEEN = bracketed(t("gold: true worth"));
 
 /** The name of a chart, whose words are explained; what gold is, is said there for all to see. */
 const headingOf = (title) =>
@@ -88,6 +88,6 @@ export class ReplayCurves {
   /** The numbers at a place, read aloud. */
   words(place) {
     const lines = this.charts.flatMap((chart) => chart.about.lines);
-    return lines.map(({ label, series }) => `${label} ${number(series[place])}`).join(", ");
+    return clauses(lines.map(({ label, series }) => `${label} ${number(series[place])}`));
   }
 }

@@ -1,7 +1,7 @@
 // A recorded run that plays by itself, small, where there is nothing of one's own to see yet.
 import { el, setText, show } from "../shared/dom.js";
 import { onlyWatches, whenShown, whyNot } from "../shared/visit.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const STORY = t("a model pleases its judge, then fools it.");
 const SIGNS = t("The score rises; gold, which it never sees, falls.");
@@ -30,7 +30,7 @@ export class RecordedReplay {
       el(
         "p",
         { class: "rs-replay-lead" },
-        [`${words}: ${hero ? SHORT_STORY : STORY}`, hero ? "" : SIGNS].filter(Boolean).join(" "),
+        [colon(words, hero ? SHORT_STORY : STORY), hero ? "" : SIGNS].filter(Boolean).join(" "),
       ),
       this.stage,
       this.problem,

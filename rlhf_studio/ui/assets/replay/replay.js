@@ -6,7 +6,7 @@ import { textSize } from "../shared/lasting.js";
 import { ReplayAnswer } from "./answer.js";
 import { ReplayClock, placeOf } from "./clock.js";
 import { ReplayCurves } from "./curves.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const OTHER = t("It shows an answer that this update learned from; the answer on this page may be another one.");
 const AT_ENDS = ["start", "end"]; // where everybody looks for a sentence without a mark
@@ -350,7 +350,7 @@ class ReplayPlayer {
     this.shown = reached;
     const step = steps[reached];
     setText(this.step, t("step {step} of {of}", { step, of: of || steps.at(-1) }));
-    this.range.setAttribute("aria-valuetext", `${t("Step {step}", { step })}: ${this.curves.words(reached)}`);
+    this.range.setAttribute("aria-valuetext", colon(t("Step {step}", { step }), this.curves.words(reached)));
     this.curves.reach(reached);
     this.answer?.show(step);
     const now = this.places.findLastIndex((place) => place <= reached);

@@ -3,7 +3,7 @@ import { each, el, fill, labelled, pushButton, setText, show } from "../shared/d
 import { counted } from "../shared/format.js";
 import { Segments } from "../shared/segments.js";
 import { NO_ANSWER } from "../shared/visit.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const OWN = "own";
 const FIELDS = {
@@ -170,7 +170,7 @@ export class NewRoad {
   blame(problems) {
     for (const input of Object.values(this.fields)) input.removeAttribute("aria-invalid");
     for (const { field } of problems) this.fields[field]?.setAttribute("aria-invalid", "true");
-    const named = (field) => (field ? `${FIELDS[field]?.[0] || t("Minutes")}: ` : "");
+    const named = (field) => (field ? colon(FIELDS[field]?.[0] || t("Minutes"), "") : "");
     each(this.problems, problems, ({ field, text }) => el("li", {}, `${named(field)}${text}`));
     show(this.problems, problems.length > 0);
   }

@@ -8,7 +8,7 @@ import { pageLink } from "../shared/links.js";
 import { pagePoll } from "../shared/lost.js";
 import { NO_ANSWER, Once, onlyWatches } from "../shared/visit.js";
 import { NewRoad } from "./new.js";
-import { t, tn, tp } from "../shared/language.js";
+import { bracketed, clauses, t, tn, tp } from "../shared/language.js";
 
 const LOOK_AGAIN = 2000; // milliseconds between two looks at roads that rest
 
@@ -86,7 +86,7 @@ function inShort({ headline, comparison, state }) {
     const { rate, low, high } = comparison;
     const range = between(low ?? NaN, high ?? NaN);
     return [
-      t("Wins {rate}", { rate: range ? `${percent(rate, 0)} (${range})` : percent(rate, 0) }),
+      t("Wins {rate}", { rate: range ? `${percent(rate, 0)}${bracketed(range)}` : percent(rate, 0) }),
       t("on {prompts}", { prompts: counted(comparison.prompts, "prompt") }),
     ];
   }
@@ -394,7 +394,7 @@ class RoadPage {
         style: { "--rs-column": this.columns[stage], "--rs-row": row },
       },
       el("h3", {}, part.title.replace(/round (?=\d)/, "round\u00a0")),
-      state && el("p", { class: "rs-road-state" }, [state, took].filter(Boolean).join(t(", "))),
+      state && el("p", { class: "rs-road-state" }, clauses([state, took])),
       progress && el("p", { class: "rs-road-progress" }, progress),
       headline && el("p", { class: part.state === "skipped" ? "rs-help" : "rs-road-headline" }, headline),
       slope(stage, part.course),

@@ -3,7 +3,7 @@ import { frame, pathOf } from "../charts/axes.js";
 import { keys } from "../charts/keys.js";
 import { el, svg } from "../shared/dom.js";
 import { counted, number, percent } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { clauses, t } from "../shared/language.js";
 
 const HEIGHT = 380;
 const NARROW = 600;
@@ -13,7 +13,7 @@ export function bars({ question, results, real }, own) {
   const rows = question.options.map((option, place) => {
     const count = results.counts[place];
     const right = real?.right === place;
-    const notes = [right ? "right" : "", own === place ? t("your answer") : ""].filter(Boolean);
+    const notes = [right ? t("right") : "", own === place ? t("your answer") : ""].filter(Boolean);
     return el(
       "li",
       { class: "rs-class-bar", data: { right: String(right) } },
@@ -22,7 +22,7 @@ export function bars({ question, results, real }, own) {
         { class: "rs-class-option" },
         right ? "\u2713 " : "",
         option,
-        notes.length ? el("em", {}, ` ${notes.join(", ")}`) : "",
+        notes.length ? el("em", {}, ` ${clauses(notes)}`) : "",
       ),
       el(
         "span",

@@ -1,14 +1,13 @@
 // Runs side by side: one sentence, the curves, what differs, the figures, the same prompts answered, and sweeps.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { integer, number, readable, stateWord } from "../shared/format.js";
+import { called, integer, number, readable, stateWord } from "../shared/format.js";
 import { setGlossary } from "../shared/tips.js";
 import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Curves } from "./curves.js";
 import { Prompts } from "./prompts.js";
 import { SweepView } from "./sweep_view.js";
 import {
-  called,
   compared,
   countOf,
   figures,

@@ -4,7 +4,7 @@ import { each, el, fill, setText, show } from "../shared/dom.js";
 import { readable } from "../shared/format.js";
 import { unitWords, word } from "../shared/tips.js";
 import { colourName, countOf, dashOf, figures, linesOf, runHead, severalRuns } from "./values.js";
-import { t, tp } from "../shared/language.js";
+import { clauses, colon, t, tp } from "../shared/language.js";
 
 const AT_END = t("at the end");
 const MEAN = t("The mean of the last tenth of the steps.");
@@ -192,7 +192,7 @@ class Chart {
         value: this.written(line.of, this.ending(line)),
       }),
     );
-    const words = `${this.title.textContent}: ${ends.join("; ") || t("nothing recorded")}`;
+    const words = colon(this.title.textContent, ends.join(t("; ")) || t("nothing recorded"));
     const { step } = this;
     this.rest(); // first: it takes room from the drawing
     const look = { uirevision: "kept", names: { x: tp("axis", "step") }, margin: { b: 36 } };
@@ -270,11 +270,11 @@ class Chart {
   /** Where the arrow keys have led, for who cannot see it. */
   say(when, rows) {
     const { steps } = this;
-    const words = rows
-      .map(({ of, value }) => `${readable(of.mean || of.label, 80)} ${this.written(of, value)}`)
-      .join(", ");
+    const words = clauses(
+      rows.map(({ of, value }) => `${readable(of.mean || of.label, 80)} ${this.written(of, value)}`),
+    );
     const said = { valuemin: steps[0], valuemax: steps.at(-1), valuenow: this.step ?? steps.at(-1) };
-    for (const [name, value] of Object.entries({ ...said, valuetext: `${when}: ${words}` }))
+    for (const [name, value] of Object.entries({ ...said, valuetext: colon(when, words) }))
       this.plot.node.setAttribute(`aria-${name}`, value);
     this.plot.node.setAttribute("role", "slider");
     this.plot.node.tabIndex = 0;

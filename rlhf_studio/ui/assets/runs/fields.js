@@ -1,7 +1,7 @@
 // Fields for settings: those that a new run changes, and those that a sweep varies.
 import { el, elEach, labelled, pushButton, setText, show } from "../shared/dom.js";
 import { input } from "../shared/dialogs.js";
-import { t } from "../shared/language.js";
+import { bracketed, t } from "../shared/language.js";
 
 /** A setting's value as it is typed. */
 export const plainText = (value) => (value === null || value === undefined ? "null" : String(value));
@@ -48,7 +48,7 @@ export class Changes {
     const field = input({ value: plainText(this.before[name]) });
     field.addEventListener("input", () => this.mark(name));
     this.fields.set(name, field);
-    const label = labelled(unit && unit !== title.toLowerCase() ? `${title} (${unit})` : title, field, name);
+    const label = labelled(unit && unit !== title.toLowerCase() ? `${title}${bracketed(unit)}` : title, field, name);
     this.grid.append(label);
     return field;
   }

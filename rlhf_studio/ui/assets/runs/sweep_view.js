@@ -2,13 +2,11 @@
 import { each, el, fill, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { compared, written } from "./values.js";
-import { t, tn } from "../shared/language.js";
+import { listing, t, tn } from "../shared/language.js";
 
 /** "a", "a and b", "a, b and c". */
 const listed = (words) =>
-  words.length > 1
-    ? t("{most} and {last}", { most: words.slice(0, -1).join(", "), last: words.at(-1) })
-    : words.join("");
+  words.length > 1 ? t("{most} and {last}", { most: listing(words.slice(0, -1)), last: words.at(-1) }) : words.join("");
 
 const FIRST = ["gold/score", "objective/scores", "objective/kl"];
 
@@ -33,12 +31,11 @@ export class SweepView {
 
   draw({ runs, settings, metrics: all }) {
     const metrics = all.filter(({ one_scale }) => one_scale); // what means something else in each run is no table
-    const differ = settings.filter((row) => row.differs);
-    const varied = differ.filter((row) => row.setting !== "engine.seed");
-    const axes = varied.length ? varied : differ;
+    // of runs that differ in the seed alone the figures say it all
+    const axes = settings.filter((row) => row.differs && row.setting !== "engine.seed");
     const placed = runs.filter((_, run) => axes.every((row) => row.known[run]));
     const one = new Set(placed.map(({ kind }) => kind)).size === 1; // runs of different trainers are no sweep
-    const possible = one && differ.length > 0 && varied.length <= 2 && metrics.length > 0;
+    const possible = one && axes.length > 0 && axes.length <= 2 && metrics.length > 0;
     this.runs = runs;
     show(this.node, possible);
     if (!possible) return;

@@ -1,10 +1,9 @@
 // The table of runs. A row is made again only when its run has changed; sorting and searching move the rows there are.
 import { onPlainClick } from "../shared/links.js";
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
-import { NONE, counted, withStart } from "../shared/format.js";
+import { NONE, called, counted, withStart } from "../shared/format.js";
 import { lasting } from "../shared/lasting.js";
 import { COLUMNS, NAME, STAGES, dayOf, textOf } from "./columns.js";
-import { called } from "./values.js";
 import { t, tn, tp, tx } from "../shared/language.js";
 
 const MOST_TAGS = 6;

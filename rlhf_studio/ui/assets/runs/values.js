@@ -110,9 +110,6 @@ export const compared = (heads, rows, label) =>
 /** Whether two runs differ in the seed alone. */
 export const isTwin = (one, other) => Boolean(one.alike) && one.alike === other.alike && one.seed !== other.seed;
 
-/** A run's name, with what tells it from others of that name. */
-export const called = ({ name, apart }) => (apart ? t("{name} ({settings})", { name, settings: apart }) : name);
-
 /**
  * The rows of the runs that those called `ids` can be compared with: of the same stage, those that differ in the seed
  * alone first, then the workspace's own before recordings, those of the same recipe first, then the newest.

@@ -39,7 +39,7 @@ export function fixed(value, digits) {
 export const lower = (title) => title.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
 export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
 export const percent = (value, digits = 1) =>
-  value === null || value === undefined ? NONE : `${number(100 * value, digits)}\u202f%`;
+  value === null || value === undefined ? NONE : `${number(100 * value, digits)}${t("\u202f%")}`;
 /** A probability of a token: two decimals of a percent below 1 %. Empty when there is none. */
 export const chance = (share) => (Number.isFinite(share) ? percent(share, share < 0.01 ? 2 : 1) : "");
 export const integer = (value) => (Number.isFinite(value) ? grouped(String(Math.round(value))) : NONE);
@@ -101,10 +101,15 @@ export function withStart({ name, started_at: started, created_at: created }) {
   return t("{name}, started {time}", { name, time });
 }
 
-/** Runs for a menu: those that have one name are told apart by when they started. */
+/** A run's name, with what tells it from others of that name. */
+export const called = ({ name, apart }) => (apart ? t("{name} ({settings})", { name, settings: apart }) : name);
+
+/** Runs for a menu: those of one name are told apart by settings where these are known, else by when they started. */
 export function toldApart(runs) {
-  const alike = ({ name }) => runs.filter((run) => run.name === name).length > 1;
-  return runs.map((run) => (alike(run) && run.created_at ? { ...run, name: withStart(run) } : run));
+  const count = new Map();
+  for (const { name } of runs) count.set(name, (count.get(name) || 0) + 1);
+  const own = (run) => (run.apart || !run.created_at ? called(run) : withStart(run));
+  return runs.map((run) => (count.get(run.name) > 1 ? { ...run, name: own(run) } : run));
 }
 
 const NAMED = { 0x20: "\u00b7", 0x0a: "\u23ce", 0x09: "\u21e5", 0x0d: "\u240d", 0xa0: "\u237d" };

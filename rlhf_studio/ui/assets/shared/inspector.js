@@ -7,7 +7,7 @@ import { TokenCard } from "./card.js";
 import { Strip } from "../charts/strip.js";
 import { term } from "./tips.js";
 import { Legend, TokenView, inWords, isKnown, valuesOf } from "./tokens.js";
-import { t, tp } from "./language.js";
+import { listing, t, tp } from "./language.js";
 
 /** @type {[string[], string][]} */
 const KEYS = [
@@ -205,7 +205,7 @@ export class Inspector {
       show(part, there.length > 0);
     setText(this.unitKey, t(this.one));
     setText(this.quantityKeys, there.length > 1 ? `1–${there.length}` : "1");
-    const names = missing.map(({ label }) => lower(label)).join(", ");
+    const names = listing(missing.map(({ label }) => lower(label)));
     const single = t("The run records no numbers of single {tokens}.", { tokens: t(this.pieces) });
     setText(this.unknown, there.length ? t("The run does not record: {names}.", { names }) : single);
     show(this.unknown, missing.length > 0);

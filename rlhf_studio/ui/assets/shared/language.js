@@ -20,6 +20,21 @@ export const tp = (context, text, values) => said(`${context}\u0004${text}`, tex
 export const tx = (text, values) =>
   (words.get(text) ?? text).split(slots).map((part, index) => (index % 2 ? values[part] : part));
 
+/** "label: what", with the colon of the language; either may be empty. */
+export const colon = (label, what) => `${label}${t(": ")}${what}`;
+
+/** Things of one kind, one after the other: "a, b, c". */
+export const listing = (things) => things.join(t(", "));
+
+/** What is said one after the other, without what is empty: "temperature 1, seed 0". */
+export const clauses = (parts) => parts.filter(Boolean).join(tp("clauses", ", "));
+
+/** An addition in brackets, to be put behind a word. */
+export const bracketed = (text) => t(" ({text})", { text });
+
+/** With a full stop at its end. */
+export const sentence = (text) => (text && !/[.\u3002]$/.test(text) ? `${text}${t(".")}` : text);
+
 /** The language of the pages. Gradio's own, in `lang`, is always the browser's. */
 export const language = () => (document.documentElement.dataset.words || "en").split(".")[0];
 

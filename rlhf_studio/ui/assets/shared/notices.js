@@ -1,7 +1,7 @@
 // What a person sees without looking at the page: the tab's title, and, if wanted, notifications of ends and alarms.
 import { stateWord } from "./format.js";
 import { lasting } from "./lasting.js";
-import { t } from "./language.js";
+import { colon, t } from "./language.js";
 
 const PRODUCT = "RLHF Studio";
 const SIGNS = { loading: "\u25b7", running: "\u25b6", paused: "\u2016", queued: "\u2026", finished: "\u2713" };
@@ -41,7 +41,7 @@ class Notices {
     if (ended)
       this.tell({
         key: `${run}:${state}`,
-        title: `${title}: ${stateWord(state)}`,
+        title: colon(title, stateWord(state)),
         text: t("Step {step} of {total}", { step, total }),
       });
     this.last = { run, state };

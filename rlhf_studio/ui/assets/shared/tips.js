@@ -1,6 +1,6 @@
 // One tooltip for all pages: anything with data-term shows its glossary entry on hover, on focus and when it is tapped.
 import { el, fill } from "./dom.js";
-import { t } from "./language.js";
+import { colon, t } from "./language.js";
 
 let glossary = {};
 let inWords = {}; // what is said otherwise where lengths count words
@@ -106,7 +106,7 @@ function entryOf(node) {
     el("strong", {}, entry.title, entry.unit ? el("span", { class: "rs-tip-unit" }, t(entry.unit)) : null),
     node.dataset.tip ? el("p", {}, node.dataset.tip) : null,
     el("p", {}, entry.meaning),
-    /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, `${term("nats").title}: `), term("nats").meaning) : null,
+    /\bnats?\b/.test(entry.unit) ? el("p", {}, el("b", {}, colon(term("nats").title, "")), term("nats").meaning) : null,
     entry.good ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Good:"), " "), entry.good) : null,
     range ? el("p", { class: "rs-tip-good" }, el("b", {}, t("Usual range:"), " "), range) : null,
   ].filter(Boolean);

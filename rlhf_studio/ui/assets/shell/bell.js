@@ -6,7 +6,7 @@ import { pageLink } from "../shared/links.js";
 import { notices } from "../shared/notices.js";
 import { Poll, REST } from "../shared/poll.js";
 import { Drop } from "./drop.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 
 const LOOK = 15000; // milliseconds between two looks, where somebody wants to be told
 const DAY = 86400; // seconds
@@ -84,7 +84,7 @@ export class Bell {
   tell({ run, name, what, text, at, kind }, now) {
     const seen = lasting.get("news", null);
     if (seen === null || at <= seen || now - at > DAY) return;
-    notices.tell({ key: `${run}:${kind || what}`, title: `${name}: ${what}`, text: readable(text, 300) });
+    notices.tell({ key: `${run}:${kind || what}`, title: colon(name, what), text: readable(text, 300) });
   }
 }
 
@@ -94,7 +94,7 @@ function row({ run, name, what, text, at, parent }, now) {
     "li",
     {},
     el("div", { class: "rs-news-head" }, pageLink(name, "live", { run }), el("span", { class: "rs-help" }, when)),
-    el("div", {}, el("span", { class: "rs-news-what", "data-state": what }, what), `: ${readable(text, 200)}`),
+    el("div", {}, el("span", { class: "rs-news-what", "data-state": what }, what), colon("", readable(text, 200))),
     parent && pageLink(t("Compare it with the run that it follows from"), "runs", { compare: `${parent},${run}` }),
   );
 }

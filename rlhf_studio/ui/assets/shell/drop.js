@@ -1,6 +1,7 @@
 // A button of the line above the pages, and what opens below it. The browser's own popover closes it: a click elsewhere
 // and Escape do, and no second one stays open beside it.
 import { el } from "../shared/dom.js";
+import { colon } from "../shared/language.js";
 
 const GAP = 4;
 const EDGE = 8;
@@ -60,6 +61,6 @@ export class Drop {
 
   /** Say more of the state in the button's name. */
   say(state) {
-    this.words.textContent = this.button.title = state ? `${this.name}: ${state}` : this.name;
+    this.words.textContent = this.button.title = state ? colon(this.name, state) : this.name;
   }
 }

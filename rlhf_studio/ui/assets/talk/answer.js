@@ -2,7 +2,7 @@
 import { each, el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { counted, NONE, chance, number, readable } from "../shared/format.js";
 import { TokenView, extent, scaleOf, tokenContent } from "../shared/tokens.js";
-import { t } from "../shared/language.js";
+import { clauses, colon, t } from "../shared/language.js";
 
 const ARRAYS = ["logprobs", "ref_logprobs", "kl", "entropy", "values", "rewards", "chances", "ref_chances"];
 const KEYS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
@@ -150,7 +150,7 @@ export class Answer {
 
   showFigures({ score, gold, kl, length, parts }) {
     const names = Object.entries(parts);
-    const made = names.length > 1 ? names.map(([name, value]) => `${name} ${number(value)}`).join(", ") : "";
+    const made = names.length > 1 ? clauses(names.map(([name, value]) => `${name} ${number(value)}`)) : "";
     const rows = [
       [t("Score"), score === null ? NONE : number(score), made || this.words.score?.meaning],
       gold === null ? null : [t("Gold"), number(gold), this.words.gold?.meaning],
@@ -233,7 +233,7 @@ export class Answer {
       [...row.children].map((cell) => cell.textContent).join(" "),
     );
     const words = this.end ? this.end.response : this.tokens.response_pieces.join("");
-    return [`${this.name}:`, words, figures.join(", "), this.problem.textContent].filter(Boolean).join("\n");
+    return [colon(this.name, "").trim(), words, clauses(figures), this.problem.textContent].filter(Boolean).join("\n");
   }
 }
 

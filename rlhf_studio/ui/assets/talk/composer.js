@@ -1,7 +1,7 @@
 // The prompt, examples, and how the answers are sampled.
 import { el, fill, pushButton, setText, show } from "../shared/dom.js";
 import { pieces, readable } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { clauses, t } from "../shared/language.js";
 
 const EXAMPLES = 6;
 const EXAMPLE_LENGTH = 70;
@@ -158,14 +158,12 @@ export class Composer {
     const seeds = this.same.checked
       ? t("seed {seed}", { seed })
       : t("seeds {first} and {second}", { first: seed, second: Number(seed) + 1 });
-    return [
+    return clauses([
       t("temperature {temperature}", { temperature: at("temperature") }),
       ...cuts,
       t("up to {count} tokens", { count: at("response_length") }),
       seeds,
-    ]
-      .filter(Boolean)
-      .join(", ");
+    ]);
   }
 
   /** What is sent to the server; a field that is empty is left to the run. */

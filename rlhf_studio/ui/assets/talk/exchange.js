@@ -145,7 +145,7 @@ function inLine(place, /** @type {any} */ { seconds, first }) {
   return [BEFORE[first], where + time].filter(Boolean).join(" ");
 }
 
-const UNITS = { kl: "nats", rewards: "points", logprobs: "nats", entropy: "nats" };
+const UNITS = { kl: t("nats"), rewards: t("points"), logprobs: t("nats"), entropy: t("nats") };
 
 /** Nothing has been asked yet. */
 export const invitation = () =>

@@ -10,7 +10,7 @@ import { NO_ANSWER, onlyWatches, whyNot } from "../shared/visit.js";
 import { Chooser } from "./chooser.js";
 import { Composer } from "./composer.js";
 import { Exchange, followJob, invitation } from "./exchange.js";
-import { t, tp } from "../shared/language.js";
+import { clauses, t, tp } from "../shared/language.js";
 
 const LOOK_AGAIN = 10000; // milliseconds between two looks at which runs there are
 const MOST_KEPT = 10;
@@ -305,7 +305,7 @@ class TalkPage {
       ? [tp("step", "Start"), t("Step {step}", { step: reply.step })]
       : [this.left.name(alone), this.right.name(alone)];
     const line = this.student
-      ? [t("up to {count} tokens", { count: reply.tokens }), t("seed {seed}", { seed: reply.seed })].join(", ")
+      ? clauses([t("up to {count} tokens", { count: reply.tokens }), t("seed {seed}", { seed: reply.seed })])
       : this.composer.sentence();
     const exchange = new Exchange({ prompt: request.prompt, names, line }, this);
     this.add(exchange);

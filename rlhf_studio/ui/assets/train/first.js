@@ -1,6 +1,6 @@
 // The first screen: a recorded run that plays, and the ways on. It knows no form: that is loaded when it is wanted.
 import { el, elEach, fill, pushButton, setText, show } from "../shared/dom.js";
-import { t } from "../shared/language.js";
+import { colon, t } from "../shared/language.js";
 import { pageLink } from "../shared/links.js";
 import { REST } from "../shared/poll.js";
 import { Once, onlyWatches } from "../shared/visit.js";
@@ -79,7 +79,7 @@ export class FirstScreen {
     setText(this.sentence, sentence || "");
     const lines = [
       ...problems.map(({ message }) => ({ level: "alarm", text: message })),
-      ...risks.map(({ level, title }) => ({ level, text: `${SIGNS[level]}: ${title}` })),
+      ...risks.map(({ level, title }) => ({ level, text: colon(SIGNS[level], title) })),
       ...(waiting
         ? [
             {

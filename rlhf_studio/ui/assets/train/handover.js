@@ -1,6 +1,6 @@
 // Settings handed over: loaded from a YAML file, asked for by a link, or sent by another page.
 import { el, fill, memory, pushButton } from "../shared/dom.js";
-import { t } from "../shared/language.js";
+import { colon, listing, t } from "../shared/language.js";
 import { isOnScreen } from "../shared/visit.js";
 import { askedFor, kindsOf, NO_FORM } from "./state.js";
 
@@ -14,7 +14,7 @@ export const tooLarge = (file) =>
 
 /** Problems as one text. */
 export const inOne = (problems) =>
-  problems.map(({ field, message }) => (field ? `${field}: ${message}` : message)).join("; ");
+  problems.map(({ field, message }) => (field ? colon(field, message) : message)).join(t("; "));
 
 /** The two buttons; `onload` gets the file that was chosen. */
 export function fileButtons({ operator, onload, onsave }) {
@@ -44,7 +44,7 @@ export function takeRecipe(page) {
   page.choose(asked.recipe, values);
   for (const [name] of asked.texts) page.sections.openAt(name);
   const { title } = state.own.get(asked.recipe) || state.recipe;
-  const left = unknown.length ? t(" There is no such setting: {join}.", { join: unknown.join(", ") }) : "";
+  const left = unknown.length ? t(" There is no such setting: {join}.", { join: listing(unknown) }) : "";
   page.say(
     t("Filled in for you: {title}. Look it over, then press Start run.{left}", { title, left }),
     unknown.length > 0,

@@ -1,7 +1,7 @@
 // The form of the Train page, and what will happen. It is loaded when somebody chooses or changes something (train.js).
 import { debounce, el, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted } from "../shared/format.js";
-import { t, tn } from "../shared/language.js";
+import { listing, t, tn } from "../shared/language.js";
 import { REST } from "../shared/poll.js";
 import { NO_ANSWER, Once, onlyWatches, whenShown } from "../shared/visit.js";
 import { saveText } from "../shared/take.js";
@@ -253,7 +253,7 @@ export class TrainPage {
     this.choose(this.state.card, this.state.keptValues);
     const more = undone.length > MOST_NAMED ? t(" and {length} more", { length: undone.length - MOST_NAMED }) : "";
     this.say(
-      t("Undone: {join}{more}.", { join: undone.slice(0, MOST_NAMED).join(", "), more }),
+      t("Undone: {join}{more}.", { join: listing(undone.slice(0, MOST_NAMED)), more }),
       false,
       this.back(before),
     );

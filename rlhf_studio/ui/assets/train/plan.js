@@ -2,7 +2,7 @@
 import { el, fill, memory, setText, show } from "../shared/dom.js";
 import { t } from "../shared/language.js";
 
-const STATES = { fits: "fits", tight: t("may not fit"), too_large: t("does not fit"), unknown: "" };
+const STATES = { fits: t("fits"), tight: t("may not fit"), too_large: t("does not fit"), unknown: "" };
 
 export class MemoryPlan {
   constructor() {

@@ -1,7 +1,7 @@
 // The prompts as the policy will read them: the first ones, how long they are, and what is left out.
 import { debounce, el, elEach, fill } from "../shared/dom.js";
 import { counted, integer } from "../shared/format.js";
-import { t } from "../shared/language.js";
+import { listing, t } from "../shared/language.js";
 import { figure, numberHead, table } from "../shared/table.js";
 
 const SLOW = 700;
@@ -79,7 +79,7 @@ export class Preview {
         ];
     if (lengths) parts.push(summary(lengths, noun));
     if (notes.length) parts.push(elEach("ul", { class: "rs-preview-notes" }, notes, (note) => el("li", {}, note)));
-    if (columns.length) parts.push(el("p", { class: "rs-help" }, t("Columns: {join}", { join: columns.join(", ") })));
+    if (columns.length) parts.push(el("p", { class: "rs-help" }, t("Columns: {join}", { join: listing(columns) })));
     return fill(this.node, parts);
   }
 

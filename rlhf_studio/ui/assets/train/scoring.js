@@ -1,5 +1,6 @@
 // One question to the process that scores texts, from its start to its end.
 import { REST } from "../shared/poll.js";
+import { bracketed } from "../shared/language.js";
 
 const ASK_AGAIN = 400;
 
@@ -22,7 +23,7 @@ export class Scoring {
       answer = next;
       if (next.state !== "working") return REST;
       this.key = next.key;
-      this.say(next.fraction ? `${next.progress} (${Math.round(100 * next.fraction)} %)` : next.progress);
+      this.say(next.fraction ? `${next.progress}${bracketed(`${Math.round(100 * next.fraction)} %`)}` : next.progress);
       return ASK_AGAIN;
     };
     if (!answer || receive(answer) === REST) return answer;

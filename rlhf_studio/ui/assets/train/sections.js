@@ -26,7 +26,7 @@ const SUMMARIES = {
           value: formatValue(value("lora.r")),
           value2: formatValue(value("lora.alpha")),
         })
-      : "off",
+      : t("off"),
   critic: (value) =>
     value("ppo.advantage") !== "gae"
       ? t("none: responses are compared with each other")

@@ -1,6 +1,6 @@
 // "Try for two minutes": a short run with these settings, what will come of the night, and settings that would go
 // better, each with a click to take it. The server measures and judges; this only shows it.
-import { t } from "../shared/language.js";
+import { colon, sentence, t } from "../shared/language.js";
 import { pageLink } from "../shared/links.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { REST } from "../shared/poll.js";
@@ -216,7 +216,7 @@ export class Trial {
     const { title, reads, why, setting, old } = row;
     const [taken, value] = [this.taken(row), this.value(setting)];
     const words = [
-      `${title}: `,
+      colon(title, ""),
       taken || same(value, old) ? reads[0] : String(value),
       " \u2192 ",
       el("b", {}, taken && !same(value, row.new) ? String(value) : reads[1]),
@@ -226,7 +226,7 @@ export class Trial {
     return el(
       "li",
       {},
-      el("div", {}, el("p", {}, words), el("p", { class: "rs-help" }, `${why}.`)),
+      el("div", {}, el("p", {}, words), el("p", { class: "rs-help" }, sentence(why))),
       taken ? el("span", { class: "rs-help" }, t("Taken")) : button,
     );
   }

@@ -1,6 +1,6 @@
 // "Try it": the scores of the reward components for one text, before any run. A process of its own computes them;
 // this page asks it how far it is.
-import { t } from "../shared/language.js";
+import { bracketed, t } from "../shared/language.js";
 import { figure, numberHead, rowHead, table, tableRow } from "../shared/table.js";
 import { el, elEach, fill, memory, pushButton, setText, show } from "../shared/dom.js";
 import { counted, number, readable } from "../shared/format.js";
@@ -182,7 +182,7 @@ export class TryIt {
   finish(answer, key) {
     if (answer.state === "failed") {
       const problems = (answer.problems || []).map((problem) =>
-        this.problem(problem.field, `${problem.message} (${problem.field})`),
+        this.problem(problem.field, `${problem.message}${bracketed(problem.field)}`),
       );
       this.scored = null;
       this.say(answer.error, true);

@@ -6,7 +6,7 @@ import { LessonTools } from "./lesson_tools.js";
 import { RunPicker } from "./runs.js";
 import { Scene } from "./scene.js";
 import { blocks, leadOf } from "./text.js";
-import { t } from "../../shared/language.js";
+import { colon, t } from "../../shared/language.js";
 
 const PATIENT = 700; // milliseconds before a reader is told that numbers are on their way
 const LOADING = t("The numbers are on their way. The first time this takes some seconds.");
@@ -139,7 +139,7 @@ export class Lesson {
   turn(place, word) {
     const lesson = this.page.lessons[place];
     if (!lesson) return el("span", {});
-    return pushButton("rs-button rs-small", `${word}: ${lesson.title}`, () =>
+    return pushButton("rs-button rs-small", colon(word, lesson.title), () =>
       this.page.choose({ lesson: lesson.name, run: lesson.any_run ? this.run : "" }),
     );
   }

@@ -62,12 +62,21 @@ export function putSlot(node, text) {
   node.classList.toggle("rs-learn-quoted", words.length >= WORDS_OF_A_QUOTATION);
 }
 
+const CLOSING = /^[\u3001\u3002\uff0c\uff1b\uff1a\uff1f\uff01\uff09\u201d]+/u;
+const closingOf = (piece) => (typeof piece === "string" && CLOSING.exec(piece)?.[0]) || "";
+
+/** A formula, with the Chinese sign that closes it: browsers would begin a line with that. */
+const formula = (piece, next) => {
+  const closing = closingOf(next);
+  return closing ? el("span", { class: "rs-learn-unbroken" }, math(piece.tree), closing) : math(piece.tree);
+};
+
 /** Pieces of a line. `lead.slot(key, node)` is told of each slot, so that its number can be put there. */
 export function inline(pieces, lead) {
-  return pieces.map((piece) => {
-    if (typeof piece === "string") return piece;
+  return pieces.map((piece, place) => {
+    if (typeof piece === "string") return pieces[place - 1]?.kind === "formula" ? piece.replace(CLOSING, "") : piece;
     if (piece.kind === "code") return el("code", {}, piece.text);
-    if (piece.kind === "formula") return math(piece.tree);
+    if (piece.kind === "formula") return formula(piece, pieces[place + 1]);
     if (piece.kind === "slot") {
       const node = el("span", { class: "rs-learn-slot" }, WAITING);
       lead.slot?.(piece.key, node);

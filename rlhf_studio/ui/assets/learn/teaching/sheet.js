@@ -3,7 +3,7 @@ import { el, elEach } from "../../shared/dom.js";
 import { PictureView } from "../../pictures/view.js";
 import { answerName } from "../lesson/prediction.js";
 import { blocks, inline, putSlot } from "../lesson/text.js";
-import { t } from "../../shared/language.js";
+import { t, tp } from "../../shared/language.js";
 
 const LETTERS = "ABCDEFGH";
 
@@ -45,7 +45,7 @@ export function sheetNode(sheet) {
       {},
       el("h2", { class: "rs-learn-title" }, t("{name}, sheet {seed}", { name, seed: sheet.seed })),
       el("p", { class: "rs-muted" }, sheet.titles.join(" · ")),
-      sheet.with_answers ? null : el("p", { class: "rs-learn-name" }, line(t("Name")), line(t("Date"))),
+      sheet.with_answers ? null : el("p", { class: "rs-learn-name" }, line(tp("of a person", "Name")), line(t("Date"))),
     ),
     sheet.questions.map((question, place) => task(question, place + 1, sheet.with_answers)),
     el("footer", {}, t("The same sheet again:"), " ", el("code", {}, commandOf(sheet))),

@@ -7,7 +7,7 @@ import { figure, numberHead, rowHead, table } from "../../shared/table.js";
 import { Quiz } from "./quiz.js";
 import { sheetNode } from "./sheet.js";
 import { blocks, leadOf } from "../lesson/text.js";
-import { t } from "../../shared/language.js";
+import { bracketed, colon, listing, t } from "../../shared/language.js";
 
 const KEPT = "teach.choice";
 const MARKS = { first: "\u2713", second: t("2nd"), not: "\u2717", open: "\u2013" };
@@ -238,7 +238,7 @@ function resultsOf(rows) {
   }
   if (!rows.length) return [el("p", {}, t("There is no code here."))];
   return [
-    problems.map(({ who, problem }) => el("p", { class: "rs-problem" }, who ? `${who}: ${problem}` : problem)),
+    problems.map(({ who, problem }) => el("p", { class: "rs-problem" }, who ? colon(who, problem) : problem)),
     [...quizzes.values()].map(quizTable),
     quizzes.size ? el("p", { class: "rs-muted" }, MEANING) : null,
   ].flat();
@@ -250,7 +250,7 @@ function quizTable(rows) {
   const figures = (list) => list.map((text) => figure(String(text)));
   const of = (place) => right(rows.map(({ outcomes }) => outcomes[place]));
   const heads = questions.map(({ title, scene }, place) =>
-    numberHead(String(place + 1), { title: `${title} (${scene})` }),
+    numberHead(String(place + 1), { title: `${title}${bracketed(scene)}` }),
   );
   const lines = rows.map(({ who, code, outcomes }) => [
     rowHead(who || code),
@@ -264,13 +264,13 @@ function quizTable(rows) {
   return el(
     "section",
     {},
-    el("h3", {}, t("Seed {seed}: {lessons}", { seed, lessons: lessons.join(", ") })),
+    el("h3", {}, t("Seed {seed}: {lessons}", { seed, lessons: listing(lessons) })),
     wide(
       t("Results"),
       table([t("Who"), numberHead(t("First try")), ...heads], [...lines, last], { class: "rs-learn-results" }),
     ),
     elEach("ol", { class: "rs-learn-asked-list" }, questions, ({ title, scene }) =>
-      el("li", {}, `${title} (${scene})`),
+      el("li", {}, `${title}${bracketed(scene)}`),
     ),
     el("p", {}, el("a", { href: link("answers") }, t("The answer sheet of this quiz"))),
   );

@@ -6,7 +6,7 @@ import { t } from "../../shared/language.js";
 import { same } from "../form.js";
 
 const AT_FIRST = 5; // of a group; the others are one click away
-const ROOM = { fits: "fits", tight: t("may not fit"), too_large: t("does not fit") };
+const ROOM = { fits: t("fits"), tight: t("may not fit"), too_large: t("does not fit") };
 let lists = 0;
 
 /** Whether a choice is what the form holds now. */

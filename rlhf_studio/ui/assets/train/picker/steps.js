@@ -1,7 +1,7 @@
 // The four steps: model, data, reward, start. Each says in one line what is chosen, and fills the form's own settings.
 import { debounce, each, el, elEach, fill, pushButton, setText, show } from "../../shared/dom.js";
 import { counted, integer, readable, shortName } from "../../shared/format.js";
-import { t } from "../../shared/language.js";
+import { colon, sentence, t } from "../../shared/language.js";
 import { formatValue } from "../form.js";
 import { Choices } from "./choices.js";
 import { Finder } from "./finder.js";
@@ -9,7 +9,6 @@ import { RewardTexts } from "./texts.js";
 
 export const NOTHING = t("not chosen yet");
 const LOOK_AFTER = 400;
-const sentence = (text) => (text && !text.endsWith(".") ? `${text}.` : text);
 
 /** What a stage learns from, as people call it. */
 const DATA = {
@@ -228,7 +227,7 @@ class ModelStep extends ChoosingStep {
     this.size = answer.size || "";
     setText(
       this.facts,
-      answer.sentence ? `${readable(shortName(name, name), 80)}: ${readable(answer.sentence, 600)}.` : "",
+      answer.sentence ? colon(readable(shortName(name, name), 80), sentence(readable(answer.sentence, 600))) : "",
     );
     this.picker.follow();
   }
@@ -417,7 +416,7 @@ class StartStep extends Step {
         "div",
         {},
         el("dt", {}, sections.title(name)),
-        el("dd", {}, `${shown(value)}: ${sentence(readable(why, 300))}${guess ? t(" A guess.") : ""}`),
+        el("dd", {}, colon(shown(value), `${sentence(readable(why, 300))}${guess ? t(" A guess.") : ""}`)),
       ),
     );
     show(this.fits, fitted.length > 0);

@@ -1,7 +1,7 @@
 // A reward before any run: the scores of three texts, and its scale and spread over the model's own answers.
 import { each, el, elEach, fill, labelled, memory, pushButton, setText, show } from "../../shared/dom.js";
 import { number, readable } from "../../shared/format.js";
-import { t } from "../../shared/language.js";
+import { bracketed, colon, t } from "../../shared/language.js";
 import { NO_ANSWER } from "../../shared/visit.js";
 import { figure, numberHead, table } from "../../shared/table.js";
 import { Scoring } from "../scoring.js";
@@ -75,7 +75,7 @@ export class RewardTexts {
   async ask(question) {
     const answer = await this.scoring.run(question);
     if (answer?.state === "done") return answer.result;
-    const problems = (answer?.problems || []).map(({ field, message }) => `${message} (${field})`);
+    const problems = (answer?.problems || []).map(({ field, message }) => `${message}${bracketed(field)}`);
     this.say([answer?.error || NO_ANSWER, ...problems].join(" "), true);
     return null;
   }
@@ -101,7 +101,7 @@ export class RewardTexts {
         const result = await this.ask(question);
         if (!result) return;
         const wrong = result.components.find(({ error }) => error);
-        if (wrong) return void this.say(`${wrong.name}: ${wrong.error}`, true);
+        if (wrong) return void this.say(colon(wrong.name, wrong.error), true);
         setText(this.scores[place], number(result.final, 2));
       }
       this.say(t("Higher is better, as PPO would see it."));
