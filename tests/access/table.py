@@ -27,8 +27,8 @@ WATCH = words(
     shell: where words news class_now
     train: first boot check preview to_yaml
     live: poll fetch
-    runs: runs settings compare curves answers sweep experiment_form
-    live, runs: experiment_ideas export_look
+    runs: runs settings compare curves answers sweep
+    live, runs: experiment_ideas experiment_form export_look
     train, live, talk: replay
     feedback: boot example
     road: road_news road_lineage road_examples

@@ -53,7 +53,14 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
 
     # the moment that people look for has its name beside its mark, and a key leads there
     bar.fill("0")
-    expect(player.locator(".rs-replay-bar")).to_contain_text("The judge is fooled from here")
+    named = player.locator(".rs-replay-bar").get_by_role("button", name="The judge is fooled from here")
+    for leads in (named, said):  # and so does a click on it, where it then stays
+        bar.fill("0")
+        player.get_by_role("button", name="Play").click()
+        leads.click()
+        expect(step).to_have_text(f"step {moment['step']} of 36")
+        expect(player.get_by_role("button", name="Play")).to_be_visible()
+    bar.fill("0")
     page.evaluate("document.activeElement.blur()")
     marked = [one["step"] for one in record["moments"] if one["kind"] not in ("start", "end")]
     for where in marked[:2]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -18,6 +19,7 @@ from rlhf_studio.runs.workspace import Workspace
 from rlhf_studio.ui import theme
 from rlhf_studio.ui.access import Access
 from rlhf_studio.ui.insights import Insights
+from rlhf_studio.ui.lab.desk import Desk
 from rlhf_studio.ui.live import page as live_page
 from rlhf_studio.ui.live.feed import LiveFeed
 from rlhf_studio.ui.replay import Replays
@@ -56,7 +58,8 @@ class LiveApp:
                 run_to_open = gr.Textbox(label="run", elem_id="wanted")
                 button = gr.Button("Open it", elem_id="open-it")
             with gr.Tab("Live", id="live"):
-                functions = [self.experiment_ideas, self.experiment_start, self.replays.replay]
+                lab: Any = SimpleNamespace(experiments=self)  # under the names that the page has in the whole app, and no others
+                functions = [*Desk.ending_functions(lab), self.replays.replay]
                 self.page = live_page.build(Workspace(workspace), self.feed, access or Access(), functions=functions)
             with gr.Tab("Runs", id="runs"):
                 gr.Markdown("The table would be here.")
@@ -82,6 +85,10 @@ class LiveApp:
         """Stands in for the lab's function: one experiment."""
         idea = {"title": "Again without the KL penalty", "why": "Nothing holds it.", "how": "variation", "takes": "about 58 s"}
         return {"ideas": [{**idea, "changes": {"ppo.kl_coef": 0.0}, "sweep": {}}], "next": []}
+
+    def experiment_form(self, data: Any, request: gr.Request) -> dict[str, Any]:
+        """Stands in for the lab's function: the one setting that the page asks for."""
+        return {"values": {"engine.seed": 6}}
 
     def experiment_start(self, data: Any, request: gr.Request) -> dict[str, Any]:
         """Stands in for the lab's function: keeps what was asked and starts nothing."""

@@ -90,8 +90,9 @@ def judge(
     if not there:
         return _("None of these runs has recorded a step yet."), notes
     results = _results(readers, runs, groups, there, metric)
+    so_far = len(there) > 1 and bool(_going(runs, there))
     if len(results) == 1:
-        return _one_group(results[0], runs, metric), notes
+        return _so_far(readers, runs, there, metric) if so_far else _one_group(results[0], runs, metric), notes
     if judged_differently(rows, metric):
         differ = difference(rows, runs, there)
         scored = metric in (GOLD, SCORE)
@@ -103,6 +104,8 @@ def judge(
         return together(cannot.format(values=_plural(_named(metric))), differ), notes
     if unlike:
         return together(unlike, _each_by_itself(results, runs, metric)), notes
+    if so_far:
+        return together(_so_far(readers, runs, there, metric), difference(rows, runs, there)), notes
     if metric == GOLD and not judged_differently(rows, SCORE) and not not_one_scale([readers[run] for run in there], SCORE):
         notes += _other_way(results, _results(readers, runs, groups, there, SCORE))
     if all(len(result.values) == 1 for result in results):
@@ -164,6 +167,34 @@ def _plural(name: str) -> str:
     if language() != ENGLISH:
         return name
     return f"{name[:-1]}ies" if name.endswith("y") else f"{name}es" if name.endswith("s") else f"{name}s"
+
+
+def _going(runs: Sequence[ComparedRun], there: Sequence[int]) -> list[int]:
+    """Those of these runs that are not over."""
+    return [run for run in there if runs[run].state in ("loading", "running", "paused")]
+
+
+def _so_far(readers: Sequence[RunReader], runs: Sequence[ComparedRun], there: Sequence[int], metric: str) -> str:
+    """Where one of the runs goes on, all of them at the last step that each of them has recorded: nothing is said of their ends."""
+    at: list[dict[int, float]] = []
+    for run in there:
+        steps, columns = readers[run].columns([metric])
+        at.append({int(step): float(value) for step, value in zip(steps, columns[metric], strict=True) if math.isfinite(value)})
+    common = set.intersection(*map(set, at))
+    if not common:
+        return _("Some of these runs are not finished, and no step has a {name} of all of them yet.").format(name=_named(metric))
+    step = max(common)
+    told = [
+        _("{value} for {who}").format(value=number_text(values[step], _digits(runs, metric)), who=f"“{runs[run].label}”")
+        for run, values in sorted(zip(there, at, strict=True), key=lambda one: one[1][step], reverse=metric not in FALLS)
+    ]
+    listed = _all_of(told if len(told) <= MOST_TOLD else [told[0], told[-1]])
+    some = (
+        _("So far, at step {step}, the {name} is {listed}.")
+        if len(told) <= MOST_TOLD
+        else _("So far, at step {step}, the {name} of {count} runs lies between {listed}.")
+    )
+    return some.format(step=step, name=_named(metric), listed=listed, count=len(told))
 
 
 def _sentence(results: Sequence[GroupResult], rows: Sequence[SettingRow], runs: Sequence[ComparedRun], metric: str) -> str:
@@ -353,7 +384,7 @@ def _notes(runs: Sequence[ComparedRun], there: Sequence[int], metric: str, *, ra
     if len(lengths) > 1:
         each = _("The runs have from {fewest} to {most} steps, and each is summed up by its own last tenth.")
         notes.append(each.format(fewest=min(lengths), most=max(lengths)))
-    going = [f"“{runs[run].label}”" for run in there if runs[run].state in ("loading", "running", "paused")]
+    going = [f"“{runs[run].label}”" for run in _going(runs, there)]
     if going:
         notes.append(_("Not finished yet: {runs}.").format(runs=_all_of(going, last=False)))
     if ranked and metric == SCORE and any(runs[run].last.get(GOLD) is not None for run in there):

@@ -31,12 +31,12 @@ class Desk:
 
     def ending_functions(self) -> list[Callable[..., Any]]:
         """What the end of a run on the Live page may ask."""
-        return [self.experiments.experiment_ideas, self.experiments.experiment_start]
+        return [self.experiments.experiment_ideas, self.experiments.experiment_form, self.experiments.experiment_start]
 
     def functions(self) -> list[Callable[..., Any]]:
         """What the Runs page may ask, beside its own functions."""
         compared = [self.comparing.compare, self.comparing.curves, self.comparing.answers, self.comparing.sweep]
-        return [*self.ending_functions(), self.experiments.experiment_form, *compared, self.opening.open_log]
+        return [*self.ending_functions(), *compared, self.opening.open_log]
 
     def close(self) -> None:
         """Stop all threads, with the app."""

@@ -14,6 +14,7 @@ import pytest
 from rlhf_studio.analysis.compare import compare, overlay, sweep_table
 from rlhf_studio.config import RunConfig
 from rlhf_studio.runs.create import create_run
+from rlhf_studio.runs.liveness import EngineLock
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import Origin, SettingChange, StepRecord, WatchRecord
 from rlhf_studio.runs.writer import RunWriter
@@ -66,6 +67,23 @@ def test_a_difference_that_chance_can_make_is_called_so(tmp_path: Path) -> None:
     noisy = [run(tmp_path / f"{seed}", level(0.5 + 0.001 * seed, 0.2, seed), ppo={"kl_coef": 0.1 * seed}) for seed in (1, 2)]
     verdict = compare(noisy).verdict
     assert "about the same gold score" in verdict and "the noise from step to step alone can make a difference of" in verdict
+
+
+def test_a_run_that_goes_on_is_compared_at_the_last_step_that_all_have(tmp_path: Path) -> None:
+    over = run(tmp_path / "over", lambda step: step / 10, steps=30, seed=1)
+    going = run(tmp_path / "going", lambda step: step / 20, steps=9, seed=2)
+    other = run(tmp_path / "other", lambda step: step / 5, steps=9, ppo={"kl_coef": 0.3})
+    for reader in (over, other):
+        with RunWriter(reader.run_dir) as writer:
+            writer.set_state("finished")
+    told = "So far, at step 9, the gold score is 0.90 for “over” and 0.45 for “going”."
+    with EngineLock(going.run_dir), RunWriter(going.run_dir) as writer:
+        writer.set_state("running")
+        seeds, apart = compare([going, over]), compare([going, other])
+    assert seeds.verdict == told
+    assert "Not finished yet: “going”." in seeds.notes
+    assert apart.verdict.startswith("So far, at step 9, the gold score is 1.80 for “other” and 0.45 for “going”. They differ in ")
+    assert "chance" not in apart.verdict and not any("luck" in note for note in apart.notes)
 
 
 def test_seeds_say_how_far_chance_goes(tmp_path: Path) -> None:

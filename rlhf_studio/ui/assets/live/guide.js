@@ -8,6 +8,7 @@ import { t } from "../shared/language.js";
 
 const GAP = 10;
 const DONE = "done";
+const CHOSEN = t("It is the one you chose.");
 
 export class Guide {
   /**
@@ -54,6 +55,7 @@ export class Guide {
     );
     inspector.node.append(this.node);
     inspector.title.after(this.start);
+    inspector.onshown = () => this.shown();
     this.start.classList.toggle("rs-new", !lasting.get("guided", false));
     this.offered = el(
       "p",
@@ -91,7 +93,7 @@ export class Guide {
   async open() {
     if (!this.inspector.sample || this.asked) return;
     this.asked = true;
-    this.whence = this.work.choice.token === null ? await this.find() : t("It is the one you chose.");
+    this.whence = this.work.choice.token === null ? await this.find() : CHOSEN;
     this.asked = false;
     if (!this.inspector.sample) return;
     this.inspector.choose("advantages");
@@ -104,13 +106,11 @@ export class Guide {
     const reply = await this.fetch({ kind: "moved" });
     const searched = reply && !reply.problem;
     if (reply?.token) {
+      const { step } = reply.token;
       await this.show(reply.token);
-      const { sample } = this.inspector;
-      const there = sample?.step === reply.token.step && sample.sample === reply.token.sample;
-      if (there)
-        return t("Of the tokens of this run, the update of step {step} moved this one most clearly.", {
-          step: sample.step,
-        });
+      if (await this.arrived(reply.token))
+        return t("Of the tokens of this run, the update of step {step} moved this one most clearly.", { step });
+      if (this.work.choice.token !== null) return CHOSEN; // the person has gone on to another one
     }
     const decisive = t("It has the largest advantage of this response.");
     return searched && !reply.token
@@ -118,9 +118,42 @@ export class Guide {
       : decisive;
   }
 
-  close() {
+  /** Wait until the inspector shows this token; false once it is clear that something else is shown. */
+  arrived(place) {
+    return new Promise((resolve) => {
+      this.look = () => {
+        const { choice, shown } = this.work;
+        const { sample, index } = this.inspector;
+        const wanted = choice.step === place.step && choice.sample === place.sample && choice.token === place.token;
+        const there = sample && sample.step === shown.step && sample.sample === shown.sample; // all has arrived
+        if (wanted && !(there && sample.step === place.step)) return;
+        this.look = null;
+        resolve(wanted && sample.sample === place.sample && index === place.token);
+      };
+      this.look();
+    });
+  }
+
+  /** The inspector shows something: perhaps what is waited for; what is told of another token is told no more. */
+  shown() {
+    this.look?.();
+    if (this.node.hidden) return;
+    if (this.told === this.shownNow()) this.mark(this.stops()[this.at].node);
+    else this.hide();
+  }
+
+  shownNow() {
+    const { sample, index } = this.inspector;
+    return sample && `${sample.step} ${sample.sample} ${index}`;
+  }
+
+  hide() {
     show(this.node, false);
     this.mark(null);
+  }
+
+  close() {
+    this.hide();
     lasting.set("guided", true);
     this.start.classList.remove("rs-new");
     this.start.focus();
@@ -190,6 +223,7 @@ export class Guide {
     const stops = this.stops();
     if (at >= stops.length) return this.close();
     this.at = at;
+    this.told = this.shownNow();
     const { node, title, text } = stops[at];
     setText(this.title, title);
     setText(this.text, text);

@@ -137,14 +137,14 @@ class ReplayPlayer {
       this.toggle,
       quiet ? null : button(BACK, t("Previous step"), () => this.by(-1)),
       quiet ? null : button(ON, t("Next step"), () => this.by(1)),
-      quiet || !payload.moments.some(isMarked)
-        ? null
-        : el(
+      payload.moments.some(isMarked)
+        ? el(
             "button",
             { type: "button", class: "rs-replay-jump", "aria-keyshortcuts": NEXT, onclick: () => this.next() },
             t("Next moment"),
             el("kbd", { "aria-hidden": "true" }, NEXT.toUpperCase()),
-          ),
+          )
+        : null,
       this.options.hero ? null : this.times,
       calm() || quiet ? null : speed,
       this.step,
@@ -173,20 +173,22 @@ class ReplayPlayer {
       const look = { class: "rs-replay-diamond", tabindex: "-1", "aria-hidden": "true", hidden };
       if (name) this.names[index] = this.nameAt(name, place);
       if (options.compact) return el("i", { ...look, title: words, ...left(place) });
-      return el("button", { type: "button", ...look, title: words, onclick: () => this.jump(place), ...left(place) });
+      return el("button", { type: "button", ...look, title: words, onclick: () => this.visit(place), ...left(place) });
     });
     return el("div", { class: "rs-replay-bar" }, this.range, el("div", {}, this.diamonds, Object.values(this.names)));
   }
 
-  /** The name of a moment below its mark, on the side of the bar that has more room. */
+  /** The name of a moment below its mark, on the side of the bar that has more room; it leads to the moment. */
   nameAt(name, place) {
     const share = (100 * place) / this.clock.last;
     const [side, at] = share < 60 ? ["left", share] : ["right", 100 - share];
-    return el(
-      "b",
-      { class: "rs-replay-name", "aria-hidden": "true", style: { [side]: `${at.toFixed(2)}%` } },
-      readable(name, 100),
-    );
+    const go = () => {
+      this.visit(place);
+      if (this.options.compact) this.toggle.focus(); // there the name goes away once its moment is reached
+    };
+    const button = pushButton("rs-replay-name", readable(name, 100), go);
+    button.style[side] = `${at.toFixed(2)}%`;
+    return button;
   }
 
   /** A moment in the list: its step, its name where it has one, and what it says once it is reached. */
@@ -200,7 +202,7 @@ class ReplayPlayer {
     return el(
       "li",
       {},
-      pushButton("rs-replay-moment", words, () => this.jump(this.places[index])),
+      pushButton("rs-replay-moment", words, () => this.visit(this.places[index])),
     );
   }
 
@@ -281,19 +283,22 @@ class ReplayPlayer {
     this.tell();
   }
 
-  /** One step on or back, and stay there. */
-  by(steps) {
-    const place = Math.min(this.clock.last, Math.max(0, reachedAt(this.place) + steps));
+  /** A person has chosen a place to look at: stay there. */
+  visit(place) {
     if (this.playing) this.pause();
     this.jump(place);
+  }
+
+  /** One step on or back, and stay there. */
+  by(steps) {
+    this.visit(Math.min(this.clock.last, Math.max(0, reachedAt(this.place) + steps)));
   }
 
   /** To the next moment that has a mark, and stay there; behind the last one to the first. */
   next() {
     const marked = this.places.filter((place, at) => isMarked(this.payload.moments[at]));
     if (!marked.length) return;
-    if (this.playing) this.pause();
-    this.jump(marked.find((place) => place > this.place + 1e-6) ?? marked[0]);
+    this.visit(marked.find((place) => place > this.place + 1e-6) ?? marked[0]);
   }
 
   /** Show a step of the run. */

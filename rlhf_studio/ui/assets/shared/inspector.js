@@ -41,6 +41,7 @@ export class Inspector {
     this.ppo = true;
     this.unit = "tokens"; // what lengths count
     this.index = null;
+    this.onshown = () => {}; // called whenever another response or token is shown, or none
     const onchoice = () => {
       this.recolour();
       this.hover(null);
@@ -156,6 +157,7 @@ export class Inspector {
     show(this.note, true);
     show(this.body, false);
     fill(this.facts);
+    this.onshown();
   }
 
   /** Of this response no token's numbers were recorded one by one; a lesson may compute them. */
@@ -334,6 +336,7 @@ export class Inspector {
       this.card.update(this.sample, this.index, { settings, auto: chosen ? "" : this.whyThis(), ppo, waiting, unit });
     }
     this.hover(null);
+    this.onshown();
   }
 
   /** Highlight in text and bars alike, with the number written out. */

@@ -36,10 +36,11 @@ export class FirstScreen {
     this.start = pushButton("rs-start", t("Start run"), () => this.begin());
     this.sentence = el("p", { class: "rs-first-sentence" });
     this.said = el("div", { class: "rs-first-said", role: "status" });
+    this.lead = el("p", { class: "rs-lead" }, first.starts ? STARTS : LOOKS);
     this.node = fill(
       root,
       poll.notice,
-      el("p", { class: "rs-lead" }, first.starts ? STARTS : LOOKS),
+      this.lead,
       first.looks ? recordedRuns(first) : null,
       this.replay.node,
       this.sentence,
@@ -95,6 +96,7 @@ export class FirstScreen {
       elEach("ul", {}, lines, ({ level, text }) => el("li", { data: { level } }, text)),
     );
     show(this.said, lines.length > 0);
+    setText(this.lead, this.first.starts && !waiting ? STARTS : LOOKS); // it names the button
     this.label = waiting ? t("Add to queue") : t("Start run");
     if (!this.busy) setText(this.start, this.label);
     return waiting ? LOOK_AGAIN : REST;
