@@ -89,7 +89,7 @@ def test_a_replay_stops_at_moments_says_the_record_and_has_an_address(open_page:
     told = page.locator(".rs-live .rs-verdict-sentence")
     assert told.inner_text().startswith(record["moments"][-1]["sentence"]), "the replay ends in the words of the page"
     bar.fill("4")
-    expect(player.locator(".rs-replay-answer-head")).to_contain_text("Answer at step 5, next: 10")
+    expect(player.locator(".rs-replay-answer-head")).to_contain_text("Answer at step 5; the next one is of step 10")
     way = player.get_by_role("link", name="Step through this update")
     expect(way).to_have_attribute("href", f"?tab=learn&lesson=one_sample&run={REPLAYED}&scene=written&set=step%3A5")
 
