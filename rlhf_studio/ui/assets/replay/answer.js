@@ -3,7 +3,7 @@ import { el, setText, show } from "../shared/dom.js";
 import { number, readable } from "../shared/format.js";
 import { frameAt, nextOf } from "./sums.js";
 import { ReplayTokens, explained, legendOf } from "./tokens.js";
-import { t } from "../shared/language.js";
+import { bracketed, t } from "../shared/language.js";
 
 const PROMPT = 300; // characters
 const LIT = 900; // milliseconds for which an answer is marked that comes after several steps
@@ -30,6 +30,7 @@ export class ReplayAnswer {
         "span",
         { class: `rs-replay-${name}`, data: { name } },
         hero ? explained(name, t(name)) : t(name),
+        hero && name === "gold" ? el("span", { class: "rs-replay-worth" }, " ", bracketed(t("true worth"))) : null,
         el("span", {}, ""),
       ),
     );
