@@ -72,7 +72,7 @@ def allowed_actions(run: RunStatus) -> list[str]:
     if run.state in ALIVE:
         return [*(["force_stop"] if may_force_stop(run) else []), *follow, *marks]
     if run.state == "stopped" and run.phase == CANCELLED:  # it has never begun: there is nothing to follow from
-        return ["resume", "delete"]
+        return ["resume", *copy, *marks, "delete"]
     if run.state == "queued":
         return ["move", "cancel", *follow, *marks, "delete"]
     more = ["go_on"] if run.stage == "ppo" else []  # the other stages end when their examples do

@@ -182,7 +182,7 @@ def test_the_story_above_the_fold_leads_to_evidence_and_a_fork(
     fork.click()
     page.locator(".rs-live[data-state=queued]").wait_for()
     assert made in page.url and "There is no GPU" not in page.inner_text(".rs-banner")
-    asked = {"run": run.run_id, "how": "fork", "step": 3, "changes": {"ppo.kl_coef": 0.2}, "view": False}
+    asked = {"run": run.run_id, "how": "fork", "step": 3, "changes": {"ppo.kl_coef": 0.2}, "repair": False, "view": False}
     first, again, after_an_answer = [one.pop("nonce") for one in live_app.experiments]
     assert first == again != after_an_answer  # asked again because no answer came, it is the same wish
     assert live_app.experiments == [asked, asked, asked]

@@ -7,10 +7,10 @@ from rlhf_studio.analysis.learned.examples import Examples
 from rlhf_studio.analysis.learned.gaps import judged, widest_gaps
 from rlhf_studio.analysis.learned.phrases import changed_phrases
 from rlhf_studio.analysis.learned.probes import shifts
-from rlhf_studio.analysis.learned.responses import MOST_RECORDED, ResponseSource, corpus, first_steps, side_of
+from rlhf_studio.analysis.learned.responses import MOST_RECORDED, Corpus, ResponseSource, corpus, first_steps, side_of
 from rlhf_studio.analysis.learned.same import one_answer
 from rlhf_studio.analysis.learned.traits import changed_traits
-from rlhf_studio.analysis.records import Learned, Phrase, Same, TokenShift, Trait
+from rlhf_studio.analysis.records import Learned, Phrase, TokenShift, Trait
 from rlhf_studio.runs.reader import RunReader
 from rlhf_studio.runs.records import RolloutRecord
 
@@ -30,8 +30,10 @@ class Learning:
     def upto(self, step: int | None = None) -> Learned:
         """What was learned between the first steps and those before and at ``step``; without it, the newest ones.
 
-        Compared are the start (:func:`~rlhf_studio.analysis.learned.responses.first_steps`) and the last tenth of the steps that are looked
-        at, at least three, or half of them where there are fewer than six.
+        Compared are the first and the last tenth of the steps that are looked at (see :mod:`rlhf_studio.analysis.learned.responses`),
+        at least three each, or half of them where there are fewer than six. Where nearly all answers are one answer by now, the policy may
+        have gone to pieces in its first update: the start is then what it wrote before
+        (:func:`~rlhf_studio.analysis.learned.responses.first_steps`).
         """
         with self._reader.snapshot():
             epoch = self._reader.status().epoch
@@ -46,21 +48,22 @@ class Learning:
                 return Learned((0, 0), (0, 0), [], [], widest_gaps(recorded), rose, fell, enough=False)
             read_steps = [tokens.step for tokens in responses]
             last = side_of(len(read_steps))
-            first = first_steps(responses, last)
-            phrases, traits, same = self._responses(read_steps, first, last)
+            all_responses = corpus([self._source.known[step] for step in read_steps], self._source.pieces)
+            same = one_answer(all_responses, last)
+            first = first_steps(responses, last) if same else last
+            phrases, traits = self._responses(all_responses, read_steps, first, last)
         sides = (read_steps[0], read_steps[first - 1]), (read_steps[-last], read_steps[-1])
         enough = len(read_steps) >= STEPS_TO_TELL
         return Learned(*sides, phrases, traits, widest_gaps(recorded), rose, fell, enough, same, judged(recorded))
 
-    def _responses(self, read_steps: list[int], first: int, last: int) -> tuple[list[Phrase], list[Trait], Same | None]:
+    def _responses(self, all_responses: Corpus, read_steps: list[int], first: int, last: int) -> tuple[list[Phrase], list[Trait]]:
         source = self._source
         ends = sorted({*read_steps[:first], *read_steps[-last:]})
         with_responses = [step for step in ends if source.recorded_of(ends)[step]]
-        all_responses = corpus([source.known[step] for step in read_steps], source.pieces)
         examples = Examples(all_responses, source, with_responses)
         phrases = examples.as_phrases(changed_phrases(all_responses, last, examples.legible, first))
         traits = changed_traits(all_responses, first, last, self._reader.origin().unit)
-        return phrases, traits, one_answer(all_responses, last)
+        return phrases, traits
 
     def _recorded(self, until: int | None) -> list[tuple[int, RolloutRecord]]:
         steps = self._source.recorded_steps_to_read(until)

@@ -186,7 +186,9 @@ class ReplayPlayer {
       this.visit(place);
       if (this.options.compact) this.toggle.focus(); // there the name goes away once its moment is reached
     };
-    const button = pushButton("rs-replay-name", readable(name, 100), go);
+    const words = readable(name, 100);
+    const look = { class: "rs-replay-name", onclick: go }; // no control of its own on a first screen: N leads there too
+    const button = this.options.hero ? el("b", look, words) : pushButton("rs-replay-name", words, go);
     button.style[side] = `${at.toFixed(2)}%`;
     return button;
   }

@@ -36,7 +36,7 @@ const went = ({ name, score_first, score_last, gold_first, gold_last }) => ({
 });
 
 /** What is said of a run with a verdict that decides more than any number, the gravest first. */
-export const WORST = {
+const WORST = {
   "exploiting the reward": (row) =>
     Number.isFinite(row.gold_last)
       ? t("The judge was fooled in \u201c{name}\u201d: its score went {score}, its gold score {gold}.", went(row))
