@@ -46,7 +46,7 @@ def widest_gaps(rollouts: Sequence[tuple[int, RolloutRecord]]) -> list[Gap]:
 
 def judged(rollouts: Sequence[tuple[int, RolloutRecord]]) -> int:
     """How many of these responses have a value of both judges."""
-    return sum(np.isfinite([np.nan if value is None else value for value in (one.score, one.gold)]).all() for _step, one in rollouts)
+    return sum(bool(np.isfinite([np.nan if value is None else value for value in (one.score, one.gold)]).all()) for _step, one in rollouts)
 
 
 def _known(values: Sequence[float | None]) -> np.ndarray | None:

@@ -174,7 +174,7 @@ class Experiments:
         repairs = [idea.changes for idea in proposed if idea.purpose == "repair"]
         found = next((child for child in children if child.origin.changes in repairs), None)
         left = [idea for idea in proposed if idea.how != "variation" or idea.changes not in tried]
-        return left, found and {"run": found.run_id, "name": found.name or found.run_id}
+        return left, {"run": found.run_id, "name": found.name or found.run_id} if found else None
 
     def _beside_parent(self, reader: RunReader, kind: str) -> str:
         """How a run came out beside the one that it is a variation of, where that one collapsed; else nothing."""
