@@ -116,7 +116,7 @@ def test_no_english_sentence_is_left_on_pages_that_have_something_to_show(open_p
 
 def _exported(page: Any, reader: Reader, folder: Path) -> None:
     """Take the report and the replay home, and read them."""
-    page.get_by_role("button", name="带走").click()
+    page.get_by_role("button", name="发送或保存").click()
     for name in ("报告", "回放"):
         with page.expect_download() as download:
             page.get_by_role("dialog").get_by_role("button", name=name).click()
